@@ -30,6 +30,7 @@ boundary where it surfaced (`boundary`), or it ends the process with its traceba
 from __future__ import annotations
 
 import errno
+import sys
 from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Final
@@ -281,7 +282,8 @@ class boundary:  # noqa: N801 - it reads as a verb
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not isinstance(fault, Exception):
+        # Code that ends the process would take all conversations with it.
+        if not isinstance(fault, Exception | SystemExit):
             return
         ours = self._ours(fault)
         if self._model is not None and not isinstance(ours, ConfigError):
@@ -289,7 +291,30 @@ class boundary:  # noqa: N801 - it reads as a verb
         if ours is not fault:
             raise ours from fault
 
-    def _ours(self, fault: Exception) -> MacRunnerError:
+    def _ours(self, fault: Exception | SystemExit) -> MacRunnerError:
         if isinstance(fault, MacRunnerError):
             return fault
-        return shortage_of(fault, self._what) or self._error(f"{self._what}: {type(fault).__name__}: {fault}")
+        where = line_of(fault) if self._error in (ConversationError, ConfigError) else ""
+        said = f"{self._what}: {type(fault).__name__}: {fault}{where and f' ({where})'}"
+        return shortage_of(fault, self._what) or self._error(said)
+
+
+def line_of(fault: BaseException) -> str:
+    """The line of code from outside mac_runner that raised, as `file.py:12`; empty where ours or Python's did.
+
+    Of the files beside the one that was called first, it is the innermost line. The folder is left out, so that
+    transcripts do not depend on it.
+    """
+    folder, place = "", ""
+    trace = fault.__traceback__
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        parent, _, file = trace.tb_frame.f_code.co_filename.rpartition("/")
+        if not folder and name != "mac_runner":
+            if name in sys.stdlib_module_names:
+                return ""
+            folder = parent
+        if folder and parent == folder:
+            place = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, p
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from mac_runner.errors import ConfigError, boundary
@@ -100,7 +100,7 @@ def find_plugin(kind: PluginKind, name: str, base: Path, *, known: Iterable[str]
             plugin = _by_file(name, base)
         else:
             plugin = _by_module(name, name, base)
-        return _LOADED.setdefault((kind, name, plugin.code.sha256), plugin)
+        return _kept(kind, plugin)
 
 
 def loaded_plugin(kind: PluginKind, name: str, sha256: str) -> Plugin | None:
@@ -141,7 +141,13 @@ def recorded_plugin(kind: PluginKind, name: str, path: Path) -> Plugin:
         return find_plugin(kind, name, Path())
     with _LOCK:
         plugin = _by_file(f"{path}:{name.rpartition(':')[2]}", Path())._replace(name=name)
-        return _LOADED.setdefault((kind, name, plugin.code.sha256), plugin)
+        return _kept(kind, plugin)
+
+
+def _kept(kind: PluginKind, plugin: Plugin) -> Plugin:
+    """The plug-in as it was first imported under its name; the same code in another folder is the same plug-in."""
+    first = _LOADED.setdefault((kind, plugin.name, plugin.code.sha256), plugin)
+    return first._replace(code=plugin.code)
 
 
 def _group(kind: PluginKind) -> str:
@@ -343,10 +349,10 @@ def _imported(name: str, run: Callable[[], ModuleType], base: Path, dotted: str)
         cause = fault.__cause__ or fault
         if dotted and isinstance(cause, ModuleNotFoundError) and f"{dotted}.".startswith(f"{cause.name}."):
             raise ConfigError(f"{name}: there is no module {cause.name!r} here; {_hint(dotted, base)}") from None
+        if isinstance(cause, SystemExit):
+            text = f"{name}: cannot be imported: it ended the process ({place_of(cause)}); put that under"
+            raise ConfigError(f'{text} `if __name__ == "__main__":`') from cause
         raise ConfigError(f"{name}: cannot be imported: {place_of(cause)}; mend the code") from cause
-    except SystemExit as fault:
-        text = f"{name}: cannot be imported: it ended the process ({place_of(fault)}); put that under"
-        raise ConfigError(f'{text} `if __name__ == "__main__":`') from fault
 
 
 def _hint(dotted: str, base: Path) -> str:
@@ -383,11 +389,20 @@ def _attribute(name: str, module: ModuleType, attribute: str) -> object:
     for part in attribute.split("."):
         if not hasattr(value, part):
             file = getattr(module, "__file__", None) or module.__name__
-            own = [known for known in vars(module) if not known.startswith("_")] if value is module else []
-            own = [known for known in own if getattr(vars(module)[known], "__module__", "") == module.__name__] or own
+            own = _defined_in(module) if value is module else ()
             raise ConfigError(f"{name}: {file} has no {part!r}{suggestion(part, own)}")
         value = getattr(value, part)
     return value
+
+
+def _defined_in(module: ModuleType) -> list[str]:
+    """The public names that a module does not import from elsewhere."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+        if not isinstance(value, type | FunctionType) or value.__module__ == module.__name__
+    ]
 
 
 def _source_sha256(name: str, path: Path) -> str:

@@ -259,17 +259,20 @@ def load_environment(name: str, base: Path) -> LoadedEnvironment:
         return adopt_environment(name, import_module(FAMILIES[family]).spec_of(game), code)
     families = (f"{family}:GAME" for family in FAMILIES)
     plugin = find_plugin("environments", name, base, known=(*ENVIRONMENTS, *families))
-    if (known := _LOADED.get((name, plugin.code.sha256))) is not None:
-        return known
-    return adopt_environment(name, plugin.value, plugin.code)
+    return _adopted(name, plugin)
 
 
 def load_recorded_environment(name: str, path: Path) -> LoadedEnvironment:
     """Import an environment that a run recorded; its file was at `path`. Raises ConfigError."""
     if not is_file(name):
         return load_environment(name, Path())
-    plugin = recorded_plugin("environments", name, path)
-    return _LOADED.get((name, plugin.code.sha256)) or adopt_environment(name, plugin.value, plugin.code)
+    return _adopted(name, recorded_plugin("environments", name, path))
+
+
+def _adopted(name: str, plugin: Plugin) -> LoadedEnvironment:
+    if (known := _LOADED.get((name, plugin.code.sha256))) is not None:
+        return known._replace(code=plugin.code)
+    return adopt_environment(name, plugin.value, plugin.code)
 
 
 def adopt_environment(name: str, value: object, code: Code) -> LoadedEnvironment:

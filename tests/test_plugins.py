@@ -29,7 +29,7 @@ def test_a_file_is_found_relative_to_the_experiment_and_digested(tmp_path: Path)
     assert found.value() == 1  # type: ignore[operator]
     assert found.code.path == tmp_path / "game.py"
     assert (found.code.distribution, found.code.version) == (None, None)
-    assert loaded_plugin("environments", "./game.py:play", found.code.sha256) is found
+    assert loaded_plugin("environments", "./game.py:play", found.code.sha256) == found
     assert loaded_plugin("backends", "./game.py:play", found.code.sha256) is None
 
 
@@ -46,7 +46,7 @@ def test_code_is_imported_once_and_again_when_it_or_what_it_imports_was_edited(t
     assert first.value is again.value
     assert [one.value() for one in (first, edited, back)] == [1, 2, 1]  # type: ignore[operator]
     assert first.code.sha256 == back.code.sha256 != edited.code.sha256
-    assert loaded_plugin("environments", "./game.py:play", first.code.sha256) is first
+    assert loaded_plugin("environments", "./game.py:play", first.code.sha256) == first
 
 
 def test_modules_of_two_folders_and_of_the_process_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

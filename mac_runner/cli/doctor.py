@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
+from mac_runner.plugins import KINDS, installed_plugins
 from mac_runner.printable import printable
 from mac_runner.registry import backend_specs
 from mac_runner.runs import event_loop
@@ -57,6 +58,16 @@ def _about_the_machine() -> list[str]:
         f"packages     {', '.join(found.installed) or 'none of an engine'}",
         f"not there    {', '.join(found.missing) or '-'}",
         *(f"GPU          {line}" for line in cards.lines or (cards.reason,)),
+        *_plugins(),
+    ]
+
+
+def _plugins() -> list[str]:
+    """One line for each kind of plug-in that installed packages offer; none of them is imported."""
+    return [
+        f"{kind:<12} {', '.join(f'{one.name} ({one.distribution} {one.version})' for one in found)}"
+        for kind in KINDS
+        if (found := list(installed_plugins(kind)))
     ]
 
 

@@ -65,7 +65,7 @@ class NamedCode:
             value[MODELS] = {**as_object(value.get(MODELS)), **definitions}
         if metrics:
             value[METRIC_PLUGINS] = metrics
-        if self._found:
+        if self._found and isinstance(value.get(PLUGINS), dict | None):
             value[PLUGINS] = {**as_object(value.get(PLUGINS)), **self._found}
         if settings is not None:
             value[SETTINGS] = settings
@@ -122,7 +122,7 @@ class NamedCode:
             wrong = complaints(failure, given or {}, root=spec.settings)
             self.problems += [Problem((*path, *inside), text) for inside, text in wrong]
             return None
-        return found if given is not None or found else None
+        return found
 
     def _models(self) -> dict[str, JsonValue]:
         """Find the backends and the scripted players; returns the definitions that their code adds something to."""
@@ -155,7 +155,8 @@ class NamedCode:
         asked = definition.get(DECODING, "schema")
         # What the code cannot do is recorded, so that a reader of the run need not import it.
         decoding: JsonObject = {} if asked in can or asked != "schema" else {DECODING: "none"}
-        return {**definition, **({} if settings is None else {SETTINGS: settings}), **decoding}
+        filled: JsonObject = {SETTINGS: settings} if settings or given is not None else {}
+        return {**definition, **filled, **decoding}
 
     def _player(self, path: KeyPath, definition: JsonObject, backend: str) -> None:
         """Find the scripted player of a model, where its environment has none of that name."""

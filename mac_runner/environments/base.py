@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from mac_runner.environments.checked import CheckedEnvironment
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, WhenExhausted
@@ -148,9 +149,9 @@ def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, st
 
 def build_environment(experiment: Experiment) -> Environment:
     """The environment that an experiment names. Raises ConfigError where its code is not here, or cannot play it."""
-    environment: Environment
+    spec = experiment.spec
     if experiment.is_builtin:
-        return experiment.spec.build(experiment)
+        return spec.build(experiment)
     with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
-        environment = experiment.spec.build(experiment)
+        environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section)
     return environment

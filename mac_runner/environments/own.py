@@ -13,7 +13,7 @@ from mac_runner.environments.base import Conversation, Policy, ignored_settings
 from mac_runner.environments.generators import Game, generator_spec
 from mac_runner.environments.generators.environment import NAMES, Seats, lineup_of
 from mac_runner.errors import ConfigError
-from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec
+from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
 from mac_runner.section import NAME_PATTERN, Section
 from mac_runner.types import Task
 
@@ -46,8 +46,9 @@ def as_spec(name: str, value: object) -> EnvironmentSpec[Any]:
     Raises ConfigError for anything else, and for an environment whose outcomes would pass for those of a built-in one.
     """
     spec = value if isinstance(value, EnvironmentSpec) else _spec_of(name, value)
-    if spec.section in ENVIRONMENTS:
-        raise ConfigError(f"{name}: {spec.section!r} is the name of a built-in environment; give it another name")
+    if spec.section in ENVIRONMENTS or spec.section in (other.section for other in environment_specs().values()):
+        text = f"{name}: outcomes of the kind {spec.section!r} are those of a built-in environment"
+        raise ConfigError(f"{text}; give yours another name")
     if re.match(NAME_PATTERN, spec.section) is None:
         raise ConfigError(f"{name}: {spec.section!r} cannot be the kind of an outcome; give it a name of letters")
     return spec
