@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/tutorial.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000/v1"
 INSTALLING = "pip install"
-"""The block with this is run by `.ci/wheel`, which has the package's archive."""
+"""The block with this is not run here: it needs the package index. `.ci/wheel` installs the package alone."""
 PACKAGE = f"#!{sys.executable}\nfrom mac_runner.cli import main\nmain()\n"
 
 
