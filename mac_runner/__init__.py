@@ -58,20 +58,36 @@ __all__ = [
     "Table",
     "Task",
     "TokenCount",
+    "TokenTrace",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "export",
+    "fork",
     "game",
     "load",
     "open_run",
     "run",
     "stream",
+    "value",
 ]
 
 if TYPE_CHECKING:
-    from mac_runner.api import ConversationEnded, Event, Experiment, Notice, Progress, arun, load, run, stream
-    from mac_runner.backends import Backend
+    from mac_runner.api import (
+        ConversationEnded,
+        Event,
+        Experiment,
+        Notice,
+        Progress,
+        arun,
+        fork,
+        load,
+        run,
+        stream,
+        value,
+    )
+    from mac_runner.backends.author import Backend
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
@@ -89,6 +105,7 @@ if TYPE_CHECKING:
         ShortageError,
         StoreError,
         TransientBackendError,
+        UntrustedCodeError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
@@ -108,12 +125,25 @@ if TYPE_CHECKING:
         Sampling,
         Task,
         TokenCount,
+        TokenTrace,
         Turn,
     )
 else:
     _MODULES = {
-        "api": ("ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"),
-        "backends": ("Backend",),
+        "api": (
+            "ConversationEnded",
+            "Event",
+            "Experiment",
+            "Notice",
+            "Progress",
+            "arun",
+            "fork",
+            "load",
+            "run",
+            "stream",
+            "value",
+        ),
+        "backends.author": ("Backend",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
@@ -123,7 +153,7 @@ else:
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
-            *("Sampling", "Task", "TokenCount", "Turn"),
+            *("Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
     }
 

@@ -28,6 +28,9 @@ _LIST: Final = "[]."
 _REST: Final = ".*"
 
 
+_json: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
+
 class FlatColumn(NamedTuple):
     """A column of a table: the one type of its cells, what they mean, their unit, and their place in a transcript."""
 
@@ -45,7 +48,7 @@ def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
     match kind:
         case "json":
             # Half a surrogate pair, once it is escaped, is what JSON itself writes for it.
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return _json(value)
         case "text":
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         case "integer" if _is_integer(value):

@@ -1,4 +1,4 @@
-"""The game of docs/generators.md works as the page has it, survives a kill, and keeps the contract."""
+"""The game of docs/generators.md is the example, and works as the page has it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "generators.md"
-REGISTERED = "from mac_runner import registry\nregistry.ENVIRONMENTS['werewolf'] = 'werewolf'\n"
-COMMAND = "from mac_runner.__main__ import main\nmain()\n"
-KILLED = """
-import os
-from mac_runner.environments.generators.conversation import GeneratorConversation
-heard = GeneratorConversation.receive
-counted = []
-def receive(self, turn, reply):
-    counted.append(turn)
-    if len(counted) == 700:
-        os.kill(os.getpid(), 9)
-    return heard(self, turn, reply)
-GeneratorConversation.receive = receive
-"""
+from mac_runner.testing.request import CheckRequest
+from mac_runner.testing.subjects import subject_of
+from mac_runner.types import Prompt, Reply, Turn
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "generators.md").read_text(encoding="utf-8")
 CONTRACT = """
 from pathlib import Path
 from mac_runner.config import Experiment, load_experiment
@@ -33,70 +24,86 @@ from mac_runner.testing.environments import EnvironmentContract
 
 class TestWerewolf(EnvironmentContract):
     policy = "random"
-    conversations = 8
 
     def experiment(self) -> Experiment:
         return load_experiment(Path(__file__).with_name("werewolf.yaml")).experiment
 """
 
 
+def block(language: str) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(text)
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with the files of the page; what starts there finds its line in the registry."""
-    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for name, text in zip(("werewolf.yaml", "werewolf.py"), blocks, strict=True):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(REGISTERED, encoding="utf-8")
-    (tmp_path / "mac_run.py").write_text(REGISTERED + COMMAND, encoding="utf-8")
-    (tmp_path / "killed.py").write_text(REGISTERED + KILLED + COMMAND, encoding="utf-8")
+    """A directory with the files of the page."""
+    (tmp_path / "werewolf.py").write_text(block("python"), encoding="utf-8")
+    (tmp_path / "werewolf.yaml").write_text(block("yaml"), encoding="utf-8")
     (tmp_path / "test_contract.py").write_text(CONTRACT, encoding="utf-8")
     return tmp_path
 
 
 def at(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=place, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", *command], cwd=place, capture_output=True, text=True, check=False)
 
 
-def transcripts(run: Path) -> dict[str, Any]:
-    """What was played, without times."""
-    found = {}
-    for path in sorted((run / "transcripts").iterdir()):
-        transcript = json.loads(path.read_text())
-        found[path.name] = [transcript["outcome"], transcript["record"], transcript["final_state_sha256"]]
-    return found
+def outcomes(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text())["outcome"] for path in sorted((run / "transcripts").iterdir())]
 
 
-def test_fifty_games_are_played_shown_and_verified(place: Path) -> None:
-    played = at(place, "mac_run.py", "werewolf.yaml")
-    shown = at(place, "mac_run.py", "show", "runs/werewolf", "0", "--seat", "Abel")
-    winners = {outcome["winner"] for outcome, *_ in transcripts(place / "runs/werewolf").values()}
-
-    assert played.returncode == 0, played.stderr
-    assert winners == {"wolf", "village"}
-    assert "was killed." in shown.stdout
-    assert at(place, "mac_run.py", "verify", "runs/werewolf").returncode == 0
+def test_its_code_is_the_example() -> None:
+    assert block("python") == (ROOT / "examples" / "werewolf.py").read_text(encoding="utf-8")
 
 
-def test_a_killed_run_goes_on_to_what_an_undisturbed_one_has(place: Path) -> None:
-    assert at(place, "killed.py", "werewolf.yaml", "--out", "killed").returncode == -9
-    assert len(list((place / "killed/transcripts").iterdir())) < 50
-    assert at(place, "mac_run.py", "werewolf.yaml", "--out", "killed").returncode == 0
-    assert at(place, "mac_run.py", "werewolf.yaml", "--out", "undisturbed").returncode == 0
+def test_its_commands_play_show_check_and_verify(place: Path) -> None:
+    said = []
+    for line in block("bash").splitlines():
+        program, *arguments = line.split()
+        done = at(place, "mac_runner", *arguments)
+        assert (program, done.returncode) == ("mac-run", 0), done.stdout + done.stderr
+        said.append(done.stdout)
+    _, shown, checked, _ = said
 
-    assert transcripts(place / "killed") == transcripts(place / "undisturbed")
-    assert at(place, "mac_run.py", "verify", "killed").returncode == 0
+    assert {outcome["winner"] for outcome in outcomes(place / "runs" / "werewolf")} == {"wolves", "village"}
+    assert "was killed." in shown
+    assert "promises kept" in checked
 
 
-def test_what_a_generator_does_not_read_is_refused(place: Path) -> None:
+def test_who_an_agent_is_stands_in_its_system_message(place: Path) -> None:
+    subject = subject_of(CheckRequest(str(place / "werewolf.yaml"), conversations=1))
+    usable = subject.player(subject.tasks[0])
+    systems: dict[str, str] = {}
+
+    def answer(turn: Turn, prompt: Prompt) -> Reply:
+        systems[turn.agent] = prompt.messages[0].content
+        return usable(turn, prompt)
+
+    subject.play(subject.tasks[0], answer)
+
+    assert systems["Abel"].endswith("You are Abel.")
+    for agent, words in {
+        "Bob": "You are Bob, a nurse.",
+        "Caleb": "You are Caleb, a 70-year-old man.",
+        "Dora": "You are Dora.\n\nKeep your answers short.",
+    }.items():
+        assert systems.get(agent, words).endswith(words)
+    assert len(systems) > 4
+
+
+def test_what_a_generator_does_not_read_is_refused(place: Path, subtests: pytest.Subtests) -> None:
     file = place / "werewolf.yaml"
-    file.write_text(file.read_text().replace("agent_id: Abel,", "agent_id: Abel, persona: nurse,"))
-    process = at(place, "mac_run.py", "werewolf.yaml", "--dry-run")
+    text = file.read_text()
+    for key in ("reasoning: required", "role_specific_config: {visible_to: [Bob]}"):
+        with subtests.test(key):
+            file.write_text(text.replace("agent_id: Abel,", f"agent_id: Abel, {key},"))
+            process = at(place, "mac_runner", "werewolf.yaml", "--dry-run")
 
-    assert process.returncode == 2
-    assert "agent_definitions[0].persona" in process.stderr or "persona" in process.stderr
+            assert process.returncode == 2
+            assert key.partition(":")[0] in process.stderr
 
 
 def test_it_keeps_the_contract(place: Path) -> None:
-    tried = at(place, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_contract.py")
+    tried = at(place, "pytest", "-q", "-p", "no:cacheprovider", "test_contract.py")
 
     assert tried.returncode == 0, tried.stdout

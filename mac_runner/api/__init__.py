@@ -5,6 +5,19 @@ from __future__ import annotations
 from mac_runner.api.calls import arun, run
 from mac_runner.api.events import ConversationEnded, Event, Notice, Progress
 from mac_runner.api.experiment import Experiment, load
+from mac_runner.api.forks import fork, value
 from mac_runner.api.streams import stream
 
-__all__ = ["ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"]
+__all__ = [
+    "ConversationEnded",
+    "Event",
+    "Experiment",
+    "Notice",
+    "Progress",
+    "arun",
+    "fork",
+    "load",
+    "run",
+    "stream",
+    "value",
+]

@@ -59,7 +59,7 @@ def run(
     chosen = set_up(call.request)
     woken = threading.Event()
     playing = call.playing(lambda: chosen, woken.set)
-    return open_run(wait_for(playing, woken, _checked(on_event)))
+    return open_run(wait_for(playing, woken, checked_reaction(on_event)))
 
 
 async def arun(
@@ -82,7 +82,7 @@ async def arun(
     the caller. Cancelling stops the run in good order, as an interrupt stops `run`.
     """
     call = call_of(experiment, out, set, profile, seed, limit, shard, concurrency, pull, progress)
-    react = _checked(on_event)
+    react = checked_reaction(on_event)
     woken = asyncio.Event()
     playing = call.playing(lambda: set_up(call.request), waker(asyncio.get_running_loop(), woken))
     async with aclosing(events_of(playing, woken)) as events:
@@ -133,12 +133,12 @@ def call_of(
         profile=profile,
         overrides=_overrides(set),
         seed=None if seed is None else str(seed),
-        limit=_count("limit", limit),
+        limit=count_of("limit", limit),
         shard=None if shard is None else parse_shard(shard),
         out=None if out is None else Path(out),
         can_pull=pull,
     )
-    return Call(request, _count("concurrency", concurrency), _display(progress))
+    return Call(request, count_of("concurrency", concurrency), display_of(progress))
 
 
 def _overrides(values: Settings | None) -> tuple[str | Override, ...]:
@@ -151,11 +151,13 @@ def _overrides(values: Settings | None) -> tuple[str | Override, ...]:
     return tuple(values)
 
 
-def _count(name: str, value: int | None) -> int | None:
+def count_of(name: str, value: int | None) -> int | None:
+    """A number of at least 1. Raises ConfigError."""
     return None if value is None else whole_number(name, str(value), at_least=1)
 
 
-def _checked(on_event: OnEvent | None) -> OnEvent:
+def checked_reaction(on_event: OnEvent | None) -> OnEvent:
+    """What is called with each event. Raises TypeError for a coroutine function."""
     if iscoroutinefunction(on_event):
         raise TypeError(
             "on_event is a coroutine function, and is called without await; use a plain function, or stream"
@@ -163,7 +165,8 @@ def _checked(on_event: OnEvent | None) -> OnEvent:
     return on_event or (lambda _event: None)
 
 
-def _display(progress: bool | None) -> Display:
+def display_of(progress: bool | None) -> Display:
+    """What a call shows while it plays."""
     stream = sys.stderr
     if progress is False or stream is None:
         return choose_display(sys.__stderr__ or sys.stderr, quiet=True)

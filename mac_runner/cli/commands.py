@@ -369,7 +369,11 @@ def value_command(
         agent=agent,
         has_silence=has_silence,
     )
-    _end(lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live))
+    _end_trusted(
+        [directory],
+        is_trusted,
+        lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live),
+    )
 
 
 @cli.command(name="repair")

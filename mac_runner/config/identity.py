@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS, Experiment
+from mac_runner.config.experiment import ENVIRONMENT_KEY, METRIC_PLUGINS, MODELS, PLUGINS, SETTINGS, Experiment
 from mac_runner.registry import environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, Settings, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
@@ -107,6 +107,8 @@ def _runtime_settings(config: JsonObject) -> set[tuple[str, ...]]:
 
 def _bearing_of(path: KeyPath, runtime: Collection[KeyPath]) -> Bearing:
     """The class of the field at a path; of the settings of a plug-in, as it was recorded."""
+    if path[0] == METRIC_PLUGINS:
+        return RUNTIME  # A metric that is added is a whole entry.
     if runtime and any(path[:end] in runtime for end in range(1, len(path) + 1)):
         return RUNTIME
     return bearing_of(Experiment, path)

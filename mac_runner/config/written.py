@@ -162,11 +162,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"')
+    style = '"' if not _is_plain(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 def _is_plain(text: str) -> bool:
     """Whether the text may be written without quotes, as far as its meaning is concerned."""
+    if not text.replace("\n", "").isprintable():
+        return False
     try:
         return plain_scalar(text) == text and text != "<<"
     except ValueError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
 from typing import Final
 
 from mac_runner.data.tables import LEFT_OUT, SCHEMA_VERSION, FlatTable
 from mac_runner.flat import FlatColumn
 from mac_runner.types import JsonObject
 
+_PAGE_CHARS: Final = 100
 _ARROW: Final = {
     "text": "string",
     "integer": "int64",
@@ -54,15 +56,17 @@ def metadata_of(table: FlatTable) -> Mapping[str, str]:
     }
 
 
-def schema_page(tables: Mapping[str, FlatTable]) -> Iterator[str]:
-    """The tables as lines of Markdown: a heading, the key, and a list of columns each."""
-    for table in tables.values():
-        yield f"### `{table.name}`"
-        yield ""
+def schema_page(tables: Iterable[FlatTable]) -> Iterator[str]:
+    """The tables as lines of Markdown: a heading, what a row is, and a list of the columns."""
+    for table in tables:
         optional = " Left out unless it is named." if table.is_optional else ""
-        yield f"{table.meaning}{optional} Key: {', '.join(f'`{name}`' for name in table.key)}."
-        yield ""
+        key = ", ".join(f"`{name}`" for name in table.key)
+        yield from (f"### `{table.name}`", "", *_wrapped(f"{table.meaning}{optional} Key: {key}."), "")
         for name, column in table.columns.items():
             unit = f", {column.unit}" if column.unit else ""
-            yield f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}"
+            yield from _wrapped(f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}", "  ")
         yield ""
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return wrap(text, _PAGE_CHARS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from mac_runner.environments.markup import thoughts
@@ -64,6 +64,11 @@ class EndedConversation:
     outcome: JsonObject | None
     events: tuple[JsonObject, ...]
     turns: tuple[EndedTurn, ...]
+
+    def copied(self) -> EndedConversation:
+        """The same conversation for another reader: what one changes, the other does not see."""
+        outcome, *events = _copied([self.outcome, *self.events])
+        return replace(self, outcome=outcome, events=tuple(events))
 
     def turns_of(self, agent: str) -> tuple[EndedTurn, ...]:
         """The turns of one agent, by its public name."""

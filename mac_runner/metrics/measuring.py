@@ -68,10 +68,11 @@ def measured(metrics: Sequence[Metric], transcript: JsonObject) -> JsonObject:
         return {}
     values: JsonObject = {}
     errors: JsonObject = {}
+    conversation = ended_conversation(transcript)
     for metric in metrics:
         try:
             with boundary(ConversationError, metric.name):
-                values |= _values(metric, metric.function(ended_conversation(transcript)))
+                values |= _values(metric, metric.function(conversation.copied()))
         except ShortageError:
             raise
         except MacRunnerError as fault:

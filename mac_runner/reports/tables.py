@@ -162,7 +162,7 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
     if fork := section(summary, "fork"):
         by_arm = section(fork, "arms")
         arms = (f"{name} {count_text(section(by_arm, name).get('ended'))}" for name in by_arm)
-        yield "fork", f"of {count_text(fork.get('of'))} conversations; ended by arm: {', '.join(arms)}"
+        yield "fork", f"conversations forked: {count_text(fork.get('of'))}; ended by arm: {', '.join(arms)}"
         if fork.get("off_policy"):
             yield "off-policy", "every number: replies were kept for other prompts, or written by hand"
     for spec in results_specs().values():

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.problems import suggestion
-from mac_runner.registry import backend_specs
 from mac_runner.runs.fork_plan import ForkRequest, PlannedFork
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.recorded import recorded_setup, set_of_one
-from mac_runner.runs.setup import Setup
+from mac_runner.runs.setup import ExperimentSet
 from mac_runner.runs.values import RESAMPLED, SAID, SILENT, Figure, rollouts, value_of
 from mac_runner.store import read_run
 from mac_runner.store.fork import is_fork, write_fork, write_value
@@ -26,31 +26,35 @@ class Played(NamedTuple):
     is_new: bool
 
 
-def play_fork(planned: PlannedFork, out: Path, player: Player) -> Played:
-    """Write the fork, unless it is there already, and play what is left of it.
-
-    Raises what `write_fork` and `Player.play` raise.
-    """
+def written_fork(planned: PlannedFork, out: Path, clock: Clock) -> ExperimentSet:
+    """Write the fork, unless it is there already; what is left of it to play. Raises what `write_fork` raises."""
     write_fork(
         out,
         experiment_name=planned.name,
         resolved=planned.loaded.resolved,
         record=planned.record,
         branches=planned.branches,
-        clock=player.clock,
+        clock=clock,
     )
-    return _play(planned.setup(out), player)
+    return set_of_one(planned.setup(out))
+
+
+def play_fork(planned: PlannedFork, out: Path, player: Player) -> Played:
+    """Write the fork, unless it is there already, and play what is left of it.
+
+    Raises what `write_fork` and `Player.play` raise.
+    """
+    return _play(written_fork(planned, out, player.clock), player)
 
 
 def continue_fork(directory: Path, player: Player) -> Played:
     """Play what is left of a fork; its parent need not be there. Raises ConfigError for a run that is no fork."""
     if not is_fork(directory):
         raise ConfigError(f"{directory} is not a fork; to make one, name a GAME, --turn and --out")
-    return _play(recorded_setup(read_run(directory)), player)
+    return _play(set_of_one(recorded_setup(read_run(directory))), player)
 
 
-def _play(setup: Setup, player: Player) -> Played:
-    chosen = set_of_one(setup)
+def _play(chosen: ExperimentSet, player: Player) -> Played:
     if (complete := results_if_complete(chosen, player.clock)) is not None:
         return Played(complete, is_new=False)
     return Played(player.play(chosen), is_new=True)
@@ -96,34 +100,39 @@ class TurnValue(NamedTuple):
 
 
 def turn_value(request: ValueRequest, planned: PlannedFork, out: Path, player: Player) -> TurnValue:
-    """Play the arms of a turn and compare them; the value is also written to `value.json` beside the fork.
+    """Play the arms of a turn and compare them. Raises what `checked_figure` and `play_fork` raise."""
+    figure = checked_figure(request, planned)
+    played = play_fork(planned, out, player)
+    return TurnValue(None if played.results.is_interrupted else value_in(out, request, planned, figure), played)
 
-    Raises ConfigError, before anything is played, for an agent or a figure that the parent's outcome does not have.
-    """
-    parent = planned.record.parents[0]
+
+def checked_figure(request: ValueRequest, planned: PlannedFork) -> Figure:
+    """What is read off the outcomes. Raises ConfigError for an agent or a figure that the parent does not have."""
     agents = [agent.agent_id for agent in planned.record.tasks[0].agents]
-    agent = request.agent or str(parent["agent"])
+    agent = request.agent or str(planned.record.parents[0]["agent"])
     if agent not in agents:
         raise ConfigError(f"--for: no agent {agent!r} took part{suggestion(agent, agents)}")
     figure = Figure(request.outcome, agent)
     if planned.outcome is not None:
         figure.of(planned.environment, planned.outcome, agents)
-    played = play_fork(planned, out, player)
-    if played.results.is_interrupted:
-        return TurnValue(None, played)
-    contents = read_run(out)
-    transcripts = map(contents.acknowledged, contents.rows_in_task_order())
+    return figure
+
+
+def value_in(directory: Path, request: ValueRequest, planned: PlannedFork, figure: Figure) -> JsonObject:
+    """The value that a fork shows, which is also written to `value.json` in its directory."""
+    parent, task = planned.record.parents[0], planned.record.tasks[0]
+    contents = read_run(directory)
     value = value_of(
-        rollouts(planned.environment, transcripts, figure),
+        rollouts(planned.environment, map(contents.acknowledged, contents.rows_in_task_order()), figure),
         [arm.name for arm in request.fork.arms],
         turn={"of": parent["task"], "turn": parent["turn"], "agent": parent["agent"], "draws": request.draws},
-        figure=figure.in_words(planned.environment, planned.outcome, agents),
-        is_scripted=all(_is_scripted(planned, agent.model) for agent in planned.record.tasks[0].agents),
+        figure=figure.in_words(planned.environment, planned.outcome, [agent.agent_id for agent in task.agents]),
+        is_scripted=all(_is_scripted(planned, agent.model) for agent in task.agents),
     )
-    write_value(out, value)
-    return TurnValue(value, played)
+    write_value(directory, value)
+    return value
 
 
 def _is_scripted(planned: PlannedFork, model: str) -> bool:
     definition = planned.loaded.experiment.model_definitions[model]
-    return backend_specs()[definition.backend].policy(definition.settings) is not None
+    return definition.spec.policy(definition.backend_settings) is not None

@@ -56,9 +56,12 @@ NAMES = (
     "Table",
     "Task",
     "TokenCount",
+    "TokenTrace",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
+    "fork",
     "game",
     "load",
     "export",
@@ -66,6 +69,7 @@ NAMES = (
     "open_run",
     "run",
     "stream",
+    "value",
 )
 """A name that is taken away or changes its meaning breaks programs of others: that needs a new minor version."""
 

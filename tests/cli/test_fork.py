@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
+import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.environments.base import Environment
 from mac_runner.environments.replay import receive
 from mac_runner.plan import request_seed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
+from mac_runner.runs.trust import trust
 from mac_runner.store import read_run
 from mac_runner.store.fork import Branch
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.transcripts import decode_transcript, without_timing
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
-from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
@@ -380,3 +382,57 @@ def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None
             assert essence(kept) == essence(other)
     assert at_once(*command).stdout == process.stdout
     forked.verified(forked.path / "fk")
+
+
+def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, at_once: AtOnce) -> None:
+    assert at_once(lab.write(echo()), "--quiet", "--out", "run").returncode == Exit.OK
+    found = {
+        is_round: plan_fork(ForkRequest(run=lab.path / "run", game="0", turn="2/b", is_round=is_round)).branches[0]
+        for is_round in (False, True)
+    }
+
+    kept = {is_round: {recorded.turn_key for recorded in branch.replies} for is_round, branch in found.items()}
+    before = {f"{number}/{name}/0/0" for number in range(2) for name in ("a", "b", "c")}
+    assert kept == {False: before | {"2/a/0/0", "2/c/0/0"}, True: before}
+
+
+def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once: AtOnce) -> None:
+    for name in ("werewolf.py", "werewolf.yaml"):
+        shutil.copy(ROOT / "examples" / name, lab.path)
+    lab.done("werewolf.yaml", "--limit", "4", "--out", "run", "--quiet")
+    command = ("fork", "run", "0", "--turn", "#9", "--out", "fk", "--quiet")
+
+    refused = lab.run(*command)
+    lab.done(*command, "--trust")
+
+    assert refused.returncode == Exit.BAD_INPUT
+    assert "--trust" in refused.stderr
+    assert not (lab.path / "x").exists()
+    fork = transcript(lab.path / "fk", "werewolf-000000-f9-d000")
+    assert essence(fork) == essence(transcript(lab.path / "run", "werewolf-000000"))
+    trust([lab.path / "run"])
+    chance = Random(8)
+    rows = [*read_run(lab.path / "run").rows()]
+    for _ in range(30):
+        row = chance.choice(rows)
+        said = replies_in(transcript(lab.path / "run", str(row["task_id"])))
+        key = chance.choice([*said])
+        planned = plan_fork(ForkRequest(run=lab.path / "run", game=str(row["task_id"]), turn=key))
+        assert played_on(planned.environment, planned.branches[0], {"village": "random"}) == said, key
+
+
+def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
+    run, verbs, functions = forked.path / "runs" / "small", forked.path / "verbs", forked.path / "functions"
+    assert at_once("fork", str(run), "0", "--turn", "#60", "--draws", "2", "--out", str(verbs)).returncode == Exit.OK
+    measured = ("value", str(run), "0", "--turn", "#60", "--draws", "3", "--out", f"{verbs}-value", "--outcome", "days")
+    assert at_once(*measured).returncode == Exit.OK
+
+    view = mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False)
+    value = mac_runner.value(run, 0, turn="#60", draws=3, outcome="days", out=f"{functions}-value", progress=False)
+
+    assert view.summary["fork"] == RunDir(path=verbs).summary["fork"]
+    assert RunDir(path=functions).transcripts == RunDir(path=verbs).transcripts
+    assert value == json.loads((forked.path / "verbs-value" / "value.json").read_text())
+    assert mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False).summary == view.summary
+    with pytest.raises(mac_runner.ConfigError, match="a game, or conditions"):
+        mac_runner.fork(run, turn="#60", out="x")

@@ -204,11 +204,7 @@ class GeneratorConversation:
         for one in self._open:
             self._digest.update(json.dumps([one.ask.agent, one.ask.text, _shown(one.answer)]).encode("ascii"))
             if one.ask.is_remembered and not one.is_default:
-                self._table.tell(
-                    f"You were asked: {one.ask.text}\nYou answered: {_shown(one.answer)}",
-                    to=[one.ask.agent],
-                    when="Own",
-                )
+                self._table.tell(_remembered(one), to=[one.ask.agent], when="Own")
         answers = [one.answer for one in self._open]
         self._advance(answers if self._is_list else answers[0])
 
@@ -276,6 +272,15 @@ def _form(ask: Ask) -> tuple[str, ...]:
     if ask.choices is not None:
         return (f"Reply with exactly one of: {', '.join(ask.choices)}",)
     return ()
+
+
+def _remembered(one: _Open) -> str:
+    """What an agent reads of its own answer later on: the end of the prompt that it answered, so that a cache has it.
+
+    A schema is left out, because it is long.
+    """
+    form = _form(one.ask) if one.ask.schema is None else ()
+    return "\n\n".join((one.ask.text, *form, f"You answered: {_shown(one.answer)}"))
 
 
 def _correction(one: _Open) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class Table:
         self.told: list[Told] = []
         self._seed = task.seed
 
-    def tell(self, text: str, *, to: str | Sequence[str] | None = None, when: str = "", **data: JsonValue) -> None:
+    def tell(self, text: str, *, to: str | Sequence[str] | None = None, when: str = "", **data: object) -> None:
         """Have agents read `text` from now on: all, one, or those in `to`.
 
         `when` and `data` are for readers of the transcript and for scripted players; no model reads them. Raises

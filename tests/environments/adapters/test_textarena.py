@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from importlib import import_module
@@ -128,6 +129,7 @@ def test_games_in_progress_together_are_what_each_is_alone(tmp_path: Path) -> No
         [receipt.detail if receipt.kind is ReceiptKind.ACT else "" for receipt in played.receipts] for played in plays
     ]
     for step in range(max(map(len, replies))):
+        random.seed(step)
         for conversation, said in zip(open_now, replies, strict=True):
             if step < len(said):
                 conversation.receive(conversation.turns()[0], Reply(text=said[step]))

@@ -1,0 +1,120 @@
+"""In a notebook a loop is running: `run` and `arun` play there, and an interrupt of the kernel stops in good order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.lab import ROOT, Lab, environ, experiment, scripted
+
+NOTEBOOK = ROOT / "examples" / "analysis.ipynb"
+
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+nbformat.write(notebook, "executed.ipynb")
+"""
+
+INTERRUPT = """
+import json, sys, time
+from pathlib import Path
+from jupyter_client.manager import start_new_kernel
+
+call, directory = sys.argv[1:]
+manager, client = start_new_kernel(kernel_name="python3")
+try:
+    def cell(code):
+        outputs = []
+        client.execute_interactive(code, timeout=60, output_hook=lambda message: outputs.append(message["content"]))
+        return outputs
+
+    cell("import json, mac_runner; experiment = json.load(open('experiment.json'))")
+    waiting = client.execute(call)
+    events, deadline_s = Path(directory, "events.jsonl"), time.monotonic() + 60
+    while not events.exists() or events.read_text().count("EVENT_INFER_DONE") < 5:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    manager.interrupt_kernel()
+    while (reply := client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != waiting:
+        pass
+    print(reply["content"]["status"], reply["content"].get("ename"))
+    again = call.replace("progress=False", "progress=False, set={'model_definitions.m.scripted_config.latency_ms': 0}")
+    found = cell(f"view = {again}\\nprint(view.summary['conversations'])")
+    print("".join(output["text"] for output in found if output.get("name") == "stdout"), end="")
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+"""
+
+
+def _python(lab: Lab, program: str, *arguments: str) -> str:
+    """What a program prints; a warning of a library is no error here."""
+    env = environ({"PYTHONWARNINGS": "ignore", "HOME": str(lab.path)})
+    told = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=lab.path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("mac_runner.run(experiment, progress=False)", "KeyboardInterrupt"),
+        # A kernel cancels a cell that awaits.
+        ("await mac_runner.arun(experiment, progress=False)", "CancelledError"),
+    ],
+)
+def test_interrupt_of_a_cell_stops_in_good_order_and_the_same_cell_goes_on(lab: Lab, call: str, error: str) -> None:
+    (lab.path / "experiment.json").write_text(json.dumps(experiment(models={"m": scripted(latency_ms=50)})))
+
+    told = _python(lab, INTERRUPT, call, "runs/small")
+
+    assert told.splitlines() == [f"error {error}", "{'planned': 2, 'finished': 2, 'failed': 0}"]
+    first, second = lab.run_dir().events("EVENT_RUN_STOP")
+    assert (first["is_complete"], first["cancelled_requests"], second["is_complete"]) == (False, 0, True)
+    lab.verified(lab.run_dir().path)
+
+
+def test_function_of_a_cell_is_refused_with_the_remedy(lab: Lab) -> None:
+    program = (
+        "import mac_runner\n"
+        "def werewolf(table): yield\n"
+        "try: mac_runner.Experiment({'conversation_config': {'environment': werewolf}})\n"
+        "except mac_runner.ConfigError as error: print(error)\n"
+    )
+
+    assert _python(lab, program) == (
+        "experiment: conversation_config.environment: werewolf is defined in a script or a notebook, where a resume "
+        "cannot find it again; write it to a file (in a notebook: %%writefile werewolf.py) and name it: "
+        "'./werewolf.py:werewolf'\n"
+    )
+
+
+def test_notebook_of_the_examples_runs_and_is_kept_without_outputs(lab: Lab) -> None:
+    kept = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in kept["cells"])
+
+    _python(lab, EXECUTE, str(NOTEBOOK))
+
+    played = json.loads((lab.path / "executed.ipynb").read_text(encoding="utf-8"))
+    outputs = [output for cell in played["cells"] for output in cell.get("outputs", [])]
+    kinds = {kind for output in outputs for kind in output.get("data", {})}
+    text = json.dumps(outputs)
+    assert {"text/html", "image/png"} <= kinds
+    assert "{'planned': 20, 'finished': 20, 'failed': 0}" in text
+    for word in ("low", "lies", "mafia", "replied:"):
+        assert word in text
+    assert Path(lab.path / "runs" / "analysis" / "summary.json").exists()

@@ -1,0 +1,246 @@
+"""Backends, scripted players and metrics that an experiment file names, through the whole command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mac_runner.types import JsonObject
+from tests.cli.lab import AtOnce, Lab
+
+BIRD = """
+from pydantic import BaseModel
+from mac_runner import Backend, Reply, TokenCount
+from mac_runner.section import IDENTITY, RUNTIME, Section
+from typing import Annotated
+
+class Bird(Backend):
+    class Settings(Section):
+        mood: Annotated[str, IDENTITY] = "good"
+        max_in_flight: Annotated[int, RUNTIME] = 4
+
+    honours = {"max_tokens"}
+
+    async def generate(self, request):
+        words = request.prompt.messages[-1].content.split()
+        return Reply(text=f"{self.settings.mood} {words[-1]}", tokens=TokenCount(prompt=len(words), completion=2))
+"""
+PLAYERS = """
+def curt(view, random):
+    return f"word {random.random():.6f}"
+"""
+METRICS = """
+def words(conversation):
+    said = [turn.text for turn in conversation.turns_of("Ann")]
+    conversation.outcome.clear()
+    return {"ann": sum(len(text.split()) for text in said), "curt": len(said) < 5}
+
+def even(conversation):
+    if conversation.index % 2:
+        raise ValueError("odd")
+    return 1 + conversation.index / 2
+"""
+
+
+def birds(
+    *, conversations: int = 6, metrics: tuple[str, ...] = ("./metrics.py:words", "./metrics.py:even")
+) -> JsonObject:
+    return {
+        "experiment_metadata": {"experiment_name": "birds"},
+        "conversation_config": {"environment": "echo", "conversations": conversations},
+        "echo": {"rounds": 2},
+        "metrics": list(metrics),
+        "model_definitions": {
+            "bird": {"backend": "./bird.py:Bird", "settings": {"mood": "bad"}},
+            "curt": {"backend": "scripted", "scripted_config": {"policy": "./players.py:curt"}},
+        },
+        "agent_definitions": [
+            {"agent_id": "Ann", "role": "participant", "model": "bird"},
+            {"agent_id": "Bob", "role": "participant", "model": "curt"},
+        ],
+    }
+
+
+@pytest.fixture
+def aviary(lab: Lab) -> Lab:
+    """A working directory with code of a user."""
+    for name, code in (("bird", BIRD), ("players", PLAYERS), ("metrics", METRICS)):
+        (lab.path / f"{name}.py").write_text(code)
+    return lab
+
+
+def numbers(summary: JsonObject) -> dict[str, tuple[object, object, object]]:
+    """Of each metric the cases, the mean, and the conversations without a value."""
+    found = summary["metrics"]
+    assert isinstance(found, dict)
+    return {
+        name: (value["n"], value.get("rate", value.get("score")), value["absent"])
+        for name, value in found.items()
+        if isinstance(value, dict)
+    }
+
+
+def test_a_file_plays_with_a_backend_a_player_and_metrics_of_its_own(aviary: Lab, at_once: AtOnce) -> None:
+    """The values are in the rows and the summary; a metric that raises costs its own value alone."""
+    done = at_once(aviary.write(birds()))
+    run = aviary.run_dir("birds")
+    row, odd = run.index[0], run.index[1]
+    summary = run.summary
+
+    assert done.returncode == 0, done.stderr
+    assert "metric even failed on 3 conversations, first birds-000001: metrics.py:9: ValueError: odd" in done.stdout
+    assert row["metrics"] == {"words.ann": 4, "words.curt": True, "even": 1.0}
+    assert row["outcome"]  # A metric has a copy.
+    assert (odd["metrics"], odd["metric_errors"]) == (
+        {"words.ann": 4, "words.curt": True, "even": None},
+        {"even": "metrics.py:9: ValueError: odd"},
+    )
+    assert numbers(summary) == {"even": (3, 2.0, 0), "words.ann": (6, 4.0, 0), "words.curt": (6, 1.0, 0)}
+    assert (
+        "sha256" in str(run.path / "experiment.yaml") or (run.path / "experiment.yaml").read_text().count("sha256") == 4
+    )
+    assert at_once("verify", "runs/birds").returncode == 0
+    listed = at_once("show", "runs/birds", "--where", "even>=2").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["number", "2", "4"]
+
+
+def test_a_run_that_is_extended_says_how_many_rows_have_no_value_of_a_new_metric(aviary: Lab, at_once: AtOnce) -> None:
+    at_once(aviary.write(birds(conversations=2, metrics=())))
+    before = numbers(aviary.run_dir("birds").summary) if "metrics" in aviary.run_dir("birds").summary else {}
+    extended = at_once(aviary.write(birds(conversations=5, metrics=("./metrics.py:words",))))
+    again = at_once("metrics", "runs/birds", "--trust", "--to", "values.jsonl")
+    refused = aviary.run("metrics", "runs/birds")  # In a process that has not imported the code.
+
+    assert before == {}
+    assert extended.returncode == 0, extended.stderr
+    assert numbers(aviary.run_dir("birds").summary) == {"words.ann": (3, 4.0, 2), "words.curt": (3, 1.0, 2)}
+    assert again.returncode == 0, again.stderr
+    assert len((aviary.path / "values.jsonl").read_text().splitlines()) == 5
+    assert (refused.returncode, "--trust" in refused.stderr) == (2, True)
+    assert at_once("verify", "runs/birds").returncode == 0
+
+
+def test_other_code_is_refused_for_engines_and_players_and_noted_for_metrics(aviary: Lab, at_once: AtOnce) -> None:
+    """A runtime setting of a backend may change, one of identity may not."""
+    at_once(aviary.write(birds(conversations=2)))
+    changes: dict[str, tuple[Callable[[], object], int, str]] = {
+        "metrics": (lambda: (aviary.path / "metrics.py").write_text(METRICS + "# \n"), 0, ""),
+        "players": (lambda: (aviary.path / "players.py").write_text(PLAYERS + "# \n"), 2, "players.py:curt"),
+        "bird": (lambda: (aviary.path / "bird.py").write_text(BIRD + "# \n"), 2, "bird.py:Bird"),
+    }
+    wrong = {}
+    for name, (change, code, text) in changes.items():
+        change()
+        done = at_once(aviary.write(birds(conversations=3)))
+        if done.returncode != code or text not in done.stderr:
+            wrong[name] = (done.returncode, done.stderr)
+        for file, original in (("players", PLAYERS), ("bird", BIRD)):
+            (aviary.path / f"{file}.py").write_text(original)
+    key = "model_definitions.bird.settings"
+    runtime = at_once("birds.yaml", "--set", f"{key}.max_in_flight=2")
+    identity = at_once("birds.yaml", "--set", f"{key}.mood=odd")
+
+    assert wrong == {}
+    assert runtime.returncode == 0, runtime.stderr
+    assert (identity.returncode, f"{key}.mood" in identity.stderr) == (2, True), identity.stderr
+
+
+def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab) -> None:
+    """A failure of a backend's code fails its conversation; a mended backend is other code, so it takes a new run."""
+    fails = PLAYERS.replace("    return", "    if random.random() < 0.5:\n        raise KeyError('lost')\n    return")
+    (aviary.path / "players.py").write_text(fails)
+    played = lab.run(aviary.write(birds()))
+    refused = lab.run("retry", "runs/birds")
+    trusted = lab.run("retry", "runs/birds", "--trust")
+
+    assert played.returncode == 1, played.stderr
+    (failure, *_) = [row["failure"] for row in aviary.run_dir("birds").index if row["failure"]]
+    assert "the scripted player './players.py:curt' failed: players.py:4: KeyError: 'lost'" in str(failure)
+    assert refused.returncode == 2
+    assert all(
+        name in refused.stderr for name in ("./bird.py:Bird", "./players.py:curt", "./metrics.py:even", "--trust")
+    )
+    assert trusted.returncode == 1, trusted.stderr  # The same seeds lead to the same failures.
+    assert lab.run("verify", "runs/birds").returncode == 0
+
+
+def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) -> None:
+    """Values are kept with each conversation, so neither a resume nor a merge computes them again."""
+    whole = birds(conversations=8)
+    aviary.done(aviary.write(whole))
+    for part in ("1/2", "2/2"):
+        aviary.done("birds.yaml", "--shard", part, "--out", f"runs/part-{part[0]}")
+    aviary.done("merge", "runs/merged", "runs/part-1", "runs/part-2")
+    aviary.done("birds.yaml", "--limit", "3", "--out", "runs/stopped")
+    process = aviary.start("birds.yaml", "--out", "runs/stopped")
+    process.kill()
+    process.wait()
+    aviary.done("birds.yaml", "--out", "runs/stopped")
+    expected = aviary.run_dir("birds")
+
+    for name in ("merged", "stopped"):
+        found = aviary.run_dir(name)
+        assert found.transcripts == expected.transcripts
+        assert found.summary["metrics"] == expected.summary["metrics"]
+        assert found.summary["metric_errors"] == expected.summary["metric_errors"]
+        assert {row["index"]: row["metrics"] for row in found.index} == {
+            row["index"]: row["metrics"] for row in expected.index
+        }
+        assert aviary.run("verify", f"runs/{name}").returncode == 0
+
+
+def _bad() -> Iterator[tuple[str, str, str, str, str]]:
+    """The file, its code, the key to set, its value, and what the message says."""
+    models = "model_definitions"
+    policy = f"{models}.curt.scripted_config.policy"
+    bird = f"{models}.bird.settings"
+    yield "a.py", "x = 1", f"{models}.bird.backend", "./a.py:x", "a.py) cannot be used as a backend: it is int"
+    yield "b.py", "class B: pass", f"{models}.bird.backend", "./b.py:B", "the class has no `generate`"
+    yield "c.py", "raise KeyError('k')", f"{models}.bird.backend", "./c.py:C", "c.py:1: KeyError: 'k'"
+    yield (
+        "d.py",
+        "def p(view): pass",
+        policy,
+        "./d.py:p",
+        "does not take two arguments",
+    )
+    yield (
+        "e.py",
+        "p = 'x'",
+        policy,
+        "./e.py:p",
+        "is str; a player is a function",
+    )
+    yield "f.py", "", policy, "./f.py:p", "f.py has no 'p'"
+    yield "g.py", "def m(): pass", "metrics", "['./g.py:m']", "does not take one argument"
+    yield "h.py", "async def m(c): pass", "metrics", "['./h.py:m']", "is asynchronous or a generator"
+    yield "words.py", "", "metrics", "['./nowhere.py:m']", "nowhere.py cannot be read"
+    yield "other.py", METRICS, "metrics", "['./metrics.py:even', './other.py:even']", "its value would be called 'even'"
+    yield "i.py", "", f"{bird}.mud", "1", f"{bird}.mud: unknown key"
+    yield (
+        "j.py",
+        "",
+        f"{models}.bird.settings.max_in_flight",
+        "many",
+        f"{models}.bird.settings.max_in_flight: found the text",
+    )
+    yield "k.py", "", f"{models}.curt.settings.mood", "bad", "has the section scripted_config; leave it out"
+    yield "l.py", "", "agent_definitions.Ann.temperature", "0.5", "add 'temperature' to the `honours` of its class"
+    yield "m.py", "", f"{models}.bird.record_tokens", "true", "does not report tokens"
+
+
+def test_bad_code_is_refused_with_its_place_before_anything_is_written(aviary: Lab, at_once: AtOnce) -> None:
+    file = aviary.write(birds())
+    wrong = {}
+    for name, code, key, value, expected in _bad():
+        path = aviary.path / name
+        if not path.exists():
+            path.write_text(code)
+        done = at_once(file, "--set", f"{key}={value}")
+        if done.returncode != 2 or expected not in done.stderr:
+            wrong[f"{key}={value}"] = f"{done.returncode}: {done.stderr}"
+
+    assert wrong == {}
+    assert not Path(aviary.path / "runs").exists()

@@ -1,0 +1,112 @@
+"""The page of the tables, docs/data.md: its queries run over two runs, and its lists of columns.
+
+python -m tests.data.data_page      # plays both runs and writes outputs and lists into the page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from mac_runner.data.prompts import prompt_table
+from mac_runner.data.schema import schema_page
+from mac_runner.data.tables import FlatTable, tables_of
+from mac_runner.environments.base import Environment
+from mac_runner.registry import environment_specs
+from tests.cli.lab import MAC_RUN, ROOT, environ
+
+PAGE = ROOT / "docs" / "data.md"
+_COMMANDS = re.compile(r"## Ten queries\n.*?```sh\n(.*?)```", re.DOTALL)
+_QUERY = re.compile(r"```sql\n(?P<query>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL)
+_TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
+
+
+def queries(page: str) -> list[re.Match[str]]:
+    """The queries of the page, each with its output."""
+    return [*_QUERY.finditer(page)]
+
+
+def play(page: str, directory: Path) -> None:
+    """Do what the page says comes before the queries."""
+    found = _COMMANDS.search(page)
+    assert found is not None
+    for line in found[1].replace("\\\n", "").splitlines():
+        program, *words = line.split()
+        assert program == "mac-run"
+        words = [str(ROOT / word) if word.startswith("experiments/") else word for word in words]
+        quiet = [] if words[0] == "export" else ["--quiet"]
+        subprocess.run([*MAC_RUN, *words, *quiet], cwd=directory, env=environ(), check=True, capture_output=True)
+
+
+def answer(query: str, directory: Path) -> str:
+    """What DuckDB answers, in columns."""
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        found = duckdb.sql(query)
+        assert found is not None
+        rows = [list(found.columns), *(["" if one is None else str(one) for one in row] for row in found.fetchall())]
+    finally:
+        os.chdir(before)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def without_times(output: str) -> str:
+    """An output without the cells of a last column that holds seconds."""
+    lines = output.splitlines()
+    return "\n".join(line.rsplit(maxsplit=1)[0] for line in lines) if lines[0].endswith("_s") else output.strip()
+
+
+def lists() -> str:
+    """The lists of columns, of every run and of each environment."""
+    specs = environment_specs()
+    general = tables_of(None)
+    parts = ["", "## Of every run", "", *schema_page([*general.values(), prompt_table(_no_environment)])]
+    for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):
+        spec = specs[name]
+        assert spec.results is not None
+        own = tables_of(spec.results())
+        parts += [f"## {heading}", ""]
+        more = {table: _beyond(own[table], general[table]) for table in ("conversations", "agents")}
+        for table in more.values():
+            parts += [*schema_page([table._replace(meaning="Columns besides those of every run.")])]
+        parts += [*schema_page([table for each, table in own.items() if each not in general])]
+    return "\n".join(parts).replace("\n## ", "\n### ").replace("\n### `", "\n#### `")
+
+
+def _no_environment() -> Environment:
+    raise AssertionError
+
+
+def _beyond(table: FlatTable, general: FlatTable) -> FlatTable:
+    columns: Mapping[str, object] = general.columns
+    return table._replace(columns={name: one for name, one in table.columns.items() if name not in columns})
+
+
+def with_lists(page: str) -> str:
+    """The page with its lists of columns made anew."""
+    return _TABLES.sub(lambda match: f"{match[1]}{lists()}\n{match[2]}", page)
+
+
+def main() -> None:
+    """Write outputs and lists into the page."""
+    page = with_lists(PAGE.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as directory:
+        play(page, Path(directory))
+        for match in reversed(queries(page)):
+            output = answer(match["query"], Path(directory))
+            block = f"```sql\n{match['query']}```\n\n```text\n{output}```\n"
+            page = page[: match.start()] + block + page[match.end() :]
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
