@@ -6,7 +6,7 @@ in any version. A name is imported when it is first used, so `import mac_runner`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # Type checkers take it for true; importing `typing` would cost more than all the rest.
 
 __version__ = "0.2.0"
 
