@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, named_version, recorded_plugin
+from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, recorded_plugin
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec, Table
 from mac_runner.section import KeyPath, Settings
@@ -42,7 +42,7 @@ FAMILIES: Final[Mapping[str, str]] = {
 }
 """By the first word of an environment's name, the package whose `spec_of` makes the environment `word:GAME`.
 
-The word is the distribution that has the games.
+Its `code_of` says which code the game is. The word is the distribution that has the games.
 """
 
 OWN: Final = "mac_runner.environments.own"
@@ -253,10 +253,11 @@ def load_environment(name: str, base: Path) -> LoadedEnvironment:
     """Import an environment that is not built in; a file is relative to `base`. Raises ConfigError."""
     family, _, game = name.partition(":")
     if family in FAMILIES:
-        code = Code(family, named_version(family), "", Path())
-        if (known := _LOADED.get((name, ""))) is not None:
+        package = import_module(FAMILIES[family])
+        code = package.code_of(game, base)
+        if (known := _LOADED.get((name, code.sha256))) is not None:
             return known
-        return adopt_environment(name, import_module(FAMILIES[family]).spec_of(game), code)
+        return adopt_environment(name, package.spec_of(game), code)
     families = (f"{family}:GAME" for family in FAMILIES)
     plugin = find_plugin("environments", name, base, known=(*ENVIRONMENTS, *families))
     return _adopted(name, plugin)

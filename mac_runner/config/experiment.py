@@ -209,7 +209,7 @@ else:
 DEFAULT_PROFILE: Final = "embedded"
 _ENVIRONMENT: Final = (
     f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}, the name of an installed one, "
-    "`package.module:Name`, or `./file.py:name` relative to this file."
+    "`package.module:Name`, `./file.py:name` relative to this file, `textarena:GAME`, or `pettingzoo:MODULE`."
 )
 ENVIRONMENT_KEY: Final = ("conversation_config", "environment")
 SETTINGS: Final = "settings"

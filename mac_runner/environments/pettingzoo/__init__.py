@@ -6,11 +6,13 @@ Nothing of the library is imported before a game is played or a run of it is ver
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
 from mac_runner.environments.adapters.players import random_player
 from mac_runner.environments.base import ignored_settings
+from mac_runner.plugins import Code, find_plugin, named_version
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import IDENTITY, Listed, Text
@@ -42,6 +44,17 @@ def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
         check=_check,
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
     )
+
+
+def code_of(game: str, base: Path) -> Code:
+    """The library, or the source of a module that is not part of it. Raises ConfigError for what is not there."""
+    library = Code(FAMILY, named_version(FAMILY), "", Path())
+    from mac_runner.environments.pettingzoo.library import is_in_library, module_of
+
+    if is_in_library(game):
+        return library
+    module_of(game)
+    return find_plugin("environments", f"{game}:env", base).code
 
 
 def _check(_experiment: Experiment, settings: PettingzooConfig) -> Iterator[Problem]:

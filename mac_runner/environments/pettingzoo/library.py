@@ -16,12 +16,21 @@ from mac_runner.errors import ConfigError, boundary
 from mac_runner.types import JsonValue
 
 KEY: Final = ("conversation_config", "environment")
+_LIBRARY: Final = "pettingzoo"
 VALUES_MAX: Final = 2_000
 """The largest observation that is written out."""
 _RULES_CHARS_MAX: Final = 8_000
 _FRONT_MATTER: Final = re.compile(r"\A\s*---\n.*?\n---\n", re.DOTALL)
 _FIGURE: Final = re.compile(r"```\{figure\}.*?```\n?|<[^>\n]{1,300}>", re.DOTALL)
 _HISTORY: Final = re.compile(r"^#+ *Version History.*\Z", re.DOTALL | re.MULTILINE)
+
+
+def is_in_library(game: str) -> bool:
+    """Whether a game is one of PettingZoo's own modules."""
+    try:
+        return find_spec(f"{_LIBRARY}.{game}") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 @cache
@@ -93,8 +102,4 @@ def _number(value: Any) -> str:
 
 
 def _full_name(game: str) -> str:
-    own = f"pettingzoo.{game}"
-    try:
-        return own if find_spec(own) is not None else game
-    except ModuleNotFoundError:
-        return game
+    return f"{_LIBRARY}.{game}" if is_in_library(game) else game

@@ -5,10 +5,12 @@ Nothing of the library is imported before a game is played or a run of it is ver
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
 from mac_runner.environments.base import ignored_settings
+from mac_runner.plugins import Code, named_version
 from mac_runner.registry import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ def spec_of(game: str) -> EnvironmentSpec[TextarenaConfig]:
         build=lambda experiment: _build(experiment, game),
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
     )
+
+
+def code_of(_game: str, _base: Path) -> Code:
+    """The library. Raises ConfigError where it is not installed."""
+    return Code(FAMILY, named_version(FAMILY), "", Path())
 
 
 def _build(experiment: Experiment, game: str) -> AdapterEnvironment:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
+from mac_runner.environments.pettingzoo import code_of
 from mac_runner.errors import ConfigError
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import ReceiptKind
@@ -189,3 +190,12 @@ def test_what_cannot_be_played_is_refused_with_the_reason(
         build_environment(loaded(counting, environment, players, settings=settings))
 
     assert says in str(refusal.value).replace("right has", "left has")
+
+
+def test_the_source_of_a_module_of_one_s_own_is_part_of_the_identity_of_a_run(counting: Path) -> None:
+    recorded = of_counting(counting).plugins["pettingzoo:counting_game_v0"]
+
+    assert recorded.sha256, "the digest of its source"
+    assert of_counting(counting).plugins["pettingzoo:counting_game_v0"] == recorded
+    assert code_of("classic.connect_four_v3", counting).distribution == "pettingzoo"
+    assert not code_of("classic.connect_four_v3", counting).sha256, "the version says which code the library's game is"
