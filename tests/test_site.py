@@ -66,3 +66,9 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
             r"<link[^>]+rel=\"?(?:stylesheet|preconnect)\"?[^>]+href=\"?(https?:[^\"> ]+)", page.read_text("utf-8")
         )
         assert loaded + styles == [], page.name
+
+
+def test_every_page_of_the_project_is_in_the_order_of_the_site() -> None:
+    listed = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}

@@ -359,7 +359,9 @@ class _Experiment(Section):
             return None
         if self.is_builtin:
             return getattr(self, spec.section)
-        return None if self.settings is None else read_settings(spec, self.settings)
+        # A model without fields has nothing to say, so the file has no such section.
+        is_missing = self.settings is None and bool(spec.settings.model_fields)
+        return None if is_missing else read_settings(spec, self.settings or {})
 
     def settings_as(self, kind: type[S]) -> S:
         """What sets up its environment, which is of this kind. Raises ConfigError where there is none."""
