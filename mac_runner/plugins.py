@@ -54,7 +54,7 @@ class Code(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """What a name stands for, and the code that it came from."""
+    """The object that a name refers to, and the code that it came from."""
 
     name: str
     value: object
@@ -88,7 +88,7 @@ _LOADED: Final[dict[tuple[PluginKind, str, str], Plugin]] = {}
 
 
 def find_plugin(kind: PluginKind, name: str, base: Path, *, known: Iterable[str] = ()) -> Plugin:
-    """Import what `name` stands for; files are relative to `base`. `known` are the names that are built in.
+    """Import the object that `name` refers to; files are relative to `base`. `known` are the names that are built in.
 
     Raises ConfigError: what is missing or wrong, where, and what to do. Nothing is imported for a name that no package
     and no file has.

@@ -2,7 +2,7 @@
 
 What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
 What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
-is no reply does the same.
+is not a reply does the same.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class ConversationConfig(Section):
 
 
 class PluginCode(Section):
-    """The code that a name of the file stands for; it is filled in when the file is loaded."""
+    """The code that a name of the file refers to; it is filled in when the file is loaded."""
 
     distribution: Annotated[Text | None, IDENTITY] = None
     """The installed package that it came with; null for a file."""
@@ -259,7 +259,7 @@ class PluginCode(Section):
 
 
 class MetricCode(Section):
-    """The code that a metric stands for; it is filled in when the file is loaded. It is no part of the identity."""
+    """The code of a metric; it is filled in when the file is loaded. It is not part of the identity."""
 
     distribution: Annotated[Text | None, RUNTIME] = None
     """The installed package that it came with; null for a file."""

@@ -230,6 +230,6 @@ def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
 
 
 def _runtime(model: type[Settings]) -> Iterator[KeyPath]:
-    """The settings that are no part of a run's identity."""
+    """The settings that are not part of a run's identity."""
     paths: Mapping[KeyPath, object] = dict(leaf_fields(model))
     return (path for path in paths if "*" not in path and bearing_of(model, path) is RUNTIME)

@@ -69,7 +69,7 @@ def _spec_of(name: str, value: object) -> EnvironmentSpec[Any]:
         return generator_spec(value.__name__, value, NoSettings)
     if inspect.isclass(value):
         return _spec_of_class(name, value)
-    raise ConfigError(f"{name} is {_described(value)}, which is no environment; allowed: {ALLOWED}")
+    raise ConfigError(f"{name} is {_described(value)}, which is not an environment; allowed: {ALLOWED}")
 
 
 def _spec_of_class(name: str, kind: type[Any]) -> EnvironmentSpec[Any]:
