@@ -151,7 +151,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "httpx2": {"backends"},
         "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
-        "msgspec": {"backends", "environments", "reports", "results", "store"},
+        "msgspec": {"backends", "environments", "flat", "reports", "results", "store"},
         "ollama": {"backends"},
         "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
