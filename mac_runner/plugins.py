@@ -158,6 +158,9 @@ def _by_entry_point(kind: PluginKind, name: str, known: Iterable[str]) -> Plugin
     points: dict[tuple[str, str], EntryPoint] = {}
     for point in entry_points(group=_group(kind), name=name):
         points[("" if point.dist is None else point.dist.name, point.value)] = point
+    if not points and name.endswith(".py"):
+        path = name if "/" in name else f"./{name}"
+        raise ConfigError(f"{name!r} names no object; a file takes the name of the object in it: {path}:NAME")
     if not points:
         others = {*known, *entry_points(group=_group(kind)).names}
         raise ConfigError(f"there is no {name!r} here{suggestion(name, others)}; or write {_FORMS}")

@@ -46,13 +46,16 @@ def fork(
     call goes on with a fork that was stopped. Raises ConfigError for a request that cannot be met, and what
     `mac_runner.run` raises.
     """
-    if (game is None) == (not [*where]):
+    if isinstance(where, str):
+        raise ConfigError(f"where: found the text {where!r}; write a list of conditions, such as [{where!r}]")
+    conditions = tuple(where)
+    if (game is None) == (not conditions):
         raise ConfigError("fork: give a game, or conditions in where, and not both")
     request = ForkRequest(
         run=Path(run),
         game=None if game is None else str(game),
         turn=turn,
-        where=tuple(where),
+        where=conditions,
         is_round=round,
         overrides=_texts(set),
         seats=tuple(f"{agent}.model={model}" for agent, model in (seats or {}).items()),

@@ -25,7 +25,9 @@ _SIZE_BYTES_MAX: Final = 16 << 20
 def init(folder: Path, example: str | None) -> Exit:
     """Write a project whose game has the name of `folder`; with `example` its game is that one."""
     name = folder.name.replace("-", "_").replace(" ", "_")
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,60}", name) or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise ConfigError(f"{folder.name!r} cannot be the name of a game: it is a word of Python; take another")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,60}", name):
         raise ConfigError(f"{folder.name!r} cannot be the name of a game: write letters, digits and _, a letter first")
     template = shipped("examples") / _TEMPLATE
     files = {path.name: path for path in sorted(template.iterdir()) if path.is_file()}

@@ -436,3 +436,9 @@ def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
     assert mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False).summary == view.summary
     with pytest.raises(mac_runner.ConfigError, match="a game, or conditions"):
         mac_runner.fork(run, turn="#60", out="x")
+    with pytest.raises(mac_runner.ConfigError, match=r"where: found the text 'finished'; .*\['finished'\]"):
+        mac_runner.fork(run, where="finished", turn="#60", out="x")
+    several = mac_runner.fork(
+        run, where=(one for one in ["finished"]), turn="#60", out=f"{functions}-all", progress=False
+    )
+    assert len(several) == len(mac_runner.open_run(run))

@@ -61,7 +61,7 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path, subtests: pytest.Subtests)
         ("init", "file"): "is not a directory",
         ("init", "--examples", "full"): "is not empty",
         ("init", "1st"): "cannot be the name of a game",
-        ("init", "class"): "cannot be the name of a game",
+        ("init", "class"): "cannot be the name of a game: it is a word of Python",
         ("init",): "name the folder of a new project",
         ("init", "new", "--examples", "all"): "or give --examples DIR",
     }.items():

@@ -114,6 +114,7 @@ def test_what_cannot_be_loaded_is_bad_input(tmp_path: Path, subtests: pytest.Sub
         f"{tmp_path}/raising.py:game": "raising.py:1",
         f"{tmp_path}/missing.py:game": "missing.py",
         "no_such_package_here:game": "no_such_package_here",
+        "werewolf.py": "a file takes the name of the object in it: ./werewolf.py:NAME",
     }.items():
         with subtests.test(target):
             done = check(target)
