@@ -29,6 +29,7 @@ from mac_runner.data.parts import (
     STATE,
     Contents,
     PartName,
+    WrittenFile,
     basis,
     file_name,
     is_full,
@@ -206,10 +207,10 @@ class _Order(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A part that was written, and how many rows each of its files has."""
+    """A part that was written, and what each of its files came to."""
 
     part: PartName
-    rows: Mapping[str, int]
+    files: Mapping[str, WrittenFile]
 
 
 class _Parts:
@@ -221,6 +222,7 @@ class _Parts:
         self._chosen = chosen
         self._parts = planned_parts(sources)
         self._state = read_state(request.disk, request.to, sources.names)
+        self._sizes = {table: request.disk.sizes(request.to / table) for table in chosen}
 
     def write(self, *, is_last: bool = True) -> Iterator[Exported]:
         """Write the parts that changed. Before the last look, those alone that are complete or have grown."""
@@ -262,9 +264,10 @@ class _Parts:
                 continue
             for kind in self._request.kinds:
                 name = self._file(part, table, kind)
-                if self._state.is_written(name, self._made_of(part, table)):
+                size_bytes = self._sizes[table].get(Path(name).name)
+                if self._state.is_written(name, self._made_of(part, table), size_bytes):
                     continue
-                is_due = made.conversations >= _GROWTH * self._state.conversations(name)
+                is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
                 if is_last or is_due or is_full(made):
                     yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
@@ -317,13 +320,13 @@ class _Parts:
             )
 
     def _note(self, written: _Written) -> None:
-        for name, rows in written.rows.items():
+        for name, file in written.files.items():
             table = name.split("/")[0]
             self._state.note(
                 name,
                 made_of=self._made_of(written.part, table),
                 conversations=self._parts[written.part].conversations,
-                rows=rows,
+                written=file,
             )
 
 
@@ -374,7 +377,8 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))
-    return _Written(order.part, {f"{file.target.table}/{file.target.path.name}": file.rows for file in writer.files})
+    files = {f"{one.target.table}/{one.target.path.name}": WrittenFile(one.rows, one.size_bytes) for one in writer.files}
+    return _Written(order.part, files)
 
 
 @cache
