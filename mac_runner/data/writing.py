@@ -85,7 +85,7 @@ def writing(disk: Disk, targets: Iterable[Target], tables: Mapping[str, FlatTabl
     try:
         for target in targets:
             disk.make_directory(target.path.parent)
-            files.append(TableFile(disk, target, metadata_of(tables[target.table])))
+            files.append(TableFile(disk, target, metadata_of(tables[target.table], target.columns)))
         yield Writer(files)
         for file in files:
             file.commit()

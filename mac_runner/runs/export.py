@@ -45,7 +45,7 @@ from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
-from mac_runner.runs.view import RunView, paths_of
+from mac_runner.runs.view import RunView, directory_of, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import is_alive, read_owner
@@ -377,7 +377,9 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))
-    files = {f"{one.target.table}/{one.target.path.name}": WrittenFile(one.rows, one.size_bytes) for one in writer.files}
+    files = {
+        f"{one.target.table}/{one.target.path.name}": WrittenFile(one.rows, one.size_bytes) for one in writer.files
+    }
     return _Written(order.part, files)
 
 
@@ -411,9 +413,10 @@ def export(
     if isinstance(tables, str):
         raise ConfigError(f"tables: {tables!r} is one name; give a list: [{tables!r}]")
     directories = run.directories if isinstance(run, RunView) else paths_of(run)
+    place = directory_of("to", to)
     if trust:
         import_code(directories)
     request = ExportRequest(
-        directories=directories, to=Path(to), tables=tables, formats=formats, jobs=jobs, is_trusted=trust
+        directories=directories, to=place, tables=tables, formats=formats, jobs=jobs, is_trusted=trust
     )
     return [*(followed(request) if follow else exported(request))]

@@ -296,3 +296,6 @@ def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: 
     table = pyarrow.parquet.read_table(lab.path / "tables" / "agents")
     assert Counter(table.column("game.lobby").to_pylist()) == {"classic-7": 7, "classic-10": 10}
     assert made[0].rows == table.num_rows == 17
+    declared = json.loads((lab.path / "tables" / "_schema.json").read_text())["tables"]["agents"]["key"]
+    for one in (table, open_run(lab.path / "runs" / "small").agents(["won"])):
+        assert one.schema.metadata[b"mac_runner.key"].decode().split(",") == declared
