@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard
 
+import msgspec
+
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
 
@@ -28,7 +30,8 @@ _LIST: Final = "[]."
 _REST: Final = ".*"
 
 
-_json: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_encode_fast: Final = msgspec.json.Encoder().encode
 
 
 class FlatColumn(NamedTuple):
@@ -47,8 +50,7 @@ def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
         return None
     match kind:
         case "json":
-            # Half a surrogate pair, once it is escaped, is what JSON itself writes for it.
-            return _json(value)
+            return json_text(value)
         case "text":
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         case "integer" if _is_integer(value):
@@ -65,6 +67,15 @@ def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
             return [one for each in value if isinstance(one := cell("number", each, where), float)]
         case _:
             raise RunDirectoryError(f"{where}: {value!r:.60} is not of the type {kind}; check the run with verify")
+
+
+def json_text(value: JsonValue) -> str:
+    """A value as JSON on one line."""
+    try:
+        return _encode_fast(value).decode("utf-8")
+    except (UnicodeEncodeError, OverflowError):
+        # Half a surrogate pair, and a number of more than 64 bits, take the slower encoder.
+        return _encode(value)
 
 
 def _is_integer(value: JsonValue) -> TypeGuard[int]:

@@ -21,13 +21,12 @@ from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import EVENTS, entry, lines, recorded_from_json
+from mac_runner.store.records import EVENTS, decode_json, entry, lines, recorded_from_json
 from mac_runner.store.transcripts import read_published, replies_of
 from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 _HEAD = b'{"time":"'
 _LITERAL_CHARS_MAX = len("\\u001")
-_quick = msgspec.json.Decoder().decode
 
 Claim = tuple[JsonValue, ...]
 
@@ -222,12 +221,9 @@ def _details(claim: Claim) -> str:
 def _decoded(data: bytes) -> JsonObject | None:
     """The object in a line; None when there is none."""
     try:
-        event = _quick(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:  # Half a surrogate pair is JSON to one of the two only.
-            event = json.loads(data)
-        except (ValueError, RecursionError):
-            return None
+        event = decode_json(data)
+    except (ValueError, RecursionError):
+        return None
     return event if isinstance(event, dict) else None
 
 

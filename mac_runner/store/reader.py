@@ -35,7 +35,7 @@ from mac_runner.store.layout import MANIFEST, Layout
 from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
-from mac_runner.store.records import encode_json, lines, row_id
+from mac_runner.store.records import decode_json, encode_json, lines, row_id
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state
 from mac_runner.store.transcripts import (
     decode_transcript,
@@ -87,7 +87,9 @@ class RunContents:
         waiting: dict[str, bytes] = {}
         for task_id in sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id)):
             if task_id in waiting:
-                yield json.loads(waiting.pop(task_id))
+                row = decode_json(waiting.pop(task_id))
+                assert isinstance(row, dict), "it was a row when it was encoded"
+                yield row
                 continue
             for row in left:
                 if row_id(row) == task_id:

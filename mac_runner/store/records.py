@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -80,6 +80,7 @@ _encode = json.JSONEncoder(
 ).encode
 _encode_event = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 _encode_event_fast = msgspec.json.Encoder().encode
+_decode_fast = msgspec.json.Decoder().decode
 
 Json = TypeVar("Json", bool, int, str, list[JsonValue], dict[str, JsonValue])
 
@@ -90,6 +91,15 @@ Json = TypeVar("Json", bool, int, str, list[JsonValue], dict[str, JsonValue])
 def encode_json(value: JsonValue) -> bytes:
     """The canonical JSON of a value: equal values have equal bytes. Raises ValueError on NaN and infinities."""
     return _encode(value).encode("ascii")
+
+
+def decode_json(data: bytes) -> JsonValue:
+    """The value of a JSON text, as `json.loads` reads it. Raises ValueError, or RecursionError where it is deep."""
+    try:
+        return cast("JsonValue", _decode_fast(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Half a surrogate pair, NaN and 1e999 are values to the slower decoder alone.
+        return cast("JsonValue", json.loads(data))
 
 
 def encode_for_reading(value: JsonObject) -> bytes:
@@ -169,7 +179,7 @@ def decode_frame(data: bytes) -> JsonObject | None:
     if not is_intact(data):
         return None
     try:
-        record = json.loads(data[_CHECKSUM_CHARS + 1 :])
+        record = decode_json(data[_CHECKSUM_CHARS + 1 :])
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -25,6 +25,7 @@ from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, attempt_path, task_id_of, transcript_path
 from mac_runner.store.records import (
+    decode_json,
     entry,
     objects,
     recorded_from_json,
@@ -104,7 +105,7 @@ def decode_transcript(data: bytes) -> JsonObject:
 
     Raises ValueError when this version cannot read it.
     """
-    transcript = json.loads(data)
+    transcript = decode_json(data)
     if not isinstance(transcript, dict):
         raise ValueError("a transcript is a JSON object")
     match transcript.get("format"):
