@@ -39,7 +39,7 @@ class Word(BaseModel):
 """
 
 
-def loaded(folder: Path, body: str, settings: JsonObject) -> JsonObject | None:
+def loaded(folder: Path, body: str, settings: JsonObject) -> object:
     """The recorded settings of a game whose model has this body."""
     (folder / "words.py").write_text(WORDS)
     (folder / "own.py").write_text(f"{HEAD}{body}{TAIL}")
