@@ -15,6 +15,7 @@ import msgspec
 from mac_runner.errors import RunDirectoryError
 from mac_runner.flat import FlatColumn, Row, RowMaker
 from mac_runner.intervals import ClusteredRate, Interval, wilson
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN: Final = "–"
@@ -257,7 +258,7 @@ class ResultsSpec:
 def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:
     """`value` as a `msgspec.Struct`. Raises RunDirectoryError naming `where` and the key that does not fit."""
     try:
-        return msgspec.convert(value, kind)
+        return convert(value, kind)
     except msgspec.ValidationError as fault:
         raise RunDirectoryError(f"{where}: {fault}; check the run with verify") from fault
 

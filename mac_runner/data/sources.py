@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mac_runner.data.tables import Ended, FlatTable, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn, value_at
-from mac_runner.registry import environment_spec
+from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.results import ResultsSpec
 from mac_runner.store import RunContents, has_run, is_grid, read_grid, read_run
@@ -32,11 +32,13 @@ class Source(NamedTuple):
     prefix: Prefix
     name: str = ""
     """What stands before the number of a conversation: the combination, or the run of a list."""
+    environment: Callable[[], object | None] = lambda: None
+    """Sets the environment up where its own method says the rewards; None where its code was not loaded."""
 
     def ended(self, row: JsonObject) -> Ended:
         """The conversation of an index row."""
         contents = self.contents
-        return Ended(upgraded_row(row), contents.resolved, partial(contents.acknowledged, row))
+        return Ended(upgraded_row(row), contents.resolved, partial(contents.acknowledged, row), self.environment)
 
     def conversations(self) -> Iterator[Ended]:
         """The conversations that have ended, in task order."""
@@ -59,10 +61,15 @@ class Sources(NamedTuple):
 
 def recorded_results(contents: RunContents) -> ResultsSpec | None:
     """How the outcomes of a run are counted; None where its environment does not say, or its code was not loaded."""
+    spec = recorded_spec(contents)
+    return None if spec is None or spec.results is None else spec.results()
+
+
+def recorded_spec(contents: RunContents) -> EnvironmentSpec[Any] | None:
+    """How the environment of a run describes itself; None where its code was not loaded."""
     name = environment_of(contents)
     digest = value_at(contents.resolved, ("plugins", name, "sha256"))
-    spec = environment_spec(name, digest if isinstance(digest, str) else "")
-    return None if spec is None or spec.results is None else spec.results()
+    return environment_spec(name, digest if isinstance(digest, str) else "")
 
 
 def environment_of(contents: RunContents) -> str:

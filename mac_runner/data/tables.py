@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from mac_runner.environments.markup import holds_thought, thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
-from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of
+from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
+from mac_runner.rewards import rewards_of
 from mac_runner.types import JsonObject, JsonValue
 
 SCHEMA_VERSION: Final = 1
@@ -29,11 +30,21 @@ Wanted = frozenset[str]
 
 
 class Ended:
-    """One ended conversation: its index row, the experiment as recorded, and its transcript, read when it is needed."""
+    """One ended conversation: its index row, the experiment as recorded, and its transcript, read when it is needed.
 
-    def __init__(self, row: JsonObject, experiment: JsonObject, read: Callable[[], JsonObject]) -> None:
+    `environment` gives the environment that played it, where its own method says the rewards; else None.
+    """
+
+    def __init__(
+        self,
+        row: JsonObject,
+        experiment: JsonObject,
+        read: Callable[[], JsonObject],
+        environment: Callable[[], object | None] = lambda: None,
+    ) -> None:
         self.row = row
         self.experiment = experiment
+        self.environment = environment
         self._read = read
 
     @cached_property
@@ -130,7 +141,8 @@ _AGENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "sampling": FlatColumn("json", "how its replies were drawn", source=f"{_AGENT}.sampling"),
 }
 _RESULTS: Final = {
-    "results": FlatColumn("json", "its part of each object of the outcome that has agents as keys", source="outcome")
+    "results": FlatColumn("json", "its part of each object of the outcome that has agents as keys", source="outcome"),
+    "rewards": FlatColumn("json", "by name, what the outcome is worth to it; empty where the conversation failed"),
 }
 
 
@@ -152,13 +164,24 @@ def _agents(own: Sequence[AgentColumns]) -> FlatTable:
             for row in join.rows(transcript):
                 more.setdefault(row["agent"], {}).update(row)
         for row in maker.rows(transcript):
-            results = _results_of(transcript.get("outcome"), str(row["agent"])) if "results" in wanted else None
-            yield {**more.get(row["agent"], {}), **row, "results": cell("json", results, "results")}
+            outcome, agent = transcript.get("outcome"), str(row["agent"])
+            results = _results_of(outcome, agent) if "results" in wanted else None
+            rewards = _rewards_of(ended, agent) if "rewards" in wanted else None
+            derived = {"results": cell("json", results, "results"), "rewards": cell("json", rewards, "rewards")}
+            yield {**more.get(row["agent"], {}), **row, **derived}
 
     return FlatTable("agents", "One row for each participant of a conversation.", _AGENT_KEY, columns, rows)
 
 
 _AGENT_KEY: Final = ("conversation", "agent")
+
+
+def _rewards_of(ended: Ended, agent: str) -> JsonObject | None:
+    outcome = ended.transcript.get("outcome")
+    if not isinstance(outcome, dict):
+        return None
+    agents = [str(one.get("agent_id")) for one in objects(value_at(ended.transcript, ("task", "agents")))]
+    return {**rewards_of(ended.environment(), outcome, agent, agents)}
 
 
 def _results_of(outcome: JsonValue, agent: str) -> JsonObject | None:

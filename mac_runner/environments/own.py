@@ -66,6 +66,7 @@ def _spec_of(name: str, value: object) -> EnvironmentSpec[Any]:
             seats=value.seats,
             names=value.names,
             results=value.results,
+            rewards=value.rewards,
         )
     if inspect.isgeneratorfunction(value):
         if not hasattr(value, "__name__"):
@@ -117,6 +118,7 @@ class ClassEnvironment:
         self._players = players
         seats: Seats = getattr(kind, "seats", None)
         names = tuple(getattr(kind, "names", NAMES))
+        self.rewards = getattr(kind, "rewards", None)
         self.lineup = None if seats is None else lineup_of(self._name, seats, settings, names)
 
     def open(self, task: Task) -> Conversation:

@@ -23,6 +23,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
 from mac_runner.store.records import EVENTS, decode_json, entry, lines, recorded_from_json
 from mac_runner.store.transcripts import read_published, replies_of
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 _HEAD = b'{"time":"'
@@ -230,7 +231,7 @@ def _decoded(data: bytes) -> JsonObject | None:
 def _problem(event: JsonObject) -> str | None:
     """Why an object is not an event; None when it is one."""
     try:
-        name = msgspec.convert(event, _Event).event
+        name = convert(event, _Event).event
     except ValueError as fault:
         return str(fault)
     return None if name in EVENTS else f"no run writes an event {name!r:.80}"

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from filelock import FileLock, Timeout
 
 from mac_runner.clock import Clock, SystemClock, iso, pause
@@ -33,6 +32,7 @@ from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.layout import LEASE, LOCK, OWNER
 from mac_runner.store.machine import Machine, is_network
 from mac_runner.store.records import encode_json
+from mac_runner.structs import convert
 
 LEASE_INTERVAL_S: Final = 10.0
 """How often a process at work shows that it lives."""
@@ -70,7 +70,7 @@ def this_process(machine: Machine, *, started_at: str) -> Owner:
 def read_owner(disk: Disk, directory: Path) -> Owner | None:
     """The owner that the note names; None when there is no readable note."""
     try:
-        return msgspec.convert(json.loads(disk.read(directory / OWNER)), Owner)
+        return convert(json.loads(disk.read(directory / OWNER)), Owner)
     except (StoreError, ValueError, RecursionError):
         return None
 

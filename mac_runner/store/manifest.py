@@ -23,6 +23,7 @@ from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, transcript_path
 from mac_runner.store.records import encode_json, entry, lines, objects, row_id
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject
 
 MANIFEST_FORMAT = 1
@@ -134,7 +135,7 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
     statuses: dict[str, str] = {}
 
     def note(record: JsonObject) -> None:
-        task = msgspec.convert(record, _Planned)
+        task = convert(record, _Planned)
         planned[task.task_id] = task.index
         statuses[task.task_id] = task.status
 

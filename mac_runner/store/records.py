@@ -33,6 +33,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from mac_runner.clock import iso
+from mac_runner.structs import convert
 from mac_runner.types import (
     Agent,
     Draw,
@@ -369,7 +370,7 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
 
     With `has_model` its `model` counts, which a journal has where it is not the agent's, and a transcript always.
     """
-    found = msgspec.convert(record, _Recorded)
+    found = convert(record, _Recorded)
     tokens, timing = found.reply.tokens, found.timing
     cached = tokens.cached if tokens.timing is None else tokens.timing.cached
     if cached is None:
@@ -419,7 +420,7 @@ def fork_json(fork: Fork) -> JsonObject:
 
 
 def _fork_from_json(record: JsonObject) -> Fork:
-    found = msgspec.convert(record, _Fork)
+    found = convert(record, _Fork)
     draws = tuple(Draw(draw.since, draw.number, draw.spared) for draw in found.draws)
     return Fork(
         of=found.of,
@@ -442,7 +443,7 @@ def task_from_json(record: JsonObject) -> Task:
         task_id=entry(record, "task_id", str),
         index=entry(record, "index", int),
         seed=entry(record, "seed", int),
-        agents=msgspec.convert(agents, tuple[Agent, ...]),
+        agents=convert(agents, tuple[Agent, ...]),
         material=entry(record, "material", dict) if "material" in record else None,
         fork=_fork_from_json(entry(record, "fork", dict)) if "fork" in record else None,
     )

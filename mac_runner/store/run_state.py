@@ -25,6 +25,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
 from mac_runner.store.records import encode_json, entry
+from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 
 LATEST_KEYS = frozenset({"capacity"})
@@ -110,7 +111,7 @@ class RunState:
                 pass
 
     def _end(self, task_id: str, row: JsonObject, session: SessionStanding) -> None:
-        found = msgspec.convert(row, _Row)
+        found = convert(row, _Row)
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,25 @@ from mac_runner.data import arrow
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.runs.view import open_run
 from mac_runner.store import read_run
-from tests.cli.lab import ROOT, AtOnce, Lab
+from tests.cli.lab import ROOT, AtOnce, Lab, environ
 
+COIN = """
+from mac_runner import Ask, game
+
+
+@game(rewards=lambda outcome, agent: {"doubled": 2.0 * (agent in outcome["winners"])})
+def coin(table):
+    yield Ask(table.agents[0], "Heads or tails?", default="heads")
+    return {"winners": list(table.agents)}
+"""
+COIN_YAML = """
+experiment_metadata: {experiment_name: coin}
+conversation_config: {environment: "./coin.py:coin", conversations: 1}
+model_definitions:
+  m: {backend: scripted, scripted_config: {policy: random}}
+agent_definitions:
+  - {agent_id: ann, role: player, model: m}
+"""
 GOLDEN = ROOT / "tests" / "golden" / "commands" / "v2" / "runs"
 
 
@@ -173,3 +192,20 @@ def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
             schema: Any = run.schema
             keys = schema["tables"][table]["key"]
             assert set(keys) <= {*read.column_names}, (directory, table)
+
+
+def test_rewards_of_agents_are_those_of_the_environment_or_of_the_outcome(played: Path, tmp_path: Path) -> None:
+    game = json.loads(open_run(played / "runs" / "small").agents(columns=["rewards"]).column("rewards")[0].as_py())
+    assert {*game} == {"won", "faction_won", "survived"}
+    (tmp_path / "coin.py").write_text(COIN)
+    (tmp_path / "coin.yaml").write_text(COIN_YAML)
+    out = str(tmp_path / "run")
+    assert Lab(path=tmp_path).run(str(tmp_path / "coin.yaml"), "--out", out, "--quiet").returncode == 0
+
+    for is_trusted, rewards in ((False, {"won": 1.0}), (True, {"doubled": 2.0})):
+        table = f"mac_runner.open_run({out!r}, trust={is_trusted}).agents(['rewards'])"
+        script = f"import mac_runner; print({table}.column(0)[0])"
+        found = subprocess.run(
+            [sys.executable, "-c", script], env=environ(), check=True, capture_output=True, text=True
+        )
+        assert json.loads(found.stdout) == rewards

@@ -19,6 +19,7 @@ from mac_runner.backends.chat_template import OPEN_THOUGHT, apart, encodable, me
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
 from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
+from mac_runner.structs import convert
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, TokenCount
 
 DECLINED: Final = "[refusal: I decline to answer]"
@@ -141,7 +142,7 @@ def decoded(body: bytes, redactor: Redactor) -> JsonObject:
 def reply_of(body: JsonObject, redactor: Redactor) -> Reply:
     """The reply in a body. Raises TransientBackendError, or RequestRefusedError for a stop that no retry changes."""
     try:
-        message = msgspec.convert(body, _Message)
+        message = convert(body, _Message)
     except msgspec.ValidationError as error:
         raise TransientBackendError(f"malformed answer: {redactor.quoted(str(error))}") from None
     stop = message.stop_reason

@@ -39,6 +39,7 @@ from mac_runner.backends.http_errors import (
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
 from mac_runner.errors import Verdict
+from mac_runner.structs import convert
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
 
 T = TypeVar("T")
@@ -438,7 +439,7 @@ def _trace(completion: _Completion, redactor: Redactor) -> TokenTrace:
 def _converted(value: JsonValue, kind: type[T], name: str, redactor: Redactor) -> T:
     """`value` as a `kind`. Raises SendingError, which names the place."""
     try:
-        return msgspec.convert(value, kind)
+        return convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # The latter for half a surrogate pair in a key.
         raise malformed(f"{name}: {redactor.quoted(str(error))}") from None
 

@@ -17,7 +17,7 @@ from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import ResultsSpec
 from mac_runner.section import Settings
-from mac_runner.types import Lineup, Task
+from mac_runner.types import JsonObject, Lineup, Task
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -41,6 +41,8 @@ NAMES: Final = (
 """The names of seats, for a game that has none of its own."""
 Seats: TypeAlias = int | Callable[[Any], int] | None
 """How many seats a game has: a number, or a function of its settings; None: one for each agent definition."""
+Rewards: TypeAlias = Callable[[JsonObject, str], dict[str, float]]
+"""From an outcome and the name of an agent to its rewards by name."""
 
 
 class GeneratorEnvironment:
@@ -58,12 +60,14 @@ class GeneratorEnvironment:
         players: Mapping[str, Player],
         seats: Seats = None,
         names: Sequence[str] = NAMES,
+        rewards: Rewards | None = None,
     ) -> None:
         self._kind = section
         self._script = script
         self._settings = settings
         self._retry = experiment.retry_config
         self._players = {"random": random_player, **players}
+        self.rewards = rewards
         self._identities = {each.agent_id: Identity(each) for each in experiment.agent_definitions}
         self.lineup = None if seats is None else lineup_of(section, seats, settings, names)
 
@@ -130,11 +134,13 @@ def generator_spec(
     needs: str = "",
     check: Callable[[Experiment, Settings], Iterable[Problem]] = lambda _experiment, _settings: (),
     results: Callable[[], ResultsSpec] | None = None,
+    rewards: Rewards | None = None,
 ) -> EnvironmentSpec[Settings]:
     """The `SPEC` of an environment that `script` plays.
 
     `section` is its name in the registry and the key of its settings; `needs` and `check` are those of
-    `EnvironmentSpec`, `players` the scripted players besides `random`; `seats` and `names` are those of `game`.
+    `EnvironmentSpec`, `players` the scripted players besides `random`; `seats`, `names` and `rewards` are
+    those of `game`.
     """
     return EnvironmentSpec(
         section=section,
@@ -148,6 +154,7 @@ def generator_spec(
             players=players or {},
             seats=seats,
             names=names,
+            rewards=rewards,
         ),
         needs=needs,
         check=check,

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from pydantic import BaseModel
 
-from mac_runner.environments.generators.environment import NAMES, Player, Seats
+from mac_runner.environments.generators.environment import NAMES, Player, Rewards, Seats
 from mac_runner.environments.generators.table import Script, Table
 from mac_runner.results import ResultsSpec
 
@@ -25,6 +25,7 @@ class Game:
     seats: Seats = None
     names: Sequence[str] = NAMES
     results: Callable[[], ResultsSpec] | None = None
+    rewards: Rewards | None = None
 
     @property
     def name(self) -> str:
@@ -48,6 +49,7 @@ def game(
     seats: Seats = None,
     names: Sequence[str] = NAMES,
     results: Callable[[], ResultsSpec] | None = None,
+    rewards: Rewards | None = None,
 ) -> Callable[[Script], Game]: ...
 
 
@@ -60,13 +62,15 @@ def game(
     seats: Seats = None,
     names: Sequence[str] = NAMES,
     results: Callable[[], ResultsSpec] | None = None,
+    rewards: Rewards | None = None,
 ) -> Game | Callable[[Script], Game]:
     """Make an environment of a generator function: `@game`, or `@game(settings=Model, seats=2)`.
 
     `settings` is a pydantic model that checks `settings:` of the experiment file, and is `table.settings`. `players`
     are the scripted players besides `random`, by name. `seats` is how many take part, a number or a function of the
     settings; agent definitions rotate over the seats, which have `names`. Without `seats` every agent definition takes
-    part once, under its own name. `results` says how outcomes are counted, in place of the general tables.
+    part once, under its own name. `results` says how outcomes are counted, in place of the general tables;
+    `rewards(outcome, agent)` what an outcome is worth to an agent, in place of its values by agent.
 
     Raises TypeError where it decorates something else than a generator function.
     """
@@ -78,7 +82,7 @@ def game(
             raise TypeError(f"game: settings is {_named(settings)}; give a pydantic model, the class itself")
         _refuse_players(players)
         _refuse_names(names)
-        made = Game(function, settings, dict(players or {}), seats, tuple(names), results)
+        made = Game(function, settings, dict(players or {}), seats, tuple(names), results, rewards)
         update_wrapper(made, function)
         return made
 

@@ -1,0 +1,26 @@
+"""Values as `msgspec` structs, from any thread.
+
+msgspec learns a class at its first use, in steps between which other threads run. A thread that uses the class at that
+moment crashes the process. So each class is learned here under a lock before it is used.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import Final, TypeVar
+
+import msgspec
+
+_LOCK: Final = RLock()
+_LEARNED: Final[set[object]] = set()
+
+T = TypeVar("T")
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """`value` as `kind`, as `msgspec.convert` does it. Raises msgspec.ValidationError for what does not fit."""
+    if kind not in _LEARNED:
+        with _LOCK:
+            msgspec.json.Decoder(kind)
+            _LEARNED.add(kind)
+    return msgspec.convert(value, kind)
