@@ -176,6 +176,6 @@ def display_of(progress: bool | None) -> Display:
     stream = sys.stderr
     if progress is False or stream is None:
         return choose_display(sys.__stderr__ or sys.stderr, quiet=True)
-    # A notebook shows a bar, though its stderr is no terminal.
+    # A notebook shows a bar, though its stderr is not a terminal.
     is_bar = progress is True or "ipykernel" in sys.modules
     return choose_display(stream, live=False, has_bar=is_bar)

@@ -1,4 +1,4 @@
-"""`mac-run init`: a new project with a game of one's own, or the examples that come with the package."""
+"""`mac-run init`: a new project with a game of your own, or the examples that come with the package."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A part holds the conversations of 2,000 numbers of the plan, in task order, whatever order they ended in. So a part that
 is complete does not change, and what was exported while a run went on equals what is exported at its end. A digest of
-what a part is made of stands in `_parts.json`; a part with another digest is written again, whatever the reason: more
+`_parts.json` records what a part is made of; a part with another digest is written again, whatever the reason: more
 conversations ended, one was retried, or the tables have other columns.
 """
 

@@ -157,7 +157,7 @@ def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
     """Raise ConfigError unless files can be written without replacing any that are not ours."""
     to = request.to
     if (to.exists() or to.is_symlink()) and not to.is_dir():
-        raise ConfigError(f"--to: {to} is no directory; name another one, or remove it")
+        raise ConfigError(f"--to: {to} is not a directory; name another one, or remove it")
     for table in tables if CSV in request.formats else ():
         path = to / f"{table}.{CSV}"
         if path.exists() or path.is_symlink():
@@ -165,7 +165,7 @@ def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
     for table in tables if request.kinds else ():
         path = to / table
         if (path.exists() or path.is_symlink()) and not path.is_dir():
-            raise ConfigError(f"--to: {path} is no directory; name another directory, or remove it")
+            raise ConfigError(f"--to: {path} is not a directory; name another directory, or remove it")
 
 
 # CSV.

@@ -47,7 +47,7 @@ def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> Run
     """A run directory, a grid, or a list of them, to be read. Takes no lock.
 
     With `trust` the code that the runs name is imported, where their environment is not built in: prompts need it.
-    Raises RunDirectoryError for what is no run directory.
+    Raises RunDirectoryError for what is not a run directory.
     """
     paths = paths_of(path)
     if trust:
@@ -219,7 +219,7 @@ class RunView:
 
     @cached_property
     def summary(self) -> JsonObject:
-        """What `summary.json` holds; of a grid or list that of each run, by name. Made anew from the journal."""
+        """What `summary.json` holds; of a grid or list that of each run, by name. Computed from the journal."""
         return self._each(lambda run: summary_of(run.contents))
 
     def _each(self, of: Callable[[Source], JsonObject]) -> JsonObject:
