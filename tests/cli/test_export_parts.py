@@ -41,9 +41,7 @@ def asked_for(lab: Lab, to: str, **more: Any) -> ExportRequest:
 def files(directory: Path) -> dict[str, bytes]:
     """Every exported file by its name."""
     return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != parts.STATE
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
     }
 
 
@@ -122,6 +120,19 @@ def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce,
         "turns/part-000000.jsonl",
     }
     assert [each.rows for each in more] == [each.rows for each in straight]
+
+
+def test_a_part_that_was_removed_or_altered_is_written_again(finished: Lab) -> None:
+    assert [*exported(asked_for(finished, "tables"))]
+    whole = files(finished.path / "tables")
+    (finished.path / "tables/turns/part-000000.parquet").unlink()
+    (finished.path / "tables/agents/part-000000.jsonl").write_text("")
+    (finished.path / "tables/events/part-000000.parquet").write_text("altered")
+
+    again = [*exported(asked_for(finished, "tables"))]
+
+    assert [written(again, table) for table in ("turns", "agents", "events", "claims")] == [1, 1, 1, 0]
+    assert files(finished.path / "tables") == whole
 
 
 @pytest.mark.parametrize("moment", [0, 3, 11, 17, 23])
@@ -285,3 +296,6 @@ def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: 
     table = pyarrow.parquet.read_table(lab.path / "tables" / "agents")
     assert Counter(table.column("game.lobby").to_pylist()) == {"classic-7": 7, "classic-10": 10}
     assert made[0].rows == table.num_rows == 17
+    declared = json.loads((lab.path / "tables" / "_schema.json").read_text())["tables"]["agents"]["key"]
+    for one in (table, open_run(lab.path / "runs" / "small").agents(["won"])):
+        assert one.schema.metadata[b"mac_runner.key"].decode().split(",") == declared
