@@ -13,11 +13,9 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -335,6 +333,10 @@ def _all_written(orders: Iterable[_Order], jobs: int, disk: Disk) -> Iterator[_W
     if jobs == 1:
         yield from (_write(order, disk) for order in orders)
         return
+    # Here, because every command would pay for these imports.
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+    from multiprocessing import get_context
+
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ready_worker) as pool:
         pending: set[Future[_Written]] = set()
