@@ -325,11 +325,21 @@ def _folder_first(folder: Path, sources: dict[Path, str]) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     try:
         yield
+        _complete(sys.modules[name] for name in [*sys.modules] if _top(name) in finder.found)
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _top(name) in finder.found]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def _complete(modules: Iterable[ModuleType]) -> None:
+    """Have models of pydantic look up the names in their annotations, while their module can still be found."""
+    for module in modules:
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        for value in own:
+            if vars(value).get("__pydantic_complete__") is False:
+                value.model_rebuild(raise_errors=False)  # type: ignore[attr-defined]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -55,6 +55,13 @@ def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> Run
     return RunView(paths)
 
 
+def directory_of(name: str, path: PathLike) -> Path:
+    """A directory that an argument names. Raises ConfigError for an empty text, which Path takes for `.`."""
+    if not os.fspath(path):
+        raise ConfigError(f"{name}: is empty; name a directory, or '.' for the current one")
+    return Path(path)
+
+
 def paths_of(path: PathLike | Sequence[PathLike]) -> list[Path]:
     """One path, or several."""
     return [Path(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
@@ -144,7 +151,7 @@ class RunView:
             if column not in known_columns:
                 raise ConfigError(f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}")
         rows = self._rows(name, frozenset(chosen), is_open=is_open)
-        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table))
+        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table, known_columns))
 
     def _rows(self, name: str, wanted: frozenset[str], *, is_open: bool) -> Iterator[Mapping[str, Cells]]:
         for run in self._sources.runs:
