@@ -42,11 +42,14 @@ class TableFile:
         if (batch := self._batcher.add(row)) is not None:
             self._append(self._encoder.rows(batch))
 
-    def commit(self) -> None:
-        """Write the rest, and give the file its name."""
+    def finish(self) -> None:
+        """Write the rest."""
         if batch := self._batcher.rest():
             self._append(self._encoder.rows(batch))
         self._append(self._encoder.end())
+
+    def commit(self) -> None:
+        """Give the file its name."""
         self._file.commit()
 
     def discard(self) -> None:
@@ -87,6 +90,9 @@ def writing(disk: Disk, targets: Iterable[Target], tables: Mapping[str, FlatTabl
             disk.make_directory(target.path.parent)
             files.append(TableFile(disk, target, metadata_of(tables[target.table], target.columns)))
         yield Writer(files)
+        # All are whole before one has its name: a full disk leaves none that the next export would find in its way.
+        for file in files:
+            file.finish()
         for file in files:
             file.commit()
     finally:

@@ -17,11 +17,12 @@ import pytest
 from mac_runner.clock import SystemClock
 from mac_runner.data import parts
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, StoreError
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.maintenance import repair_all
 from mac_runner.runs.view import open_run
 from mac_runner.store import Disk
+from mac_runner.store.disk import StagedFile
 from mac_runner.types import Reply, Turn
 from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
 
@@ -120,6 +121,27 @@ def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce,
         "turns/part-000000.jsonl",
     }
     assert [each.rows for each in more] == [each.rows for each in straight]
+
+
+class FullDisk(Disk):
+    """A disk that has no room for the replies."""
+
+    def stage(self, path: Path) -> StagedFile:
+        staged = super().stage(path)
+        return _Full(self, staged._file, path) if path.name == "turns.csv" else staged
+
+
+class _Full(StagedFile):
+    def append(self, data: bytes) -> None:
+        raise StoreError("no room")
+
+
+def test_a_csv_export_that_found_the_disk_full_can_be_made_again(finished: Lab) -> None:
+    with pytest.raises(StoreError):
+        [*exported(asked_for(finished, "tables", formats=("csv",), disk=FullDisk()))]
+
+    assert files(finished.path / "tables") == {}
+    assert [*exported(asked_for(finished, "tables", formats=("csv",)))]
 
 
 def test_a_part_that_was_removed_or_altered_is_written_again(finished: Lab) -> None:
