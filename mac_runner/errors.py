@@ -283,7 +283,7 @@ class boundary:  # noqa: N801 - it reads as a verb
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Code that ends the process would take all conversations with it.
-        if not isinstance(fault, Exception | SystemExit):
+        if not isinstance(fault, Exception) and (fault is None or _is_of_the_process(fault)):
             return
         ours = self._ours(fault)
         if self._model is not None and not isinstance(ours, ConfigError):
@@ -291,12 +291,30 @@ class boundary:  # noqa: N801 - it reads as a verb
         if ours is not fault:
             raise ours from fault
 
-    def _ours(self, fault: Exception | SystemExit) -> MacRunnerError:
+    def _ours(self, fault: BaseException) -> MacRunnerError:
         if isinstance(fault, MacRunnerError):
             return fault
         where = line_of(fault) if self._error in (ConversationError, ConfigError) else ""
         said = f"{self._what}: {type(fault).__name__}: {fault}{where and f' ({where})'}"
         return shortage_of(fault, self._what) or self._error(said)
+
+
+def _is_of_the_process(fault: BaseException) -> bool:
+    """Whether it was meant for the process or its task: an interrupt, or the cancellation of the task that runs.
+
+    Foreign code may raise CancelledError by itself, such as from a future of its own that was cancelled. If that passed
+    for a cancellation, its request would never be answered.
+    """
+    if isinstance(fault, KeyboardInterrupt | GeneratorExit):
+        return True
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or not isinstance(fault, asyncio.CancelledError):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # No loop runs in this thread, so nothing can be cancelled here.
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def line_of(fault: BaseException) -> str:

@@ -54,7 +54,7 @@ class Code(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """What a name stands for, and the code that it came from."""
+    """The object that a name refers to, and the code that it came from."""
 
     name: str
     value: object
@@ -88,7 +88,7 @@ _LOADED: Final[dict[tuple[PluginKind, str, str], Plugin]] = {}
 
 
 def find_plugin(kind: PluginKind, name: str, base: Path, *, known: Iterable[str] = ()) -> Plugin:
-    """Import what `name` stands for; files are relative to `base`. `known` are the names that are built in.
+    """Import the object that `name` refers to; files are relative to `base`. `known` are the names that are built in.
 
     Raises ConfigError: what is missing or wrong, where, and what to do. Nothing is imported for a name that no package
     and no file has.
@@ -322,11 +322,21 @@ def _folder_first(folder: Path, sources: dict[Path, str]) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     try:
         yield
+        _complete(sys.modules[name] for name in [*sys.modules] if _top(name) in finder.found)
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if _top(name) in finder.found]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def _complete(modules: Iterable[ModuleType]) -> None:
+    """Have models of pydantic look up the names in their annotations, while their module can still be found."""
+    for module in modules:
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        for value in own:
+            if vars(value).get("__pydantic_complete__") is False:
+                value.model_rebuild(raise_errors=False)  # type: ignore[attr-defined]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -277,7 +277,7 @@ def _adopted(name: str, plugin: Plugin) -> LoadedEnvironment:
 
 
 def adopt_environment(name: str, value: object, code: Code) -> LoadedEnvironment:
-    """Keep `value` as the environment of this name and code. Raises ConfigError for what is no environment."""
+    """Keep `value` as the environment of this name and code. Raises ConfigError for what is not an environment."""
     spec: EnvironmentSpec[Any] = import_module(OWN).as_spec(name, value)
     found = _LOADED[name, code.sha256] = LoadedEnvironment(spec, code)
     return found

@@ -103,7 +103,7 @@ def rewards_of(
 
 
 def _recorded_rewards(outcome: JsonObject, agent: str, agents: Collection[str]) -> dict[str, float]:
-    # The registry holds the environments, some of which import this module.
+    # The registry holds the environments, and some of them import this module.
     from mac_runner.registry import results_specs
 
     spec = results_specs().get(str(outcome.get("kind")))

@@ -8,11 +8,12 @@ results are made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, RootModel, Strict
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -150,3 +151,33 @@ def leaf_fields(root: type[Settings], prefix: KeyPath = ()) -> Iterator[tuple[Ke
         else:
             star = ("*",) if is_collection(field.annotation) else ()
             yield from leaf_fields(section, (*prefix, name, *star))
+
+
+def flaw_of_model(model: type[Settings]) -> str:
+    """Why a model of somebody's own cannot be the settings of an experiment; empty where it can."""
+    try:
+        model.model_rebuild()
+    except (NameError, PydanticUserError) as fault:
+        return f"{model.__name__} is not complete: {str(fault).splitlines()[0]}"
+    return _flaw_of_fields(model, ())
+
+
+def _flaw_of_fields(model: type[Settings], above: tuple[type[Settings], ...]) -> str:
+    if issubclass(model, RootModel):
+        return f"{model.__name__} is a RootModel, which has no keys; write a BaseModel with fields"
+    if model in above:
+        return f"{model.__name__} contains itself; write a model whose depth is fixed"
+    for name, field in model.model_fields.items():
+        if _holds_set(field.annotation):
+            return f"{model.__name__}.{name} is a set, whose order differs between processes; write list or tuple"
+        section = section_of(field.annotation)
+        if section is not None and (flaw := _flaw_of_fields(section, (*above, model))):
+            return flaw
+    return ""
+
+
+def _holds_set(annotation: object) -> bool:
+    kind = get_origin(annotation) or annotation
+    if isinstance(kind, type) and issubclass(kind, AbstractSet):
+        return True
+    return kind is not Literal and any(_holds_set(part) for part in get_args(annotation))

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from inspect import iscoroutinefunction
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.api.events import Event
@@ -22,7 +21,7 @@ from mac_runner.config import Override, override, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import parse_shard
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
-from mac_runner.runs.view import RunView, open_run
+from mac_runner.runs.view import RunView, directory_of, open_run
 from mac_runner.status import Display, choose_display
 
 Settings: TypeAlias = Mapping[str, object] | Iterable[str]
@@ -88,7 +87,8 @@ async def arun(
     async with aclosing(events_of(playing, woken)) as events:
         async for event in events:
             react(event)
-    return open_run(playing.directory())
+    # The journal of a large run takes seconds to read.
+    return await asyncio.to_thread(open_run, playing.directory())
 
 
 class Call(NamedTuple):
@@ -134,8 +134,8 @@ def call_of(
         overrides=_overrides(set),
         seed=None if seed is None else str(seed),
         limit=count_of("limit", limit),
-        shard=None if shard is None else parse_shard(shard),
-        out=None if out is None else Path(out),
+        shard=None if shard is None else parse_shard(str(shard)),
+        out=None if out is None else directory_of("out", out),
         can_pull=pull,
     )
     return Call(request, count_of("concurrency", concurrency), display_of(progress))
@@ -148,7 +148,11 @@ def _overrides(values: Settings | None) -> tuple[str | Override, ...]:
         raise ConfigError(f"set: found the text {values!r}; write {{'section.key': value}} or ['section.key=value']")
     if isinstance(values, Mapping):
         return tuple(override(key, value) for key, value in values.items())
-    return tuple(values)
+    texts = tuple(values)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ConfigError(f"set: found {text!r:.60} in a list; write ['section.key=value']")
+    return texts
 
 
 def count_of(name: str, value: int | None) -> int | None:
@@ -157,7 +161,9 @@ def count_of(name: str, value: int | None) -> int | None:
 
 
 def checked_reaction(on_event: OnEvent | None) -> OnEvent:
-    """What is called with each event. Raises TypeError for a coroutine function."""
+    """What is called with each event. Raises TypeError for what cannot be called so."""
+    if on_event is not None and not callable(on_event):
+        raise TypeError(f"on_event is {type(on_event).__name__}; give a function of one argument, the event")
     if iscoroutinefunction(on_event):
         raise TypeError(
             "on_event is a coroutine function, and is called without await; use a plain function, or stream"
@@ -170,6 +176,6 @@ def display_of(progress: bool | None) -> Display:
     stream = sys.stderr
     if progress is False or stream is None:
         return choose_display(sys.__stderr__ or sys.stderr, quiet=True)
-    # A notebook shows a bar, though its stderr is no terminal.
+    # A notebook shows a bar, though its stderr is not a terminal.
     is_bar = progress is True or "ipykernel" in sys.modules
     return choose_display(stream, live=False, has_bar=is_bar)

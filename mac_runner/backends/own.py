@@ -2,7 +2,7 @@
 
 What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
 What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
-is no reply does the same.
+is not a reply does the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mac_runner.errors import ConfigError, EngineDeadError, MissingPackageError,
 from mac_runner.plugins import Plugin, place_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
-from mac_runner.section import Section
+from mac_runner.section import Section, flaw_of_model
 from mac_runner.threads import DaemonExecutor
 from mac_runner.types import EFFORT_KEYS, FinishReason, Reply, Request, Sampling, TokenCount, TokenTrace
 
@@ -65,6 +65,8 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     settings = _of(value, "Settings")
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
         raise refused("`Settings` is not a pydantic model; write `class Settings(pydantic.BaseModel)` inside it")
+    if settings is not None and (flaw := flaw_of_model(settings)):
+        raise refused(f"its settings cannot be read from an experiment file: {flaw}")
     packages = _of(value, "packages")
     if isinstance(packages, str) or not all(isinstance(package, str) for package in packages):
         raise refused(f"`packages` is {packages!r}; it is a tuple of names, such as ('torch',)")

@@ -127,7 +127,7 @@ def cli() -> None:
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
-    mac-run export RUN      write its answers as a table, CSV or Parquet
+    mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
@@ -543,7 +543,10 @@ def init_command(folder: Path | None, example: str | None, examples: Path | None
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
 @click.option(
-    "--tables", multiple=True, metavar="NAME,...", help="Tables, such as turns; may be repeated [all but prompts]."
+    "--tables",
+    multiple=True,
+    metavar="NAME,...",
+    help="Tables, such as turns; may be repeated [all that are not optional].",
 )
 @click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
 @click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")

@@ -1,9 +1,11 @@
-"""`mac-run init`: a new project with a game of one's own, or the examples that come with the package."""
+"""`mac-run init`: a new project with a game of your own, or the examples that come with the package."""
 
 from __future__ import annotations
 
 import keyword
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +14,7 @@ from mac_runner.cli.process import Exit, report
 from mac_runner.errors import ConfigError
 from mac_runner.files import obstacle, read_regular
 from mac_runner.problems import suggestion
+from mac_runner.registry import ENVIRONMENTS
 from mac_runner.store import Disk
 
 FOLDERS: Final = ("examples", "experiments")
@@ -27,6 +30,8 @@ def init(folder: Path, example: str | None) -> Exit:
     name = folder.name.replace("-", "_").replace(" ", "_")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,60}", name) or keyword.iskeyword(name):
         raise ConfigError(f"{folder.name!r} cannot be the name of a game: write letters, digits and _, a letter first")
+    if name in sys.stdlib_module_names or name in ("mac_runner", "pytest", *ENVIRONMENTS):
+        raise ConfigError(f"{folder.name!r} is the name of a module or an environment that is here; write another name")
     template = shipped("examples") / _TEMPLATE
     files = {path.name: path for path in sorted(template.iterdir()) if path.is_file()}
     if example is not None:
@@ -37,7 +42,10 @@ def init(folder: Path, example: str | None) -> Exit:
         text = re.sub(rf"\b(test_)?{path.stem if path.stem == example else _NAME}\b", rf"\g<1>{name}", text)
         texts[Path(target.replace(_NAME, name))] = text.replace("NewGame", name.title().replace("_", "")).encode()
     _write(folder, texts)
-    _print(f"written to {folder}: {', '.join(map(str, texts))}", f"next: cd {folder} && mac-run {name}.yaml")
+    _print(
+        f"written to {folder}: {', '.join(map(str, texts))}",
+        f"next: cd {shlex.quote(str(folder))} && mac-run {name}.yaml",
+    )
     return Exit.OK
 
 
@@ -51,7 +59,10 @@ def write_examples(folder: Path) -> Exit:
             if path.is_file() and "__pycache__" not in path.parts and inside.parts[0] != _TEMPLATE:
                 texts[part / inside] = read_regular(path, _SIZE_BYTES_MAX)
     _write(folder, texts)
-    _print(f"written to {folder}: {len(texts)} files", f"next: cd {folder} && mac-run examples/werewolf.yaml")
+    _print(
+        f"written to {folder}: {len(texts)} files",
+        f"next: cd {shlex.quote(str(folder))} && mac-run examples/werewolf.yaml",
+    )
     return Exit.OK
 
 

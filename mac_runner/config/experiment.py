@@ -137,7 +137,7 @@ class _ModelDefinition(Section):
 
     def with_settings(self, settings: Settings) -> _ModelDefinition:
         """The same definition with other settings of its backend."""
-        value = settings if self.backend in BACKENDS else settings.model_dump(mode="json")
+        value = settings if self.backend in BACKENDS else write_settings(settings)
         return self.model_copy(update={section_key(self.backend): value})
 
 
@@ -242,7 +242,7 @@ class ConversationConfig(Section):
 
 
 class PluginCode(Section):
-    """The code that a name of the file stands for; it is filled in when the file is loaded."""
+    """The code that a name of the file refers to; it is filled in when the file is loaded."""
 
     distribution: Annotated[Text | None, IDENTITY] = None
     """The installed package that it came with; null for a file."""
@@ -259,7 +259,7 @@ class PluginCode(Section):
 
 
 class MetricCode(Section):
-    """The code that a metric stands for; it is filled in when the file is loaded. It is no part of the identity."""
+    """The code of a metric; it is filled in when the file is loaded. It is not part of the identity."""
 
     distribution: Annotated[Text | None, RUNTIME] = None
     """The installed package that it came with; null for a file."""
@@ -373,7 +373,7 @@ class _Experiment(Section):
 
     def with_settings(self, settings: Settings) -> _Experiment:
         """The same experiment with other settings of its environment."""
-        value = settings if self.is_builtin else settings.model_dump(mode="json")
+        value = settings if self.is_builtin else write_settings(settings)
         return self.model_copy(update={self.settings_key: value})
 
     def dumped(self) -> JsonObject:
@@ -418,6 +418,12 @@ def read_settings(spec: EnvironmentSpec[Any] | BackendSpec[Any], values: Mapping
     """
     model: type[Settings] = spec.settings
     return model.model_validate_json(json.dumps(values), extra=model.model_config.get("extra") or "forbid")
+
+
+def write_settings(settings: Settings) -> JsonObject:
+    """Settings as plain data that `read_settings` reads back: without computed fields, and under their aliases."""
+    values: JsonObject = settings.model_dump(mode="json", by_alias=True, round_trip=True)
+    return values
 
 
 def _described(annotation: object, description: str, default: object = ...) -> tuple[object, object]:

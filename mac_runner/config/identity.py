@@ -91,7 +91,7 @@ def identity_of(experiment: Experiment) -> str:
 
 
 def _runtime_settings(config: JsonObject) -> set[tuple[str, ...]]:
-    """The settings of plug-ins that are no part of the identity, as their code says."""
+    """The settings of plug-ins that are not part of the identity, as their code says."""
     section, name = ENVIRONMENT_KEY
     users: list[tuple[tuple[str, ...], JsonValue]] = [((SETTINGS,), as_object(config.get(section)).get(name))]
     for model, definition in as_object(config.get(MODELS)).items():

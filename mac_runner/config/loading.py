@@ -91,7 +91,7 @@ def load_experiment(
 
 
 def read_written(path: Path) -> Written:
-    """The content of an experiment file. Raises ConfigError for one that cannot be read or is no YAML."""
+    """The content of an experiment file. Raises ConfigError for one that cannot be read or is not YAML."""
     document = parse_document(_read(path), str(path))
     return Written(value=document.value, base=path.parent, name=str(path), lines=document.lines)
 

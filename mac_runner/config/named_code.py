@@ -20,10 +20,11 @@ from mac_runner.config.experiment import (
     PluginCode,
     read_settings,
     section_key,
+    write_settings,
 )
 from mac_runner.config.validation import complaints
-from mac_runner.errors import ConfigError
-from mac_runner.plugins import Code, PluginKind, installed_plugins
+from mac_runner.errors import ConfigError, boundary
+from mac_runner.plugins import Code, PluginKind, installed_plugins, place_of
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import (
     BACKENDS,
@@ -117,12 +118,17 @@ class NamedCode:
             self.problems.append(Problem(path, f"is missing; the {what} needs its {spec.needs}"))
             return None
         try:
-            found: JsonObject = read_settings(spec, given or {}).model_dump(mode="json")
-        except ValidationError as failure:
-            wrong = complaints(failure, given or {}, root=spec.settings)
-            self.problems += [Problem((*path, *inside), text) for inside, text in wrong]
+            with boundary(ConfigError, what):
+                return _written(spec, given or {})
+        except ConfigError as fault:
+            cause = fault.__cause__ or fault
+            if isinstance(cause, ValidationError):
+                wrong = complaints(cause, given or {}, root=spec.settings)
+                self.problems += [Problem((*path, *inside), text) for inside, text in wrong]
+            else:
+                text = f"the model {spec.settings.__name__} of the {what} cannot read or write them: {place_of(cause)}"
+                self.problems.append(Problem(path, f"{text}; mend the model"))
             return None
-        return found
 
     def _models(self) -> dict[str, JsonValue]:
         """Find the backends and the scripted players; returns the definitions that their code adds something to."""
@@ -222,6 +228,17 @@ class NamedCode:
                     yield Problem((PLUGINS, name, key), f"{text}, or leave the section out to play this one")
 
 
+def _written(spec: EnvironmentSpec[Any] | BackendSpec[Any], given: JsonObject) -> JsonObject:
+    """The settings as they are recorded. Raises ValueError where they would not read back as they are."""
+    settings = read_settings(spec, given)
+    found = write_settings(settings)
+    again = read_settings(spec, found)
+    for name in type(settings).model_fields:
+        if getattr(again, name) != getattr(settings, name):
+            raise ValueError(f"{name} does not read back from what is recorded of it; give it a plain type")
+    return found
+
+
 def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
     """The record of some code."""
     record = kind(distribution=code.distribution, version=code.version, sha256=code.sha256, path=str(code.path))
@@ -230,6 +247,6 @@ def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
 
 
 def _runtime(model: type[Settings]) -> Iterator[KeyPath]:
-    """The settings that are no part of a run's identity."""
+    """The settings that are not part of a run's identity."""
     paths: Mapping[KeyPath, object] = dict(leaf_fields(model))
     return (path for path in paths if "*" not in path and bearing_of(model, path) is RUNTIME)

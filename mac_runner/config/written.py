@@ -57,7 +57,7 @@ def plain_value(content: Mapping[str, object], name: str = "experiment") -> Json
     reader = _Reader()
     value = reader.read(content, ())
     if reader.problems:
-        raise config_error(f"{name}: {dotted(path)}: {text}" for path, text in reader.problems)
+        raise config_error(": ".join(filter(None, (name, dotted(path), text))) for path, text in reader.problems)
     assert isinstance(value, dict)
     return value
 

@@ -2,7 +2,7 @@
 
 A part holds the conversations of 2,000 numbers of the plan, in task order, whatever order they ended in. So a part that
 is complete does not change, and what was exported while a run went on equals what is exported at its end. A digest of
-what a part is made of stands in `_parts.json`; a part with another digest is written again, whatever the reason: more
+`_parts.json` records what a part is made of; a part with another digest is written again, whatever the reason: more
 conversations ended, one was retried, or the tables have other columns.
 """
 
@@ -35,6 +35,13 @@ class PartName(NamedTuple):
 
     run: int
     number: int
+
+
+class WrittenFile(NamedTuple):
+    """What a file came to."""
+
+    rows: int
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -109,22 +116,24 @@ def basis(sources: Sources, source: Source, table: str) -> str:
 
 @dataclass(slots=True)
 class State:
-    """What `_parts.json` says was written: by file, what it is made of and how many rows it has."""
+    """What `_parts.json` says was written: by file, what it is made of, how large it is and how many rows it has."""
 
     runs: list[str]
     files: dict[str, JsonObject] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The contents of the file."""
-        return encode_for_reading({"version": STATE_VERSION, "runs": [*self.runs], "files": {**self.files}})
+        files: JsonObject = {name: self.files[name] for name in sorted(self.files)}
+        return encode_for_reading({"version": STATE_VERSION, "runs": [*self.runs], "files": files})
 
-    def is_written(self, name: str, made_of: str) -> bool:
-        """Whether a file holds what it should."""
-        return self.files.get(name, {}).get("made_of") == made_of
+    def is_written(self, name: str, made_of: str, size_bytes: int | None) -> bool:
+        """Whether a file of this size, None if there is none, holds what it should."""
+        noted = self.files.get(name, {})
+        return size_bytes is not None and (noted.get("made_of"), noted.get("size_bytes")) == (made_of, size_bytes)
 
-    def note(self, name: str, *, made_of: str, conversations: int, rows: int) -> None:
+    def note(self, name: str, *, made_of: str, conversations: int, written: WrittenFile) -> None:
         """A file was written."""
-        self.files[name] = {"made_of": made_of, "conversations": conversations, "rows": rows}
+        self.files[name] = {"made_of": made_of, "conversations": conversations, **written._asdict()}
 
     def conversations(self, name: str) -> int:
         """How many conversations a file has the rows of."""

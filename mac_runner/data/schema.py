@@ -33,7 +33,6 @@ def schema_json(tables: Mapping[str, FlatTable], prefix: Mapping[str, FlatColumn
 
 
 def _table_json(table: FlatTable, prefix: Mapping[str, FlatColumn]) -> JsonObject:
-    key = [*(name for name in ("run", "combination") if name in prefix), *table.key]
     columns: JsonObject = {
         name: {
             "type": _ARROW[column.kind],
@@ -43,15 +42,21 @@ def _table_json(table: FlatTable, prefix: Mapping[str, FlatColumn]) -> JsonObjec
         }
         for name, column in {**prefix, **table.columns}.items()
     }
-    return {"meaning": table.meaning, "key": [*key], "columns": columns}
+    return {"meaning": table.meaning, "key": [*_key_of(table, prefix)], "columns": columns}
 
 
-def metadata_of(table: FlatTable) -> Mapping[str, str]:
-    """What a file of the table says of itself."""
+def _key_of(table: FlatTable, columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns that tell rows apart, where these stand in the table as well."""
+    of_runs = {"run", "combination"}.intersection(columns) - table.columns.keys()
+    return (*sorted(of_runs, reverse=True), *table.key)
+
+
+def metadata_of(table: FlatTable, columns: Iterable[str] = ()) -> Mapping[str, str]:
+    """What a file of the table says of itself. `columns` are all of the file, those that tell runs apart too."""
     return {
         "mac_runner.table": table.name,
         "mac_runner.meaning": table.meaning,
-        "mac_runner.key": ",".join(table.key),
+        "mac_runner.key": ",".join(_key_of(table, columns)),
         "mac_runner.schema_version": str(SCHEMA_VERSION),
     }
 

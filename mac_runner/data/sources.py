@@ -1,4 +1,4 @@
-"""Which runs a table is made of: a run, a grid, or a list of them; and what tells their rows apart."""
+"""Which runs a table is made of: a run, a grid, or a list of them; and the columns that distinguish their rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Runs, the columns that tell them apart, and the tables that any of them has."""
+    """Runs, the columns that distinguish them, and the tables that any of them has."""
 
     runs: Sequence[Source]
     prefix: Mapping[str, FlatColumn]
@@ -55,7 +55,7 @@ class Sources(NamedTuple):
     """Of each directory, the name of its experiment or grid."""
 
     def columns(self, table: str) -> Mapping[str, FlatColumn]:
-        """All columns of a table, those that tell runs apart first."""
+        """All columns of a table, those that distinguish runs first."""
         return {**self.prefix, **self.tables[table].columns}
 
 
@@ -97,7 +97,7 @@ def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_res
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
-    """The shortest endings of paths that tell them apart."""
+    """The shortest endings of paths that distinguish them."""
     paths = [directory.resolve() for directory in directories]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"a run is named twice: {', '.join(map(str, directories))}")
@@ -140,7 +140,7 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
 def _checked(
     runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str], names: Sequence[str]
 ) -> Sources:
-    """The runs with the tables that any of them has. Raises ConfigError for columns that cannot be told apart."""
+    """The runs with the tables that any of them has. Raises ConfigError for columns of the same name."""
     tables: dict[str, FlatTable] = {}
     for run in runs:
         for name, table in run.tables.items():

@@ -31,6 +31,7 @@ class TableFile:
     def __init__(self, disk: Disk, target: Target, metadata: Mapping[str, str]) -> None:
         self.target = target
         self.rows = 0
+        self.size_bytes = 0
         self._batcher = Batcher()
         self._encoder = encoder(target.format, target.columns, metadata)
         self._file = disk.stage(target.path)
@@ -39,18 +40,25 @@ class TableFile:
         """Add a row; what has gathered is written now and then."""
         self.rows += 1
         if (batch := self._batcher.add(row)) is not None:
-            self._file.append(self._encoder.rows(batch))
+            self._append(self._encoder.rows(batch))
+
+    def finish(self) -> None:
+        """Write the rest."""
+        if batch := self._batcher.rest():
+            self._append(self._encoder.rows(batch))
+        self._append(self._encoder.end())
 
     def commit(self) -> None:
-        """Write the rest, and give the file its name."""
-        if batch := self._batcher.rest():
-            self._file.append(self._encoder.rows(batch))
-        self._file.append(self._encoder.end())
+        """Give the file its name."""
         self._file.commit()
 
     def discard(self) -> None:
         """Leave nothing behind."""
         self._file.discard()
+
+    def _append(self, data: bytes) -> None:
+        self.size_bytes += len(data)
+        self._file.append(data)
 
 
 class Writer:
@@ -80,8 +88,11 @@ def writing(disk: Disk, targets: Iterable[Target], tables: Mapping[str, FlatTabl
     try:
         for target in targets:
             disk.make_directory(target.path.parent)
-            files.append(TableFile(disk, target, metadata_of(tables[target.table])))
+            files.append(TableFile(disk, target, metadata_of(tables[target.table], target.columns)))
         yield Writer(files)
+        # All are whole before one has its name: a full disk leaves none that the next export would find in its way.
+        for file in files:
+            file.finish()
         for file in files:
             file.commit()
     finally:

@@ -14,7 +14,7 @@ from mac_runner.environments.generators import Game, generator_spec
 from mac_runner.environments.generators.environment import NAMES, Seats, lineup_of
 from mac_runner.errors import ConfigError
 from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
-from mac_runner.section import NAME_PATTERN, Section
+from mac_runner.section import NAME_PATTERN, Section, flaw_of_model
 from mac_runner.types import Task
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def as_spec(name: str, value: object) -> EnvironmentSpec[Any]:
         raise ConfigError(f"{text}; give yours another name")
     if re.match(NAME_PATTERN, spec.section) is None:
         raise ConfigError(f"{name}: {spec.section!r} cannot be the kind of an outcome; give it a name of letters")
+    if flaw := flaw_of_model(spec.settings):
+        raise ConfigError(f"{name}: its settings cannot be read from an experiment file: {flaw}")
     return spec
 
 
@@ -67,10 +69,12 @@ def _spec_of(name: str, value: object) -> EnvironmentSpec[Any]:
             rewards=value.rewards,
         )
     if inspect.isgeneratorfunction(value):
+        if not hasattr(value, "__name__"):
+            raise ConfigError(f"{name} is {_described(value)} without a name of its own; write `def` around it")
         return generator_spec(value.__name__, value, NoSettings)
     if inspect.isclass(value):
         return _spec_of_class(name, value)
-    raise ConfigError(f"{name} is {_described(value)}, which is no environment; allowed: {ALLOWED}")
+    raise ConfigError(f"{name} is {_described(value)}, which is not an environment; allowed: {ALLOWED}")
 
 
 def _spec_of_class(name: str, kind: type[Any]) -> EnvironmentSpec[Any]:
@@ -119,7 +123,7 @@ class ClassEnvironment:
 
     def open(self, task: Task) -> Conversation:
         """A conversation at its beginning."""
-        return self._kind(task, self._settings)
+        return self._kind(task, self._settings.model_copy(deep=True))
 
     def policy(self, name: str) -> Policy:
         """A scripted player of the class."""

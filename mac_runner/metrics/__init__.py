@@ -1,4 +1,4 @@
-"""Metrics: functions of one's own from an ended conversation to numbers."""
+"""Metrics: your functions from an ended conversation to numbers."""
 
 from mac_runner.metrics.ended import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.metrics.measuring import Measure, Metric, measured, own_metric

@@ -97,7 +97,7 @@ class OutcomeResults:
 
 @dataclass(slots=True)
 class _Measure:
-    """A value of agents: numbers, or truth values alone, of which the mean is a rate."""
+    """A value of agents: numbers; or booleans alone, and their mean is a rate."""
 
     mean: ExactClusteredMean = field(default_factory=ExactClusteredMean)
     truths: ClusteredRate = field(default_factory=ClusteredRate)

@@ -13,11 +13,9 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,6 +27,7 @@ from mac_runner.data.parts import (
     STATE,
     Contents,
     PartName,
+    WrittenFile,
     basis,
     file_name,
     is_full,
@@ -44,7 +43,7 @@ from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
-from mac_runner.runs.view import RunView, paths_of
+from mac_runner.runs.view import RunView, directory_of, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import is_alive, read_owner
@@ -156,7 +155,7 @@ def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
     """Raise ConfigError unless files can be written without replacing any that are not ours."""
     to = request.to
     if (to.exists() or to.is_symlink()) and not to.is_dir():
-        raise ConfigError(f"--to: {to} is no directory; name another one, or remove it")
+        raise ConfigError(f"--to: {to} is not a directory; name another one, or remove it")
     for table in tables if CSV in request.formats else ():
         path = to / f"{table}.{CSV}"
         if path.exists() or path.is_symlink():
@@ -164,7 +163,7 @@ def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
     for table in tables if request.kinds else ():
         path = to / table
         if (path.exists() or path.is_symlink()) and not path.is_dir():
-            raise ConfigError(f"--to: {path} is no directory; name another directory, or remove it")
+            raise ConfigError(f"--to: {path} is not a directory; name another directory, or remove it")
 
 
 # CSV.
@@ -206,10 +205,10 @@ class _Order(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A part that was written, and how many rows each of its files has."""
+    """A part that was written, and what each of its files came to."""
 
     part: PartName
-    rows: Mapping[str, int]
+    files: Mapping[str, WrittenFile]
 
 
 class _Parts:
@@ -221,6 +220,7 @@ class _Parts:
         self._chosen = chosen
         self._parts = planned_parts(sources)
         self._state = read_state(request.disk, request.to, sources.names)
+        self._sizes = {table: request.disk.sizes(request.to / table) for table in chosen}
 
     def write(self, *, is_last: bool = True) -> Iterator[Exported]:
         """Write the parts that changed. Before the last look, those alone that are complete or have grown."""
@@ -262,9 +262,10 @@ class _Parts:
                 continue
             for kind in self._request.kinds:
                 name = self._file(part, table, kind)
-                if self._state.is_written(name, self._made_of(part, table)):
+                size_bytes = self._sizes[table].get(Path(name).name)
+                if self._state.is_written(name, self._made_of(part, table), size_bytes):
                     continue
-                is_due = made.conversations >= _GROWTH * self._state.conversations(name)
+                is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
                 if is_last or is_due or is_full(made):
                     yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
@@ -317,13 +318,13 @@ class _Parts:
             )
 
     def _note(self, written: _Written) -> None:
-        for name, rows in written.rows.items():
+        for name, file in written.files.items():
             table = name.split("/")[0]
             self._state.note(
                 name,
                 made_of=self._made_of(written.part, table),
                 conversations=self._parts[written.part].conversations,
-                rows=rows,
+                written=file,
             )
 
 
@@ -332,6 +333,10 @@ def _all_written(orders: Iterable[_Order], jobs: int, disk: Disk) -> Iterator[_W
     if jobs == 1:
         yield from (_write(order, disk) for order in orders)
         return
+    # Here, because every command would pay for these imports.
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+    from multiprocessing import get_context
+
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ready_worker) as pool:
         pending: set[Future[_Written]] = set()
@@ -374,7 +379,10 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))
-    return _Written(order.part, {f"{file.target.table}/{file.target.path.name}": file.rows for file in writer.files})
+    files = {
+        f"{one.target.table}/{one.target.path.name}": WrittenFile(one.rows, one.size_bytes) for one in writer.files
+    }
+    return _Written(order.part, files)
 
 
 @cache
@@ -407,9 +415,10 @@ def export(
     if isinstance(tables, str):
         raise ConfigError(f"tables: {tables!r} is one name; give a list: [{tables!r}]")
     directories = run.directories if isinstance(run, RunView) else paths_of(run)
+    place = directory_of("to", to)
     if trust:
         import_code(directories)
     request = ExportRequest(
-        directories=directories, to=Path(to), tables=tables, formats=formats, jobs=jobs, is_trusted=trust
+        directories=directories, to=place, tables=tables, formats=formats, jobs=jobs, is_trusted=trust
     )
     return [*(followed(request) if follow else exported(request))]

@@ -48,7 +48,7 @@ def play_fork(planned: PlannedFork, out: Path, player: Player) -> Played:
 
 
 def continue_fork(directory: Path, player: Player) -> Played:
-    """Play what is left of a fork; its parent need not be there. Raises ConfigError for a run that is no fork."""
+    """Play what is left of a fork; its parent need not be there. Raises ConfigError for a run that is not a fork."""
     if not is_fork(directory):
         raise ConfigError(f"{directory} is not a fork; to make one, name a GAME, --turn and --out")
     return _play(set_of_one(recorded_setup(read_run(directory))), player)

@@ -149,7 +149,7 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, chec
         turns=played.records,
         failure=str(failure) if failure is not None else None,
         timing={},
-        # A metric is no part of the conversation, and its code need not be here.
+        # A metric is not part of the conversation, and its code need not be here.
         measure=lambda _rebuilt: {key: transcript[key] for key in METRIC_KEYS if key in transcript},
     )
 

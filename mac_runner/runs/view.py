@@ -47,12 +47,19 @@ def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> Run
     """A run directory, a grid, or a list of them, to be read. Takes no lock.
 
     With `trust` the code that the runs name is imported, where their environment is not built in: prompts need it.
-    Raises RunDirectoryError for what is no run directory.
+    Raises RunDirectoryError for what is not a run directory.
     """
     paths = paths_of(path)
     if trust:
         import_code(paths)
     return RunView(paths)
+
+
+def directory_of(name: str, path: PathLike) -> Path:
+    """A directory that an argument names. Raises ConfigError for an empty text, which Path takes for `.`."""
+    if not os.fspath(path):
+        raise ConfigError(f"{name}: is empty; name a directory, or '.' for the current one")
+    return Path(path)
 
 
 def paths_of(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -144,7 +151,7 @@ class RunView:
             if column not in known_columns:
                 raise ConfigError(f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}")
         rows = self._rows(name, frozenset(chosen), is_open=is_open)
-        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table))
+        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table, known_columns))
 
     def _rows(self, name: str, wanted: frozenset[str], *, is_open: bool) -> Iterator[Mapping[str, Cells]]:
         for run in self._sources.runs:
@@ -212,7 +219,7 @@ class RunView:
 
     @cached_property
     def summary(self) -> JsonObject:
-        """What `summary.json` holds; of a grid or list that of each run, by name. Made anew from the journal."""
+        """What `summary.json` holds; of a grid or list that of each run, by name. Computed from the journal."""
         return self._each(lambda run: summary_of(run.contents))
 
     def _each(self, of: Callable[[Source], JsonObject]) -> JsonObject:

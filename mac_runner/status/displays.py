@@ -66,7 +66,7 @@ def progress_bar(stream: TextIO, what: str, *, total: int) -> Iterator[Callable[
 def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = False, has_bar: bool = False) -> Display:
     """The display for `stream`: `live` forces the live view or forbids it, None leaves it to the stream.
 
-    `has_bar` makes it a bar also where the stream is no terminal, unless the live view was chosen.
+    `has_bar` makes it a bar also where the stream is not a terminal, unless the live view was chosen.
     """
     if quiet:
         return SilentDisplay()

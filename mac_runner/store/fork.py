@@ -137,7 +137,7 @@ def _is_there(disk: Disk, directory: Path, record: ForkRecord) -> bool:
     found = read_fork(disk, directory)
     if disk.exists(directory / CONFIG):
         if found is None:
-            raise RunDirectoryError(f"{directory} holds a run that is no fork; name another directory with --out")
+            raise RunDirectoryError(f"{directory} holds a run that is not a fork; name another directory with --out")
         if not found.is_same(record):
             raise IdentityError(
                 f"{directory} holds another fork: {_in_words(found)}; this one is {_in_words(record)}; go on with "
@@ -156,7 +156,7 @@ def _in_words(record: ForkRecord) -> str:
 
 
 def _strays(disk: Disk, directory: Path, *, is_fork: bool) -> Iterator[str]:
-    """What lies in a directory and is no part of a fork that was cut off."""
+    """What lies in a directory and is not part of a fork that was cut off."""
     known = {FORK, MANIFEST, "journal"} if is_fork else set[str]()
     yield from (name for name in disk.names(directory) if not name.startswith(".") and name not in known)
     for name in disk.names(directory / "journal"):
@@ -189,7 +189,7 @@ def merged_fork(records: Sequence[tuple[Path, ForkRecord | None]]) -> ForkRecord
         return None
     if plain := [path for path, record in records if record is None]:
         raise RunDirectoryError(
-            f"{plain[0]} is no fork, and others of these are: their conversations cannot be counted together; merge "
+            f"{plain[0]} is not a fork, and others of these are: their conversations cannot be counted together; merge "
             "forks with forks"
         )
     if len(forks) == 1:

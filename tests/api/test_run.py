@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
 
-from mac_runner.api import ConversationEnded, Event, Progress, arun, run, stream
+from mac_runner.api import ConversationEnded, Event, Progress, arun, calls, run, stream
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
+from mac_runner.runs.export import export
+from mac_runner.runs.view import RunView, open_run
 from mac_runner.types import JsonObject
 from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
 from tests.sim.behaviour import Say
@@ -86,6 +89,11 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
         (lambda: run(content, pull=True), "only the backends scripted"),
         (lambda: run({**content, "seed": "x"}), 'experiment: seed: found the text "x"'),
         (lambda: run("none.yaml"), "none.yaml: cannot be read"),
+        (lambda: run(content, out=""), "out: is empty"),
+        (lambda: export("runs/none", ""), "to: is empty"),
+        (lambda: run(content, shard=cast("str", 3)), "'3' is not a shard"),
+        (lambda: run(content, set=cast("list[str]", [1])), "set: found 1 in a list; write ['section.key=value']"),
+        (lambda: run(content, set=cast("dict[str, object]", {1: 2})), "set: the key 1 is not a text"),
     )
     for call, words in refusals:
         with pytest.raises(ConfigError) as refused:
@@ -93,6 +101,8 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
         assert words in str(refused.value)
     with pytest.raises(TypeError, match="coroutine function"):
         run(content, on_event=_coroutine)
+    with pytest.raises(TypeError, match="on_event is int; give a function"):
+        run(content, on_event=cast("Callable[[Event], object]", 3))
     assert list(lab.path.iterdir()) == []
 
 
@@ -233,6 +243,23 @@ def test_runs_are_awaited_together_in_a_loop_that_goes_on(lab: Lab) -> None:
 
     assert seen == ["a/0", "a/1", "b/0", "b/1"]
     assert ticks > 10
+
+
+def test_results_are_opened_off_the_loop(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def opened(directory: Path) -> RunView:
+        threads.append(threading.current_thread())
+        return open_run(directory)
+
+    monkeypatch.setattr(calls, "open_run", opened)
+
+    async def main() -> int:
+        return len(await arun(experiment(), out="a", progress=False))
+
+    assert asyncio.run(main()) == 2
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 def test_cancelled_run_stops_in_good_order_and_goes_on(lab: Lab) -> None:

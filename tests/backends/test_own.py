@@ -272,6 +272,7 @@ def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
     cases: list[tuple[type[MacRunnerError], str, dict[str, Any]]] = [
         (RequestRefusedError, "failed: test_own.py:", {"generate": raising(KeyError("text"))}),
         (RequestRefusedError, "KeyError: 'text'", {"generate": raising(KeyError("text"))}),
+        (RequestRefusedError, "CancelledError", {"generate": raising(asyncio.CancelledError())}),
         (RequestRefusedError, "no such word", {"generate": raising(RequestRefusedError("no such word"))}),
         (EngineDeadError, "it burnt", {"generate": raising(EngineDeadError("it burnt"))}),
         (TransientBackendError, "ConnectionError", {"generate": raising(ConnectionError("gone"))}),

@@ -54,7 +54,7 @@ def refused(at_once: AtOnce) -> Refused:
         (
             "environment: town_of_salem\n  conversations: 3\ngame:\n  lobby: classic-7",
             "environment: chess\n  conversations: 3",
-            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, echo, town_of_salem"),
+            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, echo, ", "./file.py:name"),
         ),
         ("backend: scripted", "backend: vlm", ("small.yaml:9", "backend", "vlm", "vllm")),
         ("game:", "game:\ngame:", ("small.yaml:6", "game")),
@@ -200,7 +200,7 @@ def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
     process = at_once("compare", "runs/one", "runs/other")
 
     assert process.returncode == Exit.BAD_INPUT
-    verbs = "the verbs are doctor, export, format, import, merge"
+    verbs = "the verbs are check, doctor, export, fork, format, import, init, merge"
     assert f"there is no verb and no file 'compare'; {verbs}" in process.stderr
 
 

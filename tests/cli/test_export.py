@@ -178,7 +178,7 @@ def _as_text(cell: object) -> str:
     ("flags", "told"),
     [
         (("--to", "tables", "--tables", "votes"), "no table 'votes'; allowed: agents, answers"),
-        (("--to", "small.yaml"), "small.yaml is no directory"),
+        (("--to", "small.yaml"), "small.yaml is not a directory"),
         (("--to", "full"), "answers.csv is there already; name another directory"),
     ],
 )

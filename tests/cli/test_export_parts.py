@@ -17,11 +17,12 @@ import pytest
 from mac_runner.clock import SystemClock
 from mac_runner.data import parts
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, StoreError
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.maintenance import repair_all
 from mac_runner.runs.view import open_run
 from mac_runner.store import Disk
+from mac_runner.store.disk import StagedFile
 from mac_runner.types import Reply, Turn
 from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
 
@@ -41,9 +42,7 @@ def asked_for(lab: Lab, to: str, **more: Any) -> ExportRequest:
 def files(directory: Path) -> dict[str, bytes]:
     """Every exported file by its name."""
     return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != parts.STATE
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
     }
 
 
@@ -122,6 +121,40 @@ def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce,
         "turns/part-000000.jsonl",
     }
     assert [each.rows for each in more] == [each.rows for each in straight]
+
+
+class FullDisk(Disk):
+    """A disk that has no room for the replies."""
+
+    def stage(self, path: Path) -> StagedFile:
+        staged = super().stage(path)
+        return _Full(self, staged._file, path) if path.name == "turns.csv" else staged
+
+
+class _Full(StagedFile):
+    def append(self, data: bytes) -> None:
+        raise StoreError("no room")
+
+
+def test_a_csv_export_that_found_the_disk_full_can_be_made_again(finished: Lab) -> None:
+    with pytest.raises(StoreError):
+        [*exported(asked_for(finished, "tables", formats=("csv",), disk=FullDisk()))]
+
+    assert files(finished.path / "tables") == {}
+    assert [*exported(asked_for(finished, "tables", formats=("csv",)))]
+
+
+def test_a_part_that_was_removed_or_altered_is_written_again(finished: Lab) -> None:
+    assert [*exported(asked_for(finished, "tables"))]
+    whole = files(finished.path / "tables")
+    (finished.path / "tables/turns/part-000000.parquet").unlink()
+    (finished.path / "tables/agents/part-000000.jsonl").write_text("")
+    (finished.path / "tables/events/part-000000.parquet").write_text("altered")
+
+    again = [*exported(asked_for(finished, "tables"))]
+
+    assert [written(again, table) for table in ("turns", "agents", "events", "claims")] == [1, 1, 1, 0]
+    assert files(finished.path / "tables") == whole
 
 
 @pytest.mark.parametrize("moment", [0, 3, 11, 17, 23])
@@ -285,3 +318,6 @@ def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: 
     table = pyarrow.parquet.read_table(lab.path / "tables" / "agents")
     assert Counter(table.column("game.lobby").to_pylist()) == {"classic-7": 7, "classic-10": 10}
     assert made[0].rows == table.num_rows == 17
+    declared = json.loads((lab.path / "tables" / "_schema.json").read_text())["tables"]["agents"]["key"]
+    for one in (table, open_run(lab.path / "runs" / "small").agents(["won"])):
+        assert one.schema.metadata[b"mac_runner.key"].decode().split(",") == declared

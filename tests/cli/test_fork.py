@@ -346,7 +346,7 @@ def test_what_cannot_be_forked_is_refused_with_a_reason(forked: Lab, at_once: At
         ): "cannot begin with these changes",
         ("fork", "runs/small", "0", "--turn", "#60", "--seat", "Nobody.model=r", "--out", "x"): "no agent 'Nobody'",
         ("fork", "runs/small", "0", "--turn", "#60", "--draws", "2", "--out", "fk"): "holds another fork",
-        ("fork", "runs/small", "0", "--turn", "#60", "--out", "runs/small"): "a run that is no fork",
+        ("fork", "runs/small", "0", "--turn", "#60", "--out", "runs/small"): "a run that is not a fork",
         ("fork", "runs/small", "0", "--turn", "#60", "--out", "."): "so it is not a fork",
         ("fork", "runs/small", "0", "--turn", "#60"): "--out",
         ("fork", "runs/small", "0", "--out", "x"): "--turn",

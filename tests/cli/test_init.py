@@ -62,6 +62,8 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path, subtests: pytest.Subtests)
         ("init", "--examples", "full"): "is not empty",
         ("init", "1st"): "cannot be the name of a game",
         ("init", "class"): "cannot be the name of a game",
+        ("init", "json"): "'json' is the name of a module",
+        ("init", "echo"): "or an environment that is here; write another name",
         ("init",): "name the folder of a new project",
         ("init", "new", "--examples", "all"): "or give --examples DIR",
     }.items():

@@ -210,6 +210,7 @@ def test_an_installed_package_is_played_by_its_entry_point(own: Lab) -> None:
 
 BAD = """\
 import sys
+from asyncio import CancelledError
 from mac_runner.environments.generators import Ask, generator_spec
 from mac_runner.environments.generators.environment import GeneratorEnvironment
 from mac_runner.registry import EnvironmentSpec
@@ -242,6 +243,16 @@ def leaves(table):
     yield Ask(table.agents[0], "Well?")
     sys.exit(3)
 
+def cancels(table):
+    yield Ask(table.agents[0], "Well?")
+    raise CancelledError("mine")
+
+class Panic(BaseException): ...
+
+def panics(table):
+    yield Ask(table.agents[0], "Well?")
+    raise Panic("!")
+
 def deep(table):
     yield Ask(table.agents[0], "Well?")
     deep_below()
@@ -251,7 +262,7 @@ def deep_below():
 
 def broken(method):
     def build(experiment):
-        environment = GeneratorEnvironment(experiment, section="fine", script=fine, settings=Config, players={})
+        environment = GeneratorEnvironment(experiment, section="fine", script=fine, settings=Config(), players={})
         opened = environment.open
         def open_one(task):
             conversation = opened(task)
@@ -270,12 +281,14 @@ def broken(method):
 prompt, receive, turns, record = map(broken, ("prompt", "receive", "turns", "record"))
 """
 SAID = {
-    "at_once": "ZeroDivisionError: division by zero (games.py:13)",
-    "later": "KeyError: 'role' (games.py:18)",
+    "at_once": "ZeroDivisionError: division by zero (games.py:14)",
+    "later": "KeyError: 'role' (games.py:19)",
     "rubbish": "rubbish yielded int 17; yield an Ask",
     "stranger": "asks 'Nobody'; there are Abel, Bob, Eve",
     "result": "outcome that is not JSON",
-    "leaves": "SystemExit: 3 (games.py:32)",
+    "leaves": "SystemExit: 3 (games.py:33)",
+    "cancels": "CancelledError: mine (games.py:37)",
+    "panics": "Panic: ! (games.py:43)",
     "deep": "RecursionError",
     "prompt": "OSError: no prompt (games.py:",
     "receive": "OSError: no receive (games.py:",

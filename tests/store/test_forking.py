@@ -103,7 +103,7 @@ def test_fork_is_written_once_and_never_over_another_run(tmp_path: Path) -> None
     assert not write(tmp_path / "fork")
     with pytest.raises(IdentityError, match="holds another fork"):
         write(tmp_path / "fork", found=record("3"))
-    with pytest.raises(RunDirectoryError, match="a run that is no fork"):
+    with pytest.raises(RunDirectoryError, match="a run that is not a fork"):
         write(tmp_path / "run")
     (tmp_path / "fork" / "experiment.yaml").unlink()
     (tmp_path / "fork" / "transcripts").mkdir()

@@ -56,7 +56,7 @@ class GeneratorEnvironment:
         *,
         section: str,
         script: Script,
-        settings: Any,
+        settings: Settings,
         players: Mapping[str, Player],
         seats: Seats = None,
         names: Sequence[str] = NAMES,
@@ -77,7 +77,7 @@ class GeneratorEnvironment:
         return GeneratorConversation(
             self._script,
             task,
-            self._settings,
+            self._settings.model_copy(deep=True),  # What a script changes in them stays in its conversation.
             kind=self._kind,
             corrections_max=retry.max_retries,
             when_exhausted=retry.when_exhausted,

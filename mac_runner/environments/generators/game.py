@@ -80,11 +80,31 @@ def game(
             raise TypeError(f"game decorates a generator function; {_named(function)} has no `yield`")
         if settings is not None and not _is_model(settings):
             raise TypeError(f"game: settings is {_named(settings)}; give a pydantic model, the class itself")
+        _refuse_players(players)
+        _refuse_names(names)
         made = Game(function, settings, dict(players or {}), seats, tuple(names), results, rewards)
         update_wrapper(made, function)
         return made
 
     return decorate if script is None else decorate(script)
+
+
+def _refuse_players(players: object) -> None:
+    if not isinstance(players, Mapping | None):
+        raise TypeError(
+            f"game: players is {_named(players)}; give a dict from names to functions `player(view, random)`"
+        )
+    for name, player in (players or {}).items():
+        if not isinstance(name, str) or not callable(player):
+            raise TypeError(f"game: the player {name!r} is {_named(player)}; give a function `player(view, random)`")
+
+
+def _refuse_names(names: object) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"game: names is {_named(names)}; give a list of texts")
+    for place, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or name in names[:place]:
+            raise TypeError(f"game: the seat {place} has the name {name!r}; give each a text of its own")
 
 
 def _is_model(value: object) -> bool:

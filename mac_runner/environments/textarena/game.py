@@ -22,7 +22,7 @@ _OPTION: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
 _ROLE_TAG: Final = re.compile(r"\s*\[[^\[\]\n]{1,60}\] ?")
 _PROMPT: Final = "prompt"
 _LISTS_MOVES: Final = ("game_board", "game_message")
-"""The kinds of message that name the moves a player has; others tell of moves that were made."""
+"""The kinds of message that name the moves a player has; others report moves that were made."""
 _HEADING: Final = "The game so far:"
 _NO_MOVE: Final = "an empty reply"
 _REASON_CHARS_MAX: Final = 500

@@ -124,6 +124,10 @@ def test_what_is_no_generator_function_or_no_model_is_refused_at_once() -> None:
         game(lambda table: table)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="give a pydantic model"):
         game(settings=Bid(amount=1))(bids)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="the player 'bold' is 3; give a function"):
+        game(players={"bold": 3})(bids)  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="the seat 1 has the name 'Ann'; give each a text of its own"):
+        game(names=["Ann", "Ann"])(bids)
 
 
 def test_a_random_player_fits_every_schema_of_a_model() -> None:
