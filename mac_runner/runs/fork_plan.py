@@ -328,10 +328,17 @@ class _Stem(NamedTuple):
 
 def _stem(environment: Environment, task: Task, point: _Point, request: ForkRequest, arm: Arm) -> _Stem:
     """Play the replies before the turn, and those beside it that stay. Raises ConfigError where that cannot be."""
-    with boundary(RunDirectoryError, f"opening {task.task_id}"):
-        stem = _Growing(environment.open(task), point, is_rebased=request.is_rebased)
     try:
-        return stem.grown(arm, is_round=request.is_round)
+        with boundary(ConversationError, "opening"):
+            conversation = environment.open(task)
+    except ConversationError as fault:
+        if not request.overrides:
+            raise RunDirectoryError(f"{task.task_id} cannot begin ({fault})") from fault
+        raise ConfigError(
+            f"--set: {task.task_id} cannot begin with these changes ({fault}); leave out what does not fit its agents"
+        ) from fault
+    try:
+        return _Growing(conversation, point, is_rebased=request.is_rebased).grown(arm, is_round=request.is_round)
     except ConversationError as fault:
         raise ConfigError(
             f"{task.task_id}: what was said before turn {point.key} cannot be played with these changes ({fault}); "

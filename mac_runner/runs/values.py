@@ -26,6 +26,8 @@ SAID: Final = Arm("said", is_kept=True)
 RESAMPLED: Final = Arm("resampled")
 SILENT: Final = Arm("silent", is_silent=True)
 _SCRIPTED: Final = "the players are scripted: the value is that of the turn among them, and says nothing of models"
+PAIRS_MIN: Final = 10
+"""With fewer pairs an interval of a difference of chances may leave out 0 where the exact test shows nothing."""
 PREFERRED: Final = ("faction_won", "won")
 """The rewards that are a chance to win, in the order in which they are looked for."""
 
@@ -118,7 +120,7 @@ def value_of(
     """What `value.json` holds. `turn` says which turn of which conversation it is; the first arm is the reference."""
     by_arm = {arm: {each.draw: each for each in found if each.arm == arm} for arm in arms}
     pairs: list[JsonValue] = [_difference(arms[0], by_arm[arms[0]], arm, by_arm[arm]) for arm in arms[1:]]
-    notes: list[JsonValue] = [*_notes(by_arm), *([_SCRIPTED] if is_scripted else [])]
+    notes: list[JsonValue] = [*_notes(by_arm), *_few(pairs), *([_SCRIPTED] if is_scripted else [])]
     return {
         "format": VALUE_FORMAT,
         **turn,
@@ -172,6 +174,12 @@ def _notes(by_arm: Mapping[str, Mapping[int, Rollout]]) -> Iterable[str]:
         )
     if failed := sum(each.figure is None for rolled in by_arm.values() for each in rolled.values()):
         yield f"{failed} conversations failed and are not counted"
+
+
+def _few(differences: Iterable[JsonValue]) -> Iterable[str]:
+    counts = [entry(pair, "pairs", int) for pair in differences if isinstance(pair, dict)]
+    if counts and min(counts) < PAIRS_MIN:
+        yield f"{min(counts)} paired draws: with fewer than {PAIRS_MIN} the intervals are rough; play more draws"
 
 
 def _is_binary(figures: Sequence[float]) -> bool:
