@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.config.document import parse_document
+from mac_runner.config.document import Document, parse_document
 from mac_runner.config.resolution import draft_of, resolved
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, boundary
 from mac_runner.plan import plan_tasks
+from mac_runner.registry import ENVIRONMENTS
 from mac_runner.testing.promises import Subject
 from mac_runner.testing.request import CheckRequest
 from mac_runner.types import JsonObject, JsonValue
@@ -32,6 +32,10 @@ def subject_of(request: CheckRequest) -> Subject:
         overrides = [f"settings.{each}" for each in request.settings]
         overrides.append(f"conversation_config.conversations={request.conversations}")
         return _subject(load_experiment(Path(request.target), overrides=overrides).experiment, request)
+    if request.target in ENVIRONMENTS:
+        raise ConfigError(
+            f"{request.target} is built in and needs a whole experiment; name a file: mac-run check FILE.yaml"
+        )
     if request.agents is not None:
         return _subject(_experiment(request, request.agents), request)
     first = _experiment(request, _COUNTS[0])
@@ -52,8 +56,7 @@ def _experiment(request: CheckRequest, count: int) -> Experiment:
     }
     if request.settings:
         value["settings"] = _settings(request.settings)
-    document = parse_document(json.dumps(value).encode(), SOURCE)
-    return resolved(draft_of(value, document, SOURCE), Path()).experiment
+    return resolved(draft_of(value, Document(value=value, lines={}), SOURCE), Path()).experiment
 
 
 def _settings(pairs: tuple[str, ...]) -> JsonObject:
