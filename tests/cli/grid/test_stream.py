@@ -89,7 +89,7 @@ def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
     assert statuses(many) == [{"finished": 1}] * 12
 
 
-def test_a_combination_that_another_process_is_at_stops_the_grid_by_name(many: Path, at_once: AtOnce) -> None:
+def test_a_combination_that_is_being_run_stops_the_grid_by_name(many: Path, at_once: AtOnce) -> None:
     assert at_once("small.yaml", "--quiet").returncode == Exit.OK
     record = read_grid(many)
     assert record is not None
@@ -101,6 +101,6 @@ def test_a_combination_that_another_process_is_at_stops_the_grid_by_name(many: P
 
     assert more.returncode == Exit.BAD_INPUT
     assert slug in more.stderr
-    assert "is being run by another process" in more.stderr
+    assert "is being run already by this process" in more.stderr
     assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2").returncode == Exit.OK
     assert statuses(many) == [{"finished": 2}] * 12
