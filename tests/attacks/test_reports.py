@@ -58,6 +58,10 @@ def transcript(text: str) -> JsonObject:
     }
 
 
+FURTHER = "      "
+"""What a further line of a message begins with."""
+
+
 def summary(text: str) -> JsonObject:
     """A summary in which every name and reason is `text`."""
     player: JsonObject = {
@@ -82,14 +86,16 @@ def summary(text: str) -> JsonObject:
 
 
 def test_transcript_has_the_lines_it_has_with_harmless_words(subtests: pytest.Subtests) -> None:
+    """Further lines of a message are set in deeper than any line of ours."""
     for name, text in ATTACKS.items():
         with subtests.test(name):
             for seat in (None, "Abel"):
                 harmless, hostile = (transcript_text(transcript(words), seat=seat) for words in (HARMLESS, text))
 
                 assert not controls(hostile)
-                assert len(hostile.splitlines()) == len(harmless.splitlines())
-                for before, after in zip(harmless.splitlines(), hostile.splitlines(), strict=True):
+                assert not any(line.startswith(FURTHER) for line in harmless.splitlines())
+                own = [line for line in hostile.splitlines() if not line.startswith(FURTHER)]
+                for before, after in zip(harmless.splitlines(), own, strict=True):
                     # Where a line begins and who alone learned of it is ours to say.
                     assert after.startswith(before.partition(HARMLESS)[0])
                     assert after.endswith(before.rpartition(HARMLESS)[2])
