@@ -105,7 +105,7 @@ def test_start_on_a_disk_that_takes_no_more_leaves_everything_as_it_was(finished
     assert tree(finished.path) == before
 
 
-def test_start_refused_because_another_process_is_at_it_leaves_everything_as_it_was(
+def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(
     finished: Lab, at_once: AtOnce
 ) -> None:
     for out in ("runs/small", "new"):
@@ -117,7 +117,7 @@ def test_start_refused_because_another_process_is_at_it_leaves_everything_as_it_
             told = at_once("small.yaml", "--out", out, "--set", "conversation_config.conversations=3")
 
             assert told.returncode == Exit.BAD_INPUT
-            assert "is being run by another process" in told.stderr
+            assert "is being run already by this process" in told.stderr
             assert tree(finished.path) == before
         finally:
             lock.sign_off()
