@@ -190,7 +190,7 @@ NIGHTS: Final = export_of(
     {
         "conversation": _CONVERSATION,
         "day": ExportColumn("integer", "the day before the night", source=f"{_NIGHT}.day"),
-        "jail": ExportColumn("json", "the Jailor and the prisoner", source=f"{_NIGHT}.jail"),
+        "jail": ExportColumn("json", "who was held in jail, and by which player", source=f"{_NIGHT}.jail"),
         "changes": ExportColumn("json", "deeds that became others: how, to whom, by whom", source=f"{_NIGHT}.changes"),
         "visits": ExportColumn("json", "who visited whom", source=f"{_NIGHT}.visits"),
         "protections": ExportColumn("json", "who was protected, how, by whom", source=f"{_NIGHT}.protections"),
@@ -274,7 +274,7 @@ GAME_AGENT_COLUMNS: Final = (
         {
             "role": ExportColumn("text", "the role dealt", source=f"{_CAST}.role"),
             "role_slot": ExportColumn("text", "the entry of the role list that it fills", source=f"{_CAST}.slot"),
-            "target": ExportColumn("text", "the target of an Executioner", source=f"{_CAST}.target"),
+            "target": ExportColumn("text", "the player that this one wins by seeing executed", source=f"{_CAST}.target"),
         },
     ),
     AgentColumns(
