@@ -105,9 +105,7 @@ def test_start_on_a_disk_that_takes_no_more_leaves_everything_as_it_was(finished
     assert tree(finished.path) == before
 
 
-def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(
-    finished: Lab, at_once: AtOnce
-) -> None:
+def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(finished: Lab, at_once: AtOnce) -> None:
     for out in ("runs/small", "new"):
         directory = finished.path / out
         directory.mkdir(exist_ok=True)

@@ -274,7 +274,9 @@ GAME_AGENT_COLUMNS: Final = (
         {
             "role": ExportColumn("text", "the role dealt", source=f"{_CAST}.role"),
             "role_slot": ExportColumn("text", "the entry of the role list that it fills", source=f"{_CAST}.slot"),
-            "target": ExportColumn("text", "the player that this one wins by seeing executed", source=f"{_CAST}.target"),
+            "target": ExportColumn(
+                "text", "the player that this one wins by seeing executed", source=f"{_CAST}.target"
+            ),
         },
     ),
     AgentColumns(
