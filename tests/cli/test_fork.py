@@ -93,12 +93,8 @@ def _waits(after: frozenset[str], turns: tuple[Turn, ...], number: int) -> bool:
     return any(turn.agent in after and turn.round == number for turn in turns)
 
 
-@pytest.mark.parametrize(
-    ("content", "count"), [(two_models(conversations=4), 40), (discussion(), 30), (echo(), 30)], ids=lambda each: None
-)
-def test_control_fork_at_any_turn_says_what_its_parent_said(
-    lab: Lab, at_once: AtOnce, content: Any, count: int
-) -> None:
+@pytest.mark.parametrize("content", [two_models(conversations=4), discussion(), echo()], ids=["game", "talk", "echo"])
+def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: AtOnce, content: Any) -> None:
     file = lab.write(content)
     assert at_once(file, "--quiet", "--out", "run").returncode == Exit.OK
     contents = read_run(lab.path / "run")
@@ -106,7 +102,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(
         name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
     }
     chance, rows = Random(5), list(contents.rows())
-    for number in range(count):
+    for number in range(100):
         row = chance.choice(rows)
         said = replies_in(contents.acknowledged(row))
         key = chance.choice([*said])
@@ -424,7 +420,7 @@ def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once
     trust([lab.path / "run"])
     chance = Random(8)
     rows = [*read_run(lab.path / "run").rows()]
-    for _ in range(30):
+    for _ in range(100):
         row = chance.choice(rows)
         said = replies_in(transcript(lab.path / "run", str(row["task_id"])))
         key = chance.choice([*said])
