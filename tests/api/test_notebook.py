@@ -47,6 +47,7 @@ try:
     again = call.replace("progress=False", "progress=False, set={'model_definitions.m.scripted_config.latency_ms': 0}")
     found = cell(f"view = {again}\\nprint(view.summary['conversations'])")
     print("".join(output["text"] for output in found if output.get("name") == "stdout"), end="")
+    print("".join(f"{output['ename']}: {output['evalue']}" for output in found if "ename" in output), end="")
 finally:
     client.stop_channels()
     manager.shutdown_kernel(now=True)

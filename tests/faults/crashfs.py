@@ -126,6 +126,8 @@ class CrashDisk(System):
         """The disk as it is found after the power went now."""
         found = CrashDisk(self._root)
         found._tree = self._tree.after_crash(fate, {})
+        # Names of temporary files that the crash left behind are not given out again.
+        found._tokens = self._tokens
         return found
 
     def overwrite(self, path: Path, data: bytes) -> None:
@@ -255,7 +257,7 @@ class CrashDisk(System):
         return False
 
     def token(self) -> str:
-        return f"model-{id(self)}-{next(self._tokens)}"
+        return f"model-{next(self._tokens)}"
 
     def _tell(self, call: str, path: Path) -> None:
         if self.before is not None:
