@@ -22,7 +22,6 @@ __all__ = [
     "Conversation",
     "ConversationEnded",
     "ConversationError",
-    "ConversationView",
     "EndedAgent",
     "EndedConversation",
     "EndedTurn",
@@ -44,6 +43,7 @@ __all__ = [
     "Prompt",
     "Receipt",
     "ReceiptKind",
+    "RecordedConversation",
     "Reply",
     "Request",
     "RequestRefusedError",
@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
     from mac_runner.runs.export import Exported, export
-    from mac_runner.runs.view import ConversationView, RunView, open_run
+    from mac_runner.runs.view import RecordedConversation, RunView, open_run
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
         Agent,
@@ -149,7 +149,7 @@ else:
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.export": ("Exported", "export"),
-        "runs.view": ("ConversationView", "RunView", "open_run"),
+        "runs.view": ("RecordedConversation", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),

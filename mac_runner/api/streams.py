@@ -14,7 +14,7 @@ from mac_runner.api.experiment import ExperimentLike
 from mac_runner.api.playing import events_of, waker
 from mac_runner.errors import RunDirectoryError
 from mac_runner.runs.setup import ExperimentSet, set_up
-from mac_runner.runs.view import ConversationView, RunView, open_run
+from mac_runner.runs.view import RecordedConversation, RunView, open_run
 from mac_runner.store import has_run
 from mac_runner.types import JsonObject
 
@@ -32,7 +32,7 @@ async def stream(
     pull: bool = False,
     skip_ended: bool = False,
     progress: bool | None = None,
-) -> AsyncGenerator[ConversationView, None]:
+) -> AsyncGenerator[RecordedConversation, None]:
     """Play an experiment, or go on with it, and yield each conversation once, when its transcript is on the disk.
 
     Those that ended before this call come first, in the order of the experiment, unless `skip_ended`; then the others,
@@ -65,8 +65,8 @@ class _Ended:
     """The conversations that ended, before this session or in it. Each is read from the disk when its turn comes."""
 
     def __init__(self) -> None:
-        self._earlier: Iterator[ConversationView] = iter(())
-        self._damaged: dict[str, ConversationView] = {}
+        self._earlier: Iterator[RecordedConversation] = iter(())
+        self._damaged: dict[str, RecordedConversation] = {}
         self._runs: dict[Path, RunView] = {}
 
     def look(self, chosen: ExperimentSet) -> None:
@@ -80,7 +80,7 @@ class _Ended:
             if conversation.task_id in wanted
         )
 
-    def next(self) -> ConversationView | None:
+    def next(self) -> RecordedConversation | None:
         """The next that ended before this session. The run repairs a damaged one, or plays it again: it comes later."""
         for conversation in self._earlier:
             try:
@@ -89,7 +89,7 @@ class _Ended:
                 self._damaged[conversation.task_id] = conversation
         return None
 
-    def of(self, event: ConversationEnded) -> ConversationView:
+    def of(self, event: ConversationEnded) -> RecordedConversation:
         """A conversation that ended in this session."""
         self._damaged.pop(event.task_id, None)
         if event.directory not in self._runs:
@@ -104,12 +104,12 @@ class _Ended:
         }
         return _read(self._runs[event.directory].of_row(row))
 
-    def repaired(self) -> Iterator[ConversationView]:
+    def repaired(self) -> Iterator[RecordedConversation]:
         """Those that were damaged when the run began. Raises RunDirectoryError where they still are."""
         return map(_read, self._damaged.values())
 
 
-def _read(conversation: ConversationView) -> ConversationView:
+def _read(conversation: RecordedConversation) -> RecordedConversation:
     """The same conversation, with its transcript in memory. Raises RunDirectoryError where that is damaged."""
     assert conversation.transcript
     return conversation

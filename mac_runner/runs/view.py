@@ -80,10 +80,10 @@ class RunView:
     def __len__(self) -> int:
         return sum(len(run.contents.state.endings) for run in self._sources.runs)
 
-    def __iter__(self) -> Iterator[ConversationView]:
+    def __iter__(self) -> Iterator[RecordedConversation]:
         for run in self._sources.runs:
             for row in run.contents.rows_in_task_order():
-                yield ConversationView(run, row)
+                yield RecordedConversation(run, row)
 
     # Tables.
 
@@ -166,7 +166,7 @@ class RunView:
 
     # Conversations.
 
-    def conversation(self, name: int | str) -> ConversationView:
+    def conversation(self, name: int | str) -> RecordedConversation:
         """One conversation: its number from 0, its task id, or in a grid or list `combination/number`.
 
         Raises ConfigError where it has not ended, or the name is that of several.
@@ -174,7 +174,7 @@ class RunView:
         found = [*self._named(str(name))]
         if len(found) == 1:
             run, task_id = found[0]
-            return ConversationView(run, self._index[run.name][task_id])
+            return RecordedConversation(run, self._index[run.name][task_id])
         if found:
             names = ", ".join(f"{run.name}/{name}" for run, _ in found[:3])
             raise ConfigError(f"conversation {name!r} is in several runs; name one, such as {names}")
@@ -184,10 +184,10 @@ class RunView:
             f"{len(self)} of {planned} have ended"
         )
 
-    def of_row(self, row: JsonObject) -> ConversationView:
+    def of_row(self, row: JsonObject) -> RecordedConversation:
         """The conversation of an index row of a single run, also one that ended after the run was opened."""
         (run,) = self._sources.runs
-        return ConversationView(run, {key: value for key, value in row.items() if key not in _KEPT})
+        return RecordedConversation(run, {key: value for key, value in row.items() if key not in _KEPT})
 
     def _named(self, name: str) -> Iterator[tuple[Source, str]]:
         for run in self._sources.runs:
@@ -253,7 +253,7 @@ def _standing(directory: Path) -> JsonObject:
     return status_json(read_standing(directory), now)
 
 
-class ConversationView:
+class RecordedConversation:
     """One conversation that has ended. Its transcript is read when it is first needed."""
 
     def __init__(self, run: Source, row: JsonObject) -> None:
@@ -261,7 +261,7 @@ class ConversationView:
         self._ended = run.ended(row)
 
     def __repr__(self) -> str:
-        return f"ConversationView({self.task_id}: {self.status})"
+        return f"RecordedConversation({self.task_id}: {self.status})"
 
     @property
     def task_id(self) -> str:

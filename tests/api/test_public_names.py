@@ -21,7 +21,7 @@ NAMES = (
     "Conversation",
     "ConversationEnded",
     "ConversationError",
-    "ConversationView",
+    "RecordedConversation",
     "EndedAgent",
     "EndedConversation",
     "EndedTurn",
