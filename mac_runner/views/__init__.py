@@ -1,0 +1,1 @@
+"""What pages show of a run: pure functions from transcripts, index rows and event logs to `view_model`."""
