@@ -11,6 +11,7 @@ is imported again.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -373,6 +374,28 @@ def _hint(dotted: str, base: Path) -> str:
     if (base / file).is_file():
         return f"for the file beside the experiment write ./{file}:NAME"
     return "install the package that has it, or write ./file.py:name for a file"
+
+
+def plain_function(plugin: Plugin, arguments: int, shape: str) -> Callable[..., object]:
+    """The function that a plug-in is, which takes one argument or two. Raises ConfigError for anything else.
+
+    `shape` says what it should be.
+    """
+    function = plugin.value
+    if not callable(function) or inspect.isclass(function):
+        what = f"is {'a class' if inspect.isclass(function) else type(function).__name__}"
+    elif inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        what = "is asynchronous or a generator"
+    else:
+        try:
+            inspect.signature(function).bind(*[None] * arguments)
+        except TypeError as fault:
+            what = f"does not take {('one argument', 'two arguments')[arguments - 1]} ({fault})"
+        except ValueError:
+            return function  # A function of C, whose arguments cannot be read.
+        else:
+            return function
+    raise ConfigError(f"{plugin.name!r} {what}; {shape}")
 
 
 def place_of(fault: BaseException, *, has_folder: bool = True) -> str:

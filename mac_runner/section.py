@@ -101,6 +101,10 @@ Settings: TypeAlias = BaseModel
 """A section, or a plain model of pydantic's as an environment of somebody's own may have."""
 
 
+class NoSettings(Section):
+    """The settings of code that has none."""
+
+
 class Place(NamedTuple):
     """What is at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
 

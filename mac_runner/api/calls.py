@@ -144,10 +144,15 @@ def call_of(
 def _overrides(values: Settings | None) -> tuple[str | Override, ...]:
     if values is None:
         return ()
-    if isinstance(values, str):
-        raise ConfigError(f"set: found the text {values!r}; write {{'section.key': value}} or ['section.key=value']")
     if isinstance(values, Mapping):
         return tuple(override(key, value) for key, value in values.items())
+    return checked_texts(values)
+
+
+def checked_texts(values: Iterable[str]) -> tuple[str, ...]:
+    """Texts `KEY=VALUE`. Raises ConfigError for anything else."""
+    if isinstance(values, str):
+        raise ConfigError(f"set: found the text {values!r}; write {{'section.key': value}} or ['section.key=value']")
     texts = tuple(values)
     for text in texts:
         if not isinstance(text, str):

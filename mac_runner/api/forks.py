@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mac_runner.api.calls import OnEvent, Settings, checked_reaction, count_of, display_of
+from mac_runner.api.calls import OnEvent, Settings, checked_reaction, checked_texts, count_of, display_of
 from mac_runner.api.playing import Playing, wait_for
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.runs.fork_plan import Arm, ForkRequest, plan_fork
+from mac_runner.runs.fork_plan import ForkRequest, arm_of_reply, plan_fork
 from mac_runner.runs.forks import ValueRequest, checked_figure, value_in, written_fork
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.runs.trust import trust as trust_code
-from mac_runner.runs.view import RunView, open_run
+from mac_runner.runs.view import PathLike, RunView, open_run
 from mac_runner.types import JsonObject
-
-PathLike = str | os.PathLike[str]
 
 
 def fork(
@@ -60,7 +57,7 @@ def fork(
         overrides=_texts(set),
         seats=tuple(f"{agent}.model={model}" for agent, model in (seats or {}).items()),
         draws=range(count_of("draws", draws) or 1),
-        arms=(Arm() if reply is None else Arm("reply", reply=reply),),
+        arms=(arm_of_reply(reply),),
         is_rebased=rebase,
     )
     if trust:
@@ -110,11 +107,9 @@ def value(
 
 def _texts(settings: Settings | None) -> tuple[str, ...]:
     """The settings as `--set` takes them, which is how a fork records them."""
-    if isinstance(settings, str):
-        raise ConfigError(f"set: found the text {settings!r}; write {{'section.key': value}} or ['section.key=value']")
     if isinstance(settings, Mapping):
         return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
-    return tuple(settings or ())
+    return checked_texts(settings or ())
 
 
 def _play(

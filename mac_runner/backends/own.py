@@ -23,7 +23,7 @@ from mac_runner.errors import ConfigError, EngineDeadError, MissingPackageError,
 from mac_runner.plugins import Plugin, place_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
-from mac_runner.section import Section, flaw_of_model
+from mac_runner.section import NoSettings, flaw_of_model
 from mac_runner.threads import DaemonExecutor
 from mac_runner.types import EFFORT_KEYS, FinishReason, Reply, Request, Sampling, TokenCount, TokenTrace
 
@@ -43,10 +43,6 @@ class _CallError(EngineDeadError):
 
 class _GenerateError(RequestRefusedError):
     """`generate` raised a plain exception, or returned no reply."""
-
-
-class NoSettings(Section):
-    """The settings of a backend that has none."""
 
 
 def own_spec(plugin: Plugin) -> BackendSpec[Any]:

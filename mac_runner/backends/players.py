@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from mac_runner.errors import ConfigError, RequestRefusedError, boundary
-from mac_runner.plugins import Plugin, place_of
+from mac_runner.errors import RequestRefusedError, boundary
+from mac_runner.plugins import Plugin, place_of, plain_function
 
 SHAPE = "a player is a function `player(view, random)` that returns its reply as text"
 
@@ -41,17 +40,4 @@ class OwnPlayer:
 
 def own_player(plugin: Plugin) -> OwnPlayer:
     """The player of an object that an experiment names. Raises ConfigError for an object that is none."""
-    function = plugin.value
-    if not callable(function):
-        raise ConfigError(f"{plugin.name!r} is {type(function).__name__}; {SHAPE}")
-    if inspect.isclass(function):
-        raise ConfigError(f"{plugin.name!r} is a class; {SHAPE}")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise ConfigError(f"{plugin.name!r} is asynchronous or a generator; {SHAPE}")
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError as fault:
-        raise ConfigError(f"{plugin.name!r} does not take two arguments ({fault}); {SHAPE}") from None
-    except ValueError:
-        pass  # A function of C, whose arguments cannot be read.
-    return OwnPlayer(plugin.name, plugin.code.sha256, function)
+    return OwnPlayer(plugin.name, plugin.code.sha256, plain_function(plugin, 2, SHAPE))

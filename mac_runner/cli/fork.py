@@ -9,7 +9,7 @@ from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.run import ending, player_of, print_results
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
-from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork, plan_fork
+from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork, arm_of_reply, plan_fork
 from mac_runner.runs.forks import Played, ValueRequest, continue_fork, play_fork, turn_value
 from mac_runner.runs.values import value_lines
 
@@ -18,7 +18,8 @@ def fork(
     request: ForkRequest, out: Path, *, is_dry: bool, concurrency: int | None, is_quiet: bool, is_live: bool | None
 ) -> Exit:
     """Write the fork, unless it is there already, and play what is left of it."""
-    planned = _planned(request, out, is_dry=is_dry, is_quiet=is_quiet)
+    planned = plan_fork(request)
+    _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
     if is_dry:
         return Exit.OK
     player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
@@ -60,12 +61,12 @@ def value(
 def arm_of(reply: str | None, reply_file: Path | None) -> Arm:
     """What happens at the turn of a fork. Raises ConfigError for a file that cannot be read."""
     if reply_file is None:
-        return Arm() if reply is None else Arm("reply", reply=reply)
+        return arm_of_reply(reply)
     try:
         text = read_material(reply_file).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"--reply-file: {reply_file} is not UTF-8; save it as UTF-8") from None
-    return Arm("reply", reply=text)
+    return arm_of_reply(text)
 
 
 def _ended(played: Played, directory: Path, *, is_quiet: bool) -> Exit:
@@ -74,12 +75,6 @@ def _ended(played: Played, directory: Path, *, is_quiet: bool) -> Exit:
         say(f"{directory}: {results.ended}; nothing to run")
     exit_code = print_results(results, is_quiet=is_quiet)
     return ending(results, exit_code, str(directory), is_quiet=is_quiet) if played.is_new else exit_code
-
-
-def _planned(request: ForkRequest, out: Path, *, is_dry: bool, is_quiet: bool) -> PlannedFork:
-    planned = plan_fork(request)
-    _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
-    return planned
 
 
 def _say_planned(planned: PlannedFork, out: Path, *, is_dry: bool, is_quiet: bool) -> None:

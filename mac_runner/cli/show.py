@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mac_runner.cli.process import Exit, report, say, write_exactly
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.reports import (
     ALL,
@@ -28,8 +28,8 @@ from mac_runner.reports import (
     turns_text,
     unmet,
 )
-from mac_runner.runs.recorded import sent_prompt, thoughts_of
-from mac_runner.store import GridEntry, RunContents, has_run, in_wall_clock_order, is_grid, read_grid, read_run, task_of
+from mac_runner.runs.recorded import ended_row, sent_prompt, thoughts_of
+from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 
@@ -53,7 +53,7 @@ def show(directory: Path, game: str, view: View) -> Exit:
     """Print one conversation."""
     _refuse_grid(directory)
     contents = read_run(directory)
-    row = _row(contents, game)
+    row = ended_row(contents, game)
     transcript = contents.transcript(str(row["task_id"]))
     if (flaw := contents.flaw(row)) is not None:
         say(f"warning: {flaw}; {repair_advice(directory)}")
@@ -98,36 +98,14 @@ def _print(text: str, stream: TextIO) -> None:
         write_exactly(text, stream)
 
 
-def _row(contents: RunContents, game: str) -> JsonObject:
-    """The index row of the conversation with this id or number."""
-    for row in contents.rows():
-        if game in (str(row["task_id"]), str(row["index"])):
-            return row
-    counts = contents.counts
-    ended = f"{counts.done} of {counts.planned} conversations have ended"
-    raise ConfigError(
-        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
-        f"mac-run show {contents.layout.directory} lists them"
-    )
-
-
 def _refuse_grid(directory: Path) -> None:
     if not is_grid(directory):
         return
-    begun = _combinations(directory)
+    begun = begun_combinations(directory)
     raise ConfigError(
         f"RUN: {directory} is a grid, and GAME is of one of its combinations; name its directory, such as "
         f"{directory / begun[0].slug}; there are: {', '.join(printable(entry.slug) for entry in begun)}"
     )
-
-
-def _combinations(directory: Path) -> list[GridEntry]:
-    """The combinations of a grid that have begun. Raises RunDirectoryError when there are none."""
-    record = read_grid(directory)
-    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
-    if not begun:
-        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
-    return begun
 
 
 def list_conversations(directory: Path, *, where: Sequence[str], limit: int | None) -> Exit:
@@ -136,7 +114,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
         if not is_grid(directory):
             _list(read_run(directory), where, limit, stream)
             return Exit.OK
-        for place, entry in enumerate(_combinations(directory)):
+        for place, entry in enumerate(begun_combinations(directory)):
             values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
             stream.write("\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n")
             _list(read_run(directory / entry.slug), where, limit, stream)
@@ -144,8 +122,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
 
 
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
-    conversation = contents.resolved.get("conversation_config")
-    how = listed(str(conversation.get("environment")) if isinstance(conversation, dict) else "")
+    how = listed(contents.environment_name)
     how = how.with_outcomes(contents.rows())
     if contents.resolved.get("metrics"):
         how = how.with_metrics(contents.rows())

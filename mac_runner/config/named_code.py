@@ -31,7 +31,6 @@ from mac_runner.registry import (
     ENVIRONMENTS,
     BackendSpec,
     EnvironmentSpec,
-    LoadedEnvironment,
     backend_specs,
     load_backend,
     load_environment,
@@ -91,14 +90,11 @@ class NamedCode:
                 text = f"sets up an environment that is not built in; {name!r} has a section of its own; leave it out"
                 self.problems.append(Problem((SETTINGS,), text))
             return None
-        key = f"environment {name}"
         try:
-            loaded = self._cache.get(key) or load_environment(name, self._base)
+            loaded = self._once("environment", name, lambda: load_environment(name, self._base))
         except ConfigError as fault:
             self.problems.append(Problem(ENVIRONMENT_KEY, str(fault)))
             return None
-        assert isinstance(loaded, LoadedEnvironment), "the cache has a key for each use"
-        self._cache[key] = loaded
         settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
         runtime: list[JsonValue] = [".".join(map(str, path)) for path in _runtime(model)]
         has_results = loaded.spec.results is not None

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from mac_runner.data.tables import Ended, FlatTable, tables_of
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells, FlatColumn, value_at
 from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.results import ResultsSpec
-from mac_runner.store import RunContents, has_run, is_grid, read_grid, read_run
+from mac_runner.store import RunContents, begun_combinations, is_grid, read_grid, read_run
 from mac_runner.store.transcripts import upgraded_row
 from mac_runner.types import JsonObject
 
@@ -67,15 +67,9 @@ def recorded_results(contents: RunContents) -> ResultsSpec | None:
 
 def recorded_spec(contents: RunContents) -> EnvironmentSpec[Any] | None:
     """How the environment of a run describes itself; None where its code was not loaded."""
-    name = environment_of(contents)
+    name = contents.environment_name
     digest = value_at(contents.resolved, ("plugins", name, "sha256"))
     return environment_spec(name, digest if isinstance(digest, str) else "")
-
-
-def environment_of(contents: RunContents) -> str:
-    """The name of the environment of a run."""
-    conversation = contents.resolved.get("conversation_config")
-    return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
 
 
 def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_results) -> Sources:
@@ -113,10 +107,7 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
         contents = read_run(directory)
         tables = tables_of(results_of(contents))
         return Sources([Source(contents, tables, {})], {}, tables, [contents.experiment_name])
-    record = read_grid(directory)
-    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
-    if not begun:
-        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
+    begun, record = begun_combinations(directory), read_grid(directory)
     contents_of = [read_run(directory / entry.slug) for entry in begun]
     tables_by_run = [tables_of(results_of(contents)) for contents in contents_of]
     columns = {name for tables in tables_by_run for table in tables.values() for name in table.columns}

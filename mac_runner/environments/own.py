@@ -14,7 +14,7 @@ from mac_runner.environments.generators import Game, generator_spec
 from mac_runner.environments.generators.environment import NAMES, Seats, lineup_of
 from mac_runner.errors import ConfigError
 from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, environment_specs
-from mac_runner.section import NAME_PATTERN, Section, flaw_of_model
+from mac_runner.section import NAME_PATTERN, NoSettings, flaw_of_model
 from mac_runner.types import Task
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ _IGNORED: Final = {
     "role_specific_config.speak_after_within_round": _INSTEAD,
     "role_specific_config.visible_to": _INSTEAD,
 }
-
-
-class NoSettings(Section):
-    """The settings of an environment that has none."""
 
 
 def as_spec(name: str, value: object) -> EnvironmentSpec[Any]:

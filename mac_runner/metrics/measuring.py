@@ -6,7 +6,6 @@ error is kept beside it. Metrics run between two replies, so a slow one holds up
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
@@ -14,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, ShortageError, boundary
 from mac_runner.metrics.ended import EndedConversation, ended_conversation
-from mac_runner.plugins import Plugin, place_of
+from mac_runner.plugins import Plugin, place_of, plain_function
 from mac_runner.types import JsonObject, JsonValue
 
 SHAPE: Final = "a metric is a function `metric(conversation)` that returns a number, or numbers by name"
@@ -38,24 +37,10 @@ class Metric(NamedTuple):
 
 def own_metric(plugin: Plugin) -> Metric:
     """The metric of an object that an experiment names. Raises ConfigError for an object that is none."""
-    function = plugin.value
-
-    def refused(reason: str) -> ConfigError:
-        return ConfigError(f"{plugin.name!r} {reason}; {SHAPE}")
-
-    if not callable(function) or inspect.isclass(function):
-        raise refused(f"is {'a class' if inspect.isclass(function) else type(function).__name__}")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise refused("is asynchronous or a generator")
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError as fault:
-        raise refused(f"does not take one argument ({fault})") from None
-    except ValueError:
-        pass  # A function of C, whose arguments cannot be read.
+    function = plain_function(plugin, 1, SHAPE)
     name = plugin.name.rpartition(":")[2]
     if not _NAME.fullmatch(name):
-        raise refused(f"gives its value the name {name!r}, which cannot be one")
+        raise ConfigError(f"{plugin.name!r} gives its value the name {name!r}, which cannot be one; {SHAPE}")
     return Metric(name, function)
 
 

@@ -10,14 +10,13 @@ export writes those again that changed.
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from mac_runner.clock import SystemClock, pause
 from mac_runner.data.arrow import check_arrow
@@ -43,7 +42,7 @@ from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
 from mac_runner.runs.trust import trust as import_code
-from mac_runner.runs.view import RunView, directory_of, paths_of
+from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import is_alive, read_owner
@@ -220,6 +219,7 @@ class _Parts:
         self._chosen = chosen
         self._parts = planned_parts(sources)
         self._state = read_state(request.disk, request.to, sources.names)
+        self._bases: dict[tuple[int, str], str] = {}
         self._sizes = {table: request.disk.sizes(request.to / table) for table in chosen}
 
     def write(self, *, is_last: bool = True) -> Iterator[Exported]:
@@ -283,10 +283,6 @@ class _Parts:
         if (run, table) not in self._bases:
             self._bases[run, table] = basis(self._sources, self._sources.runs[run], table)
         return self._bases[run, table]
-
-    @cached_property
-    def _bases(self) -> dict[tuple[int, str], str]:
-        return {}
 
     def _remove_others(self) -> None:
         """Remove files of the chosen tables that no conversation belongs to any more: they were opened again."""
@@ -388,9 +384,6 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
 @cache
 def _import_once(directory: Path) -> None:
     import_code([directory])
-
-
-PathLike: TypeAlias = str | os.PathLike[str]
 
 
 def export(

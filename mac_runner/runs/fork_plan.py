@@ -20,7 +20,7 @@ from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError,
 from mac_runner.plan import sampling_of
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, listed, matching, parse_condition
-from mac_runner.runs.recorded import recorded_experiment
+from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
 from mac_runner.store.fork import Branch, ForkRecord
@@ -57,10 +57,10 @@ class Arm(NamedTuple):
     is_silent: bool = False
     reply: str | None = None
 
-    @property
-    def is_forced(self) -> bool:
-        """Whether no engine gives the reply."""
-        return self.is_silent or self.reply is not None
+
+def arm_of_reply(reply: str | None) -> Arm:
+    """The arm of a fork without others: drawn again, or the reply that is given."""
+    return Arm() if reply is None else Arm("reply", reply=reply)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,6 @@ def plan_fork(request: ForkRequest) -> PlannedFork:
     points, notes = _points(contents, request)
     branches: list[Branch] = []
     parents: list[JsonObject] = []
-    before = len(branches)
     for point, sha256 in points:
         before = len(branches)
         branches += _branches(environment, parent.experiment, loaded.experiment, point, request, len(branches))
@@ -211,28 +210,25 @@ def _asked(request: ForkRequest) -> JsonObject:
     }
 
 
-def ended_row(contents: RunContents, game: str) -> JsonObject:
-    """The index row of the conversation with this id or number. Raises ConfigError when none has ended."""
-    for row in contents.rows():
-        if game in (str(row["task_id"]), str(row["index"])):
-            return row
-    counts, planned = contents.counts, contents.planned()
-    ended = f"{counts.done} of {counts.planned} conversations have ended"
-    if game in planned or game in map(str, planned.values()):
-        raise ConfigError(f"GAME: {game!r} has not ended, and only an ended conversation can be forked; {ended}")
-    raise ConfigError(
-        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
-        f"mac-run show {contents.layout.directory} lists them"
-    )
+def _row(contents: RunContents, game: str) -> JsonObject:
+    """The index row of the conversation to fork. Raises ConfigError for one that has not ended or is not planned."""
+    try:
+        return ended_row(contents, game)
+    except ConfigError:
+        counts, planned = contents.counts, contents.planned()
+        if game not in planned and game not in map(str, planned.values()):
+            raise
+        ended = f"{counts.done} of {counts.planned} conversations have ended"
+        text = f"GAME: {game!r} has not ended, and only an ended conversation can be forked; {ended}"
+        raise ConfigError(text) from None
 
 
 def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Point, str]], list[str]]:
     """The conversations to fork, each with its digest, and notes on those that have no such turn."""
     if request.game is not None:
-        row = ended_row(contents, request.game)
+        row = _row(contents, request.game)
         return [(_point(contents.acknowledged(row), request.turn), entry(row, "sha256", str))], []
-    environment = entry(contents.resolved, "conversation_config", dict).get("environment")
-    how = listed(str(environment))
+    how = listed(contents.environment_name)
     conditions = [parse_condition(text, how.columns) for text in request.where]
     found: list[tuple[_Point, str]] = []
     without: list[str] = []

@@ -154,6 +154,19 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, chec
     )
 
 
+def ended_row(contents: RunContents, game: str) -> JsonObject:
+    """The index row of the conversation with this id or number. Raises ConfigError when none has ended."""
+    for row in contents.rows():
+        if game in (str(row["task_id"]), str(row["index"])):
+            return row
+    counts = contents.counts
+    ended = f"{counts.done} of {counts.planned} conversations have ended"
+    raise ConfigError(
+        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
+        f"mac-run show {contents.layout.directory} lists them"
+    )
+
+
 def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) -> Prompt:
     """What the engine was sent for a turn of a transcript: rendered again, and equal to the recorded digest.
 

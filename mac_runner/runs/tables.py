@@ -10,6 +10,7 @@ from mac_runner.data.sources import Source, Sources, recorded_results, recorded_
 from mac_runner.data.tables import tables_of
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
+from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.store import RunContents
 
@@ -35,9 +36,9 @@ def _with_environment(run: Source) -> Source:
             held.append(build_environment(recorded_experiment(run.contents).experiment))
         return held[0]
 
-    spec = recorded_spec(run.contents)
-    says_rewards = spec is not None and (spec.results is None or spec.results().rewards is None)
+    # The results of a built-in environment say its rewards.
+    is_own = run.contents.environment_name not in ENVIRONMENTS and recorded_spec(run.contents) is not None
     return run._replace(
         tables={**run.tables, PROMPTS: prompt_table(environment)},
-        environment=environment if says_rewards else lambda: None,
+        environment=environment if is_own else lambda: None,
     )

@@ -45,7 +45,7 @@ class Figure(NamedTuple):
         """The number. Raises ConfigError naming what there is."""
         rewards = rewards_of(environment, outcome, self.agent, agents)
         if self.name is None:
-            name = next((name for name in PREFERRED if name in rewards), next(iter(rewards), None))
+            name = _preferred(rewards)
             if name is None or (name not in PREFERRED and len(rewards) > 1):
                 raise ConfigError(f"--outcome: say what counts; there are: {', '.join([*rewards, *outcome])}")
             return rewards[name]
@@ -60,8 +60,13 @@ class Figure(NamedTuple):
     def in_words(self, environment: object, outcome: JsonObject | None, agents: Sequence[str]) -> str:
         """What it is called."""
         rewards = {} if outcome is None else rewards_of(environment, outcome, self.agent, agents)
-        name = self.name or next((name for name in PREFERRED if name in rewards), next(iter(rewards), "reward"))
+        name = self.name or _preferred(rewards) or "reward"
         return f"{name} of {self.agent}" if name in rewards or self.name is None else name
+
+
+def _preferred(rewards: Iterable[str]) -> str | None:
+    """The reward that is a chance to win, else the first; None without any."""
+    return next((name for name in PREFERRED if name in rewards), next(iter(rewards), None))
 
 
 def _part(outcome: JsonObject, path: str) -> float | None:

@@ -299,6 +299,15 @@ def read_grid_standing(directory: Path, *, disk: Disk | None = None, machine: Ma
     return GridStanding(whole=whole, combinations=combinations)
 
 
+def begun_combinations(directory: Path) -> list[GridEntry]:
+    """The combinations of a grid that have begun. Raises RunDirectoryError when there are none."""
+    record = read_grid(directory)
+    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
+    if not begun:
+        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
+    return begun
+
+
 def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | None:
     return read_standing(directory, disk=disk, machine=machine) if has_run(directory, disk=disk) else None
 

@@ -63,6 +63,12 @@ class RunContents:
         return self.layout.experiment_name
 
     @property
+    def environment_name(self) -> str:
+        """The environment, as the experiment names it; empty where that is damaged."""
+        conversation = self.resolved.get("conversation_config")
+        return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
+
+    @property
     def accounting(self) -> JsonObject:
         """What the sessions used and ended (`RunState.accounting`)."""
         return self.state.accounting()
