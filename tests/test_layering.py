@@ -149,7 +149,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     }
 
     assert users == {
-        "aiohttp": {"backends"},
+        "aiohttp": {"backends", "viewer"},
         "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
         "filelock": {"store"},
@@ -157,7 +157,10 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "httpx2": {"backends"},
         "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
-        "msgspec": {"backends", "environments", "flat", "reports", "results", "store", "structs", "view_model"},
+        "msgspec": {
+            *("backends", "environments", "flat", "reports", "results", "store", "structs", "view_model"),
+            "viewer",
+        },
         "ollama": {"backends"},
         "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
