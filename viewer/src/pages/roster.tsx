@@ -26,7 +26,6 @@ export function Roster({ members, seats, place, seat, seatHref }: RosterProps) {
         <thead>
           <tr>
             <th scope="col">Seat</th>
-            <th scope="col">Name</th>
             {names.map((name) => (
               <th scope="col" key={name}>
                 <Text text={name} />
@@ -40,8 +39,8 @@ export function Roster({ members, seats, place, seat, seatHref }: RosterProps) {
             const known = knownAt(member.facts, place);
             return (
               <tr key={member.seat} class={member.name === seat ? "is-seat" : undefined}>
-                <td class="number">{member.seat}</td>
                 <th scope="row">
+                  <span class="number">{member.seat}</span>{" "}
                   {seats.includes(member.name) ? (
                     <a href={seatHref(member.name)} title={printable(`As ${member.name} saw it`)}>
                       <Text text={member.name} />

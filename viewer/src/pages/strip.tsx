@@ -1,5 +1,6 @@
 // The strip of phases: days, nights or rounds with their marks, and who is left.
 
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Phase } from "../model";
 import { printable, Text } from "../text";
 
@@ -16,9 +17,11 @@ interface StripProps {
 
 /** Phases beside each other, as wide as they have events, each a link to its first event. */
 export function Strip({ phases, end, current, hrefOf }: StripProps) {
+  const box = useRef<HTMLElement>(null);
+  useHeight(box);
   if (phases.length === 0) return null;
   return (
-    <nav class="strip" aria-label="Phases">
+    <nav class="strip" aria-label="Phases" ref={box}>
       <ol>
         {phases.map((phase, number) => (
           <PhaseStop
@@ -33,6 +36,20 @@ export function Strip({ phases, end, current, hrefOf }: StripProps) {
       <Standing phases={phases} end={end} />
     </nav>
   );
+}
+
+/** Gives the stylesheet the height of the strip: what sticks below it needs that. */
+function useHeight(box: { readonly current: HTMLElement | null }): void {
+  useLayoutEffect(() => {
+    const strip = box.current;
+    const page = strip?.parentElement;
+    if (!strip || !page) return undefined;
+    const measure = (): void => page.style.setProperty("--strip", `${strip.offsetHeight}px`);
+    const watch = new ResizeObserver(measure);
+    watch.observe(strip);
+    measure();
+    return () => watch.disconnect();
+  }, []);
 }
 
 interface StopProps {
