@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { EventView, Note } from "../model";
 import { printable, Text } from "../text";
-import { verdictSign } from "./scene";
+import { counted, verdictSign } from "./scene";
 import type { Section } from "./scene";
 
 /** Feeds up to this many events are in the page whole. */
@@ -11,6 +11,7 @@ export const WHOLE_FEED = 400;
 const CHUNK = 40;
 const ROW_PX = 30;
 const MARGIN_PX = 1200;
+const BLANK_LINES = /\n\s*\n/g;
 
 export interface FeedProps {
   readonly parts: readonly Section[];
@@ -36,7 +37,7 @@ export function Feed(props: FeedProps) {
         <section key={part.number} aria-label={part.phase ? printable(part.phase.label) : undefined}>
           {part.phase && (
             <h3 class={`phase-head ${part.phase.kind}`}>
-              <Text text={part.phase.label} /> <span class="quiet">{part.events.length} events</span>
+              <Text text={part.phase.label} /> <span class="quiet">{counted(part.events.length, "event")}</span>
             </h3>
           )}
           {chunks(part.events).map((events) => (
@@ -115,7 +116,7 @@ function EventRow({ event, feed }: { readonly event: EventView; readonly feed: F
           </p>
         )}
         <p class="event-text">
-          <Text text={event.text} />
+          <Text text={event.text.replace(BLANK_LINES, "\n")} />
         </p>
         {notes.length > 0 && <Notes notes={notes} />}
       </div>

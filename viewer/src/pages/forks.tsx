@@ -69,7 +69,7 @@ function Tree({ tree, run }: { readonly tree: ForkTree; readonly run: string }):
                   <th scope="col">Arm</th>
                   <th scope="col">{figure ? <Text text={figure} /> : "Figure"}</th>
                   <th scope="col">
-                    <span class="hidden-text">On a scale from 0 to 1</span>
+                    <Scale />
                   </th>
                   <th scope="col">Draws</th>
                 </tr>
@@ -119,6 +119,19 @@ function figureOf(arm: ForkArm): string {
   if (arm.value == null) return "–";
   const interval = arm.lo == null || arm.hi == null ? "" : ` [${arm.lo.toFixed(2)}, ${arm.hi.toFixed(2)}]`;
   return `${arm.value.toFixed(2)}${interval}`;
+}
+
+/** The ends of the scale. */
+function Scale(): JSX.Element {
+  return (
+    <svg class="interval" width={AXIS} height={14} role="img" aria-label="On a scale from 0 to 1">
+      {[0, 0.5, 1].map((value) => (
+        <text key={value} x={6 + value * (AXIS - 12)} y={11} text-anchor="middle">
+          {value}
+        </text>
+      ))}
+    </svg>
+  );
 }
 
 /** The interval as a line, the value as a dot, on a scale from 0 to 1. */

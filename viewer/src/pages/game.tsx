@@ -12,7 +12,7 @@ import { transport } from "../transport";
 import { Feed } from "./feed";
 import "./game.css";
 import { Roster } from "./roster";
-import { eventsWith, hasThoughts, nextSeat, noteKinds, phaseOf, sections, step, stepPhase } from "./scene";
+import { counted, eventsWith, hasThoughts, nextSeat, noteKinds, phaseOf, sections, step, stepPhase } from "./scene";
 import { Strip } from "./strip";
 import { TableView } from "./tables";
 import { TurnPanel } from "./turn";
@@ -45,7 +45,7 @@ export function ConversationPage({ place, page }: PageProps): JSX.Element {
       </Notice>
     );
   if (!view) return <Notice title="Loading…" tone="quiet" />;
-  return <Conversation place={place} page={page} view={view} />;
+  return <Conversation key={`${place.run} ${view.index}`} place={place} page={page} view={view} />;
 }
 
 interface ConversationProps {
@@ -82,6 +82,11 @@ function Conversation({ place, page, view }: ConversationProps): JSX.Element {
       {rounds.map((table) => (
         <TableView key={table.name} table={table} hrefOf={eventHref} />
       ))}
+      {rounds.length > 0 && (
+        <p class="flow-link">
+          <a href={href({ run: place.run, page: "flow" })}>How stances change in all conversations</a>
+        </p>
+      )}
       <Strip phases={view.phases} end={end} current={phaseOf(view.phases, current ?? -1)} hrefOf={eventHref} />
       <div class="columns">
         <div class="side">
@@ -167,7 +172,7 @@ function Head({ view, place, page }: ConversationProps): JSX.Element {
       )}
       {view.status === "open" && (
         <p class="open-note" role="status">
-          Not ended yet. {view.turns.length} turns so far; new ones appear here.
+          Not ended yet. {counted(view.turns.length, "turn")} so far; new ones appear here.
         </p>
       )}
       {fork && (
@@ -213,9 +218,13 @@ function neighbour(place: Place, view: ConversationView, by: 1 | -1): string {
 /** A field for the number of another conversation. */
 function CompareForm({ place, view }: { readonly place: Place; readonly view: ConversationView }): JSX.Element {
   const [other, setOther] = useState("");
+  const [slug, setSlug] = useState("");
+  const grid = useLoaded(async () => (place.run ? await transport.run("") : null), [place.run]);
+  const slugs = (grid.value?.combinations ?? []).map((combination) => combination.slug);
   const compare = (event: Event): void => {
     event.preventDefault();
-    if (other.trim()) go({ run: place.run, page: "compare", names: [String(view.index), other.trim()] });
+    const right = other.trim() || (slug ? String(view.index) : "");
+    if (right) go({ run: place.run, page: "compare", names: [String(view.index), right], query: { other: slug } });
   };
   return (
     <form class="compare-form" onSubmit={compare}>
@@ -230,6 +239,21 @@ function CompareForm({ place, view }: { readonly place: Place; readonly view: Co
           onInput={(event) => setOther(event.currentTarget.value)}
         />
       </label>
+      {slugs.length > 1 && (
+        <label>
+          of{" "}
+          <select value={slug} onChange={(event) => setSlug(event.currentTarget.value)}>
+            <option value="">this combination</option>
+            {slugs
+              .filter((one) => one !== place.run)
+              .map((one) => (
+                <option key={one} value={one}>
+                  {printable(one)}
+                </option>
+              ))}
+          </select>
+        </label>
+      )}
       <button type="submit">Compare</button>
     </form>
   );

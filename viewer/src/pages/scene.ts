@@ -106,3 +106,8 @@ export function duration(seconds: number): string {
   if (seconds < 120) return `${seconds.toFixed(1)} s`;
   return `${(seconds / 60).toFixed(1)} min`;
 }
+
+/** A count with its noun. */
+export function counted(count: number, noun: string): string {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}

@@ -5,6 +5,8 @@ import type { Phase } from "../model";
 import { printable, Text } from "../text";
 
 const AREA_HEIGHT = 28;
+/** From this many phases on their names are shown by title alone. */
+const CROWDED = 28;
 
 interface StripProps {
   readonly phases: readonly Phase[];
@@ -21,7 +23,7 @@ export function Strip({ phases, end, current, hrefOf }: StripProps) {
   useHeight(box);
   if (phases.length === 0) return null;
   return (
-    <nav class="strip" aria-label="Phases" ref={box}>
+    <nav class={`strip ${phases.length > CROWDED ? "is-crowded" : ""}`} aria-label="Phases" ref={box}>
       <ol>
         {phases.map((phase, number) => (
           <PhaseStop
@@ -63,7 +65,7 @@ function PhaseStop({ phase, events, isCurrent, hrefOf }: StopProps) {
   const marks = phase.marks ?? [];
   return (
     <li class={`stop ${phase.kind}`} style={{ flexGrow: String(Math.max(events, 1)) }}>
-      <a href={hrefOf(phase.first)} aria-current={isCurrent ? "step" : undefined} class="stop-label">
+      <a href={hrefOf(phase.first)} aria-current={isCurrent ? "step" : undefined} class="stop-label" title={printable(phase.label)}>
         <Text text={phase.label} />
       </a>
       <span class="marks">
