@@ -1,4 +1,4 @@
-"""Pages of real runs in a real browser. A page that logs an error, or asks another host for anything, fails its test."""
+"""Pages of real runs in a real browser. A page that logs an error, or asks another host, fails its test."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
 CHROMIUM: Final = "/usr/bin/chromium"
 FLAGS: Final = (
@@ -104,13 +104,17 @@ class Watch:
         context.on("weberror", lambda fault: self._note("page error", str(fault.error)))
         context.on("request", partial(self._request, origins))
         context.on("page", lambda other: self._note("another page", other.url))
-        page.on("dialog", lambda dialog: (self._note("dialog", dialog.message), dialog.dismiss()))
+        page.on("dialog", self._dialog)
         page.on("download", lambda download: self._note("download", download.url))
         page.on("crash", lambda _page: self._note("crash", page.url))
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
             self._note(f"console {message.type}", f"{message.text} {message.location.get('url', '')}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._note("dialog", dialog.message)
+        dialog.dismiss()
 
     def _request(self, origins: set[str], request: Request) -> None:
         parts = urlsplit(request.url)
@@ -144,7 +148,7 @@ def hosted(folder: Path) -> Iterator[str]:
 class _Quiet(SimpleHTTPRequestHandler):
     """Logs nothing."""
 
-    def log_message(self, *_args: object) -> None:  # noqa: D102
+    def log_message(self, *_args: object) -> None:
         pass
 
 

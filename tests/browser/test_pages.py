@@ -11,12 +11,13 @@ from tests.browser.conftest import Served
 from tests.browser.screens import WIDTHS, Scheme, Watch
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_run_page_opens(watch: Watch, served: Served, games: Path, scheme: Scheme, width: int) -> None:
+    watch.allow("404.*/api/stream")
     page = watch.open(served(games), scheme=scheme, width=width)
 
     page.get_by_text("games").first.wait_for()
@@ -35,11 +36,12 @@ def test_run_page_opens(watch: Watch, served: Served, games: Path, scheme: Schem
         "document.head.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))",
     ],
 )
-def test_trouble_of_a_page_fails_its_test(browser: object, served: Served, games: Path, script: str) -> None:
+def test_trouble_of_a_page_fails_its_test(browser: Browser, served: Served, games: Path, script: str) -> None:
     """The watch itself: each kind of trouble is seen."""
-    watch = Watch(browser)  # type: ignore[arg-type]
-    page: Page = watch.open(served(games))
-    page.wait_for_load_state()
+    watch = Watch(browser)
+    page = watch.open(served(games))
+    page.get_by_text("games").first.wait_for()
+    watch.troubles.clear()
 
     page.evaluate(f"() => {{ {script}; return new Promise((done) => setTimeout(done, 50)) }}")
 
