@@ -362,7 +362,9 @@ class NumberColumn(Struct, frozen=True):
 class IndexColumns(Struct, frozen=True):
     """The list of conversations by column, all of equal length, in the order in which they ended.
 
-    `since` is how many rows were sent before; the columns hold the rest, `rows` of them.
+    The columns hold `rows` rows, which take the place of all from row `since` on: a page keeps its first `since` rows
+    and adds these. `version` changes when rows that were sent before count no more, as after a retry: then `since` is
+    0, and the page begins again.
     """
 
     since: int
@@ -370,6 +372,7 @@ class IndexColumns(Struct, frozen=True):
     words: dict[str, WordColumn]
     lists: dict[str, WordsColumn]
     numbers: dict[str, NumberColumn]
+    version: int = 0
 
 
 # Engines over time.
