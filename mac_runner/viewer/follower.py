@@ -66,6 +66,7 @@ class Follower:
         self._machine = machine or Machine()
         self._version = -1
         self._begin()
+        self._touched: set[int] = set()
         self._resolved: JsonObject = {}
         self._layout = Layout(directory=directory, experiment_name="unknown")
         self._shard: Shard | None = None
@@ -82,13 +83,13 @@ class Follower:
         self._tail: JournalTail | None = None
         self._playback: Playback | None = None
 
-    def look(self) -> frozenset[int]:
-        """Read what is new; the numbers of the conversations that have new replies.
+    def look(self) -> None:
+        """Read what is new.
 
         Raises RunDirectoryError or StoreError where the run cannot be read; the next look begins again.
         """
         try:
-            return self._look()
+            self._look()
         except MacRunnerError:
             self._begin()
             raise
@@ -116,10 +117,18 @@ class Follower:
         """The list of its conversations."""
         return self._table
 
-    @property
-    def version(self) -> int:
-        """Counts how often rows that were there before counted no more."""
-        return self._table.version
+    def take_touched(self) -> frozenset[int]:
+        """The numbers of the conversations that had new replies since this was last called."""
+        found = frozenset(self._touched)
+        self._touched.clear()
+        return found
+
+    def state(self) -> object:
+        """Changes when the standing does, apart from its times."""
+        owner, tail = read_owner(self._disk, self.directory), self._known_tail
+        is_owner_alive = None if owner is None else is_alive(owner, self._machine)
+        counts = len(tail.state.endings), len(self._failures), self._planned_count, len(tail.replied)
+        return self.table.version, counts, len(tail.state.sessions), owner, is_owner_alive
 
     @property
     def playback(self) -> Playback:
@@ -127,11 +136,6 @@ class Follower:
         if self._playback is None:
             self._playback = Playback(self.contents)
         return self._playback
-
-    @property
-    def layout(self) -> Layout:
-        """Its paths."""
-        return self._layout
 
     def standing(self) -> Standing:
         """How far it is, as `read_standing` says it."""
@@ -209,7 +213,7 @@ class Follower:
         assert self._tail is not None, "the first look has been taken"
         return self._tail
 
-    def _look(self) -> frozenset[int]:
+    def _look(self) -> None:
         self._read_settings()
         batch: list[JsonObject] = []
 
@@ -225,7 +229,7 @@ class Follower:
             self._fill()
         elif batch:
             self._add(batch)
-        return frozenset(self.number(task_id) for task_id in news.replied)
+        self._touched.update(map(self.number, news.replied))
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
