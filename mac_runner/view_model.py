@@ -478,3 +478,26 @@ class FlowPage(Struct, frozen=True):
     flows: tuple[Flow, ...]
     moved: ViewTable | None = None
     """Who moved whom."""
+
+
+# Text search.
+
+
+class SearchHit(Struct, frozen=True):
+    """A conversation in which the words were found, with what is around them at the first place."""
+
+    n: int
+    task_id: str
+    text: str
+
+
+class SearchPage(Struct, frozen=True, omit_defaults=True):
+    """What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`)."""
+
+    hits: tuple[SearchHit, ...]
+    searched: int
+    """So many conversations were looked through."""
+    total: int
+    """Of so many."""
+    next: int | None = None
+    """The number of the first conversation that was not looked through; None where all were."""

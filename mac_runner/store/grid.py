@@ -301,9 +301,7 @@ def read_grid_standing(
     record = read_grid(directory, disk=disk)
     if record is None:
         raise RunDirectoryError(f"{directory} is not the directory of a grid: it has no grid.yaml")
-    combinations = tuple(
-        (known, standing_of(directory / known.slug)) for known in record.entries if known.is_asked
-    )
+    combinations = tuple((known, standing_of(directory / known.slug)) for known in record.entries if known.is_asked)
     found = [standing for _, standing in combinations if standing is not None]
     whole = _whole(directory, record, found, disk=disk, machine=machine or Machine())
     return GridStanding(whole=whole, combinations=combinations)

@@ -18,7 +18,7 @@ from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.reports import listed
 from mac_runner.reports.conversations import Listed
-from mac_runner.runs.playback import Playback
+from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
 from mac_runner.store.identity import read_config, read_shard
 from mac_runner.store.layout import CONFIG, MANIFEST, Layout
@@ -81,7 +81,7 @@ class Follower:
         self._version += 1
         self._marks: tuple[Mark | None, Mark | None] | None = None
         self._tail: JournalTail | None = None
-        self._playback: Playback | None = None
+        self._replays: Replays | None = None
 
     def look(self) -> None:
         """Read what is new.
@@ -131,11 +131,11 @@ class Follower:
         return self.table.version, counts, len(tail.state.sessions), owner, is_owner_alive
 
     @property
-    def playback(self) -> Playback:
+    def replays(self) -> Replays:
         """Plays its conversations again."""
-        if self._playback is None:
-            self._playback = Playback(self.contents)
-        return self._playback
+        if self._replays is None:
+            self._replays = Replays(self.contents)
+        return self._replays
 
     def standing(self) -> Standing:
         """How far it is, as `read_standing` says it."""
@@ -204,7 +204,7 @@ class Follower:
             return self.contents.transcript(task_id)
         if not (replies := self._known_tail.replies(task_id)):
             raise NotThereError(f"{task_id} has not begun yet; look again when it has a reply")
-        return self.playback.open_transcript(task_id, self.number(task_id), replies)
+        return self.replays.open_transcript(task_id, replies)
 
     # Looking.
 
@@ -248,7 +248,7 @@ class Follower:
             self._layout = Layout(directory=self.directory, experiment_name=manifest.experiment_name)
             self._tail = JournalTail(self._disk, self._layout)
             self._clear(())
-        self._marks, self._playback = marks, None
+        self._marks, self._replays = marks, None
         self._unplanned = self._known_tail.state.endings.keys() - manifest.planned.keys()
         self._numbered = None
 

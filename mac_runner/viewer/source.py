@@ -6,15 +6,15 @@ is there, so no text of a request becomes a path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.errors import MacRunnerError, RunDirectoryError
+from mac_runner.errors import MacRunnerError
+from mac_runner.runs.replays import Prompts
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
-from mac_runner.types import JsonObject, Prompt
+from mac_runner.types import JsonObject
 from mac_runner.view_model import ConversationView, EnginesPage, IndexColumns, RunPage, TurnView
 from mac_runner.viewer.engine_log import EngineLog
 from mac_runner.viewer.follower import Follower, NotThereError
@@ -41,7 +41,8 @@ class Pulse(NamedTuple):
     """How a run has changed. `touched` are the numbers of conversations with replies since the last pulse."""
 
     version: int
-    rows: int
+    rows: int | None
+    """How long the list is; None for a grid, which has none."""
     touched: frozenset[int]
     state: object
     """Changes when the head of the run may have."""
@@ -50,16 +51,16 @@ class Pulse(NamedTuple):
 class Source(Protocol):
     """What pages ask for. Raises NotThereError for a name that is not there, RunDirectoryError for damage.
 
-    `slug` names a combination of a grid, and is empty otherwise. All methods but `engines` are called on one thread, and
-    `engines` on another.
+    `slug` names a combination of a grid, and is empty otherwise. All methods but `engines` are called on one thread,
+    and `engines` on another.
     """
 
     def run(self, slug: str) -> RunPage:
         """The head of the run, or of a combination."""
         ...
 
-    def index(self, slug: str, since: int, version: int | None) -> IndexColumns:
-        """The list of conversations from row `since` on; from the first on where the list is of another version."""
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
+        """The list of conversations from row `since` on, `most` rows of it; all where it is of another version."""
         ...
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
@@ -89,7 +90,7 @@ class Played(NamedTuple):
     mark: object
     transcript: JsonObject
     view: ConversationView
-    prompts: list[Mapping[str, Prompt] | MacRunnerError]
+    prompts: list[Prompts | MacRunnerError]
     """What its turns were sent, or why that is not known; empty until a page asks."""
 
 
@@ -116,11 +117,12 @@ class RunSource:
         resolved, how = run.follower.contents.resolved, run.follower.table.how
         return run_page(standing, resolved, how, now, name=slug, summary=summary)
 
-    def index(self, slug: str, since: int, version: int | None) -> IndexColumns:  # noqa: D102
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:  # noqa: D102
         run = self._run(slug)
         table = run.follower.table
-        if since and version in (None, table.version):
-            return table.columns(since)
+        since = since if version in (None, table.version) else 0
+        if since or most is not None:
+            return table.columns(since, most)
         if run.columns is None or (run.columns.version, run.columns.rows) != (table.version, table.rows):
             run.columns = table.columns()
         return run.columns
@@ -140,7 +142,7 @@ class RunSource:
         grid = None if slug else self._grid()
         if grid is not None:
             states = tuple(self._run(entry.slug).follower.state() for entry in self._begun(grid))
-            return Pulse(0, 0, frozenset(), states)
+            return Pulse(0, None, frozenset(), states)
         follower = self._run(slug).follower
         return Pulse(follower.table.version, follower.table.rows, follower.take_touched(), follower.state())
 
@@ -169,11 +171,11 @@ class RunSource:
         """What gives the prompts of a conversation, or why there are none."""
         if not played.prompts:
             try:
-                played.prompts.append(self._run(slug).follower.playback.prompts(played.transcript))
+                played.prompts.append(self._run(slug).follower.replays.prompts(played.transcript))
             except MacRunnerError as fault:
                 played.prompts.append(fault)
         found = played.prompts[0]
-        return (None, str(found)) if isinstance(found, MacRunnerError) else (partial(_prompt_of, found), "")
+        return (None, str(found)) if isinstance(found, MacRunnerError) else (found, "")
 
     # Directories.
 
@@ -231,12 +233,3 @@ class _Run:
         self.summaries = summaries
         self.columns: IndexColumns | None = None
         """The whole list as it was last asked for."""
-
-
-def _prompt_of(prompts: Mapping[str, Prompt], key: str) -> Prompt:
-    if key not in prompts:
-        raise RunDirectoryError(
-            f"this version renders another prompt for turn {key} than the one that was sent; use the version that "
-            "played the run"
-        )
-    return prompts[key]

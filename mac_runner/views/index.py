@@ -60,15 +60,17 @@ class IndexTable:
             for name, column in made.items():
                 column.add(values.get(name))
 
-    def columns(self, since: int = 0) -> IndexColumns:
-        """The columns from row `since` on, with the words that those rows have."""
+    def columns(self, since: int = 0, most: int | None = None) -> IndexColumns:
+        """The columns from row `since` on, or `most` rows of them, with the words that those rows have."""
         since = min(since, self.rows)
+        until = self.rows if most is None else min(self.rows, since + most)
+        part = slice(since, until)
         return IndexColumns(
             since=since,
-            rows=self.rows - since,
-            words={name: made.column(since) for name, made in self._words.items()},
-            lists={name: made.column(since) for name, made in self._lists.items()},
-            numbers={name: made.column(since) for name, made in self._numbers.items()},
+            rows=until - since,
+            words={name: made.column(part) for name, made in self._words.items()},
+            lists={name: made.column(part) for name, made in self._lists.items()},
+            numbers={name: made.column(part) for name, made in self._numbers.items()},
             version=self.version,
         )
 
@@ -87,11 +89,9 @@ class _Words:
         word = value if isinstance(value, str) else ", ".join(words_of(value))
         self._rows.append(self._codes.setdefault(word, len(self._codes)))
 
-    def column(self, since: int) -> WordColumn:
-        if not since:
-            return WordColumn(tuple(self._codes), tuple(self._rows))
+    def column(self, part: slice) -> WordColumn:
         words, used = [*self._codes], dict[int, int]()
-        codes = tuple(-1 if code < 0 else used.setdefault(code, len(used)) for code in self._rows[since:])
+        codes = tuple(-1 if code < 0 else used.setdefault(code, len(used)) for code in self._rows[part])
         return WordColumn(tuple(words[code] for code in used), codes)
 
 
@@ -106,11 +106,9 @@ class _Lists:
         codes = self._codes
         self._rows.append(tuple(codes.setdefault(word, len(codes)) for word in words_of(value)))
 
-    def column(self, since: int) -> WordsColumn:
-        if not since:
-            return WordsColumn(tuple(self._codes), tuple(self._rows))
+    def column(self, part: slice) -> WordsColumn:
         words, used = [*self._codes], dict[int, int]()
-        lists = tuple(tuple(used.setdefault(code, len(used)) for code in codes) for codes in self._rows[since:])
+        lists = tuple(tuple(used.setdefault(code, len(used)) for code in codes) for codes in self._rows[part])
         return WordsColumn(tuple(words[code] for code in used), lists)
 
 
@@ -123,5 +121,5 @@ class _Numbers:
     def add(self, value: Value) -> None:
         self._rows.append(value + 0 if isinstance(value, int | float) else None)
 
-    def column(self, since: int) -> NumberColumn:
-        return NumberColumn(tuple(self._rows[since:]))
+    def column(self, part: slice) -> NumberColumn:
+        return NumberColumn(tuple(self._rows[part]))

@@ -368,3 +368,18 @@ export interface FlowPage {
   readonly flows: readonly Flow[];
   readonly moved?: ViewTable | null;
 }
+
+/** A conversation in which the words were found, with what is around them at the first place. */
+export interface SearchHit {
+  readonly n: number;
+  readonly task_id: string;
+  readonly text: string;
+}
+
+/** What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`). */
+export interface SearchPage {
+  readonly hits: readonly SearchHit[];
+  readonly searched: number;
+  readonly total: number;
+  readonly next?: number | null;
+}
