@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
-from mac_runner.plan import Shard
 from mac_runner.reports import listed
 from mac_runner.reports.conversations import Listed
 from mac_runner.runs.replays import Replays
@@ -29,6 +28,9 @@ from mac_runner.store.reader import added_counts
 from mac_runner.store.tail import JournalTail
 from mac_runner.types import JsonObject
 from mac_runner.views.index import IndexTable
+
+if TYPE_CHECKING:
+    from mac_runner.plan import Shard
 
 _NAMES_SHOWN_MAX: Final = 3
 _DIGITS_MAX: Final = 16

@@ -168,7 +168,7 @@ class _Stream:
                 yield b"".join(found) or b": alive\n\n"
 
     async def _rest(self) -> bool:
-        """Wait for news, until a page that is owed is due, or until the browser is to be tried; whether there is news."""
+        """Wait for news, until a page that is owed is due, or until the browser is to be tried; whether news came."""
         try:
             async with asyncio.timeout(self._pause_s()):
                 await self._news.wait()
