@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,9 +33,10 @@ from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
-from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run, row_id
+from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
+from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage, TurnView
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in
@@ -259,14 +260,16 @@ class ConversationPages:
         self, transcript: JsonObject, prompt_of: PromptOf | None, missing: str, seat: str | None
     ) -> list[TurnView]:
         turns = [turn for turn in objects(transcript["turns"]) if seat in (None, turn["agent"])]
-        return [turn_view(transcript, str(turn["turn"]), prompt_of, seat=seat, prompt_missing=missing) for turn in turns]
+        return [
+            turn_view(transcript, str(turn["turn"]), prompt_of, seat=seat, prompt_missing=missing) for turn in turns
+        ]
 
     def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
         """The prompts of a conversation, or why there are none."""
         if not self._outgoing.has_prompts:
             return None, NO_PROMPTS
         try:
-            return self._replays.prompts(transcript), ""
+            return cache(self._replays.prompts(transcript)), ""
         except MacRunnerError as fault:
             self.notes[f"prompts are missing: {fault}"] = None
             return None, str(fault)
@@ -291,9 +294,7 @@ def _draw(index: int) -> bytes:
     return hashlib.blake2b(b"%d" % index, digest_size=8).digest()
 
 
-def with_published(
-    page: RunPage, columns: IndexColumns, chosen: Collection[str]
-) -> tuple[RunPage, IndexColumns]:
+def with_published(page: RunPage, columns: IndexColumns, chosen: Collection[str]) -> tuple[RunPage, IndexColumns]:
     """The head and the list of a sample, with a column that says which conversations can be opened."""
     ids = columns.words["id"]
     numbers = tuple(1.0 if ids.words[code] in chosen else 0.0 for code in ids.codes)
