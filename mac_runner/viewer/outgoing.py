@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from mac_runner.environments.markup import THOUGHT_TAGS, thoughts
-from mac_runner.reports.turns import prompt_text
-from mac_runner.types import JsonValue, Message, Prompt
+from mac_runner.types import JsonValue
 from mac_runner.view_model import (
     ConversationView,
     EventView,
@@ -197,5 +196,5 @@ def _untagged(text: str) -> str:
 
 
 def _text(messages: Iterable[PromptMessage]) -> str:
-    """Messages as the text of which a difference is made."""
-    return prompt_text(Prompt(messages=tuple(Message(role=one.role, content=one.content) for one in messages)))
+    """Messages as the text of which a difference is made, as `prompt_text` writes it."""
+    return "".join(f"=== {message.role}\n{message.content}\n" for message in messages)

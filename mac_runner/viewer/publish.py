@@ -18,10 +18,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +28,7 @@ from msgspec.structs import replace
 
 from mac_runner import __version__
 from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.files import read_regular
 from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.turns import objects
@@ -60,6 +60,7 @@ ROBOTS: Final = b"User-agent: *\nDisallow: /\n"
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'"
 )
+_STATIC_BYTES_MAX: Final = 1 << 20
 _HEAD: Final = re.compile(r"<head>\s*")
 
 
@@ -156,7 +157,7 @@ class _Publisher:
     def _planned(self) -> list[_Part]:
         directory, disk = self._request.directory, self._request.disk
         if is_grid(directory, disk=disk):
-            named = [(entry.slug, directory / entry.slug) for entry in begun_combinations(directory, disk=disk)]
+            named = [(entry.slug, directory / entry.slug) for entry in begun_combinations(directory)]
         else:
             named = [("", directory)]
         found = [self._matching(slug, read_run(path, disk=disk)) for slug, path in named]
@@ -186,9 +187,15 @@ class _Publisher:
         yield from front_end(CSP)
         yield "robots.txt", ROBOTS
         if self._parts[0].slug:
-            yield self._data("0/run", self._outgoing.run(self._source.run(""), is_sample=self._is_sample))
+            yield self._data("0/run", self._grid())
         for part in self._parts:
             yield from self._run(part)
+
+    def _grid(self) -> RunPage:
+        """The head of the grid: the places of its combinations, of which all have begun, number their folders."""
+        page = self._outgoing.run(self._source.run(""), is_sample=self._is_sample)
+        known = {one.slug: one for one in page.combinations}
+        return replace(page, combinations=tuple(known[part.slug] for part in self._parts))
 
     def _run(self, part: _Part) -> Iterator[tuple[str, bytes]]:
         page = self._outgoing.run(self._source.run(part.slug), is_sample=part.matching != part.chosen)
@@ -217,13 +224,10 @@ class _Publisher:
 
 
 class ConversationData(NamedTuple):
-    """What the pages of a conversation need, as plain data."""
+    """What the pages of a conversation need."""
 
-    conversation: JsonLike
-    turns: JsonLike
-
-
-JsonLike = dict[str, object]
+    conversation: Mapping[str, object]
+    turns: Mapping[str, object]
 
 
 class ConversationPages:
@@ -319,15 +323,18 @@ def _private(request: PublishRequest, parts: Sequence[_Part]) -> Private:
 
 def front_end(csp: str) -> Iterator[tuple[str, bytes]]:
     """The files of the front end as a publication has them."""
-    static = files("mac_runner.viewer") / "static"
-    page = (static / "index.html").read_text(encoding="utf-8").replace("static/app.", "app.")
+    page = _static("index.html").decode().replace("static/app.", "app.")
     metas = (
         f'<meta http-equiv="Content-Security-Policy" content="{csp}">\n'
         '<meta name="mac-data" content="published">\n<meta name="robots" content="noindex">\n'
     )
     yield "index.html", _HEAD.sub(lambda found: found[0] + metas, page, count=1).encode()
     for name in ("app.js", "app.css"):
-        yield name, (static / name).read_bytes()
+        yield name, _static(name)
+
+
+def _static(name: str) -> bytes:
+    return read_regular(Path(__file__).parent / "static" / name, _STATIC_BYTES_MAX)
 
 
 def _marker(found: Publication) -> bytes:
@@ -415,6 +422,3 @@ def _remove(disk: Disk, path: Path) -> None:
         else:
             _remove(disk, inside)
     disk.remove_directory(path)
-
-
-Progress = Callable[[int], None]

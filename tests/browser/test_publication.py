@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
