@@ -18,6 +18,7 @@ from mac_runner.config.experiment import (
     ReportConfig,
     RetryConfig,
     RoleSpecificConfig,
+    TokenPrices,
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
@@ -46,6 +47,7 @@ __all__ = [
     "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
+    "TokenPrices",
     "Written",
     "allowed",
     "decoding_of",
