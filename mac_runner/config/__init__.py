@@ -25,6 +25,7 @@ from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
 from mac_runner.config.resolution import Loaded, recorded
+from mac_runner.config.shareable import shareable
 from mac_runner.config.validation import allowed, earlier_of
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
 
@@ -66,6 +67,7 @@ __all__ = [
     "renamed",
     "reply_form_of",
     "revised",
+    "shareable",
     "slug_beside",
     "upgraded",
     "whole_number",

@@ -91,21 +91,25 @@ def report_html(report: Report) -> str:
         for section in report.sections
         if (drawn := [_drawn(figure) for figure in section.figures]) or section.notes
     ]
-    return _pages().get_template("report.html.j2").render(
-        made_by=MADE_BY,
-        style=style,
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        title=printable(report.title),
-        description=_lines(report.description.splitlines()),
-        state=report.state,
-        facts=_printable_lines(report.facts),
-        sections=sections,
-        methods=methods_text(methods_of(report.sections)),
-        experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
-        versions=_printable_lines(report.versions),
-        commands=_printable_lines(report.commands),
-        viewer=report.viewer,
-        rows_max=ROWS_MAX,
+    return (
+        _pages()
+        .get_template("report.html.j2")
+        .render(
+            made_by=MADE_BY,
+            style=style,
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            title=printable(report.title),
+            description=_lines(report.description.splitlines()),
+            state=report.state,
+            facts=_printable_lines(report.facts),
+            sections=sections,
+            methods=methods_text(methods_of(report.sections)),
+            experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
+            versions=_printable_lines(report.versions),
+            commands=_printable_lines(report.commands),
+            viewer=report.viewer,
+            rows_max=ROWS_MAX,
+        )
     )
 
 

@@ -34,7 +34,9 @@ def svg_of(figure: Figure) -> str:
         return ""
     import vl_convert
 
-    drawn: str = vl_convert.vegalite_to_svg(shown(figure.spec), allowed_base_urls=[], show_warnings=False)
+    spec = spec_of(figure)
+    assert spec is not None, "the figure has one"
+    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[], show_warnings=False)
     return _embedded(drawn, figure.id, figure.title)
 
 
