@@ -16,7 +16,7 @@ Rows: TypeAlias = Sequence[Mapping[str, Value]]
 Unit: TypeAlias = Literal["rate", "score", "count", "number"]
 
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
-WIDTH: Final = 480
+WIDTH: Final = 540
 COLOURS: Final[list[JsonValue]] = [
     "#1f77b4",
     "#d1660f",
@@ -190,7 +190,8 @@ def histogram(
     encoding: JsonObject = {
         "x": {"field": lo, "type": "quantitative", "axis": axis(unit, title), "scale": {"zero": False, "nice": False}},
         "x2": {"field": hi},
-        "y": {"field": count, "type": "quantitative", "axis": axis("number", "count", tickMinStep=1)},
+        "y": {"field": count, "type": "quantitative", "axis": axis("number", "conversations", tickMinStep=1)},
+        "y2": {"datum": 0},
     }
     if group:
         encoding["row"] = {"field": group, "type": "nominal", "sort": None, "title": None, "header": {"labelAngle": 0}}

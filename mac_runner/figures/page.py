@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mac_runner.figures.methods import methods_text
-from mac_runner.figures.model import DataColumn, Figure, Section, Value, figure_json, methods_of
+from mac_runner.figures.model import DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
 from mac_runner.figures.svg import spec_of, svg_of
 from mac_runner.flat import json_text
 from mac_runner.printable import printable
@@ -28,6 +28,8 @@ MADE_BY: Final = "mac_runner report"
 ROWS_MAX: Final = 500
 """So many rows of a figure are printed as a table; `--json` has all."""
 UNKNOWN: Final = "–"
+_COLUMNS_MAX: Final = 7
+_TURNED_ROWS_MAX: Final = 4
 
 
 class Line(NamedTuple):
@@ -67,14 +69,18 @@ class _Cell(NamedTuple):
     is_number: bool
 
 
+class _Table(NamedTuple):
+    heads: tuple[_Cell, ...]
+    rows: tuple[tuple[_Cell, ...], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawn:
     """A figure as the template prints it."""
 
     figure: Figure
     svg: str
-    heads: tuple[_Cell, ...]
-    rows: tuple[tuple[_Cell, ...], ...]
+    table: _Table
     hidden: int
     spec: str
     caption: str
@@ -142,20 +148,29 @@ def _drawn(figure: Figure) -> _Drawn:
         svg=svg_of(figure),
         title=printable(figure.title),
         caption=printable(figure.caption),
-        heads=tuple(_Cell(printable(_head(column)), column.kind != "word") for column in figure.columns),
-        rows=tuple(_row(figure.columns, row) for row in figure.rows[:ROWS_MAX]),
+        table=_table(figure),
         hidden=max(0, len(figure.rows) - ROWS_MAX),
         spec="" if spec is None else json_text(spec),
         notes=_lines(figure.notes),
     )
 
 
+def _table(figure: Figure) -> _Table:
+    """The numbers as a table; one of a few rows and many columns is turned, so that it fits on paper."""
+    heads = [_Cell(printable(_head(column)), column.kind != "word") for column in figure.columns]
+    rows = [
+        [_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in figure.columns]
+        for row in figure.rows[:ROWS_MAX]
+    ]
+    if len(heads) > _COLUMNS_MAX and len(rows) <= _TURNED_ROWS_MAX:
+        names = [_Cell(row[0].text, True) for row in rows]
+        turned = [[_Cell(head.text, False), *(row[place] for row in rows)] for place, head in enumerate(heads)]
+        return _Table((_Cell(heads[0].text, False), *names), tuple(map(tuple, turned[1:])))
+    return _Table(tuple(heads), tuple(map(tuple, rows)))
+
+
 def _head(column: DataColumn) -> str:
     return f"{column.title} ({column.unit})" if column.unit else column.title
-
-
-def _row(columns: Sequence[DataColumn], row: Mapping[str, Value]) -> tuple[_Cell, ...]:
-    return tuple(_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in columns)
 
 
 def cell_text(column: DataColumn, value: Value) -> str:
@@ -174,7 +189,7 @@ def cell_text(column: DataColumn, value: Value) -> str:
         case "count":
             return f"{value:,.0f}"
         case _:
-            return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+            return number_text(value)
 
 
 def _lines(texts: Iterable[str]) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def _run(directory: Path, now: datetime) -> _Subject:
         study=None,
         accounts=section(contents.accounting, "models"),
         engines=engines_page(_events([contents.layout.events], contents.disk)),
-        experiments=(Recorded("The experiment as it was played", yaml_text(shareable(contents.resolved))),),
+        experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
         state=_state([directory], [run], now),
     )
@@ -137,7 +137,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             Recorded("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
             Recorded(
                 f"The experiment of its first combination: {runs[0].name}",
-                yaml_text(shareable(sources[0].contents.resolved)),
+                _yaml(sources[0].contents.resolved),
             ),
         ),
         usage=usage,
@@ -175,12 +175,24 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         accounts=accounts,
         engines=events,
         experiments=tuple(
-            Recorded(run.name, yaml_text(shareable(source.contents.resolved)))
-            for run, source in zip(runs, sources, strict=True)
+            Recorded(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
         ),
         usage={},
         state=_state(directories, runs, now),
     )
+
+
+def _yaml(experiment: JsonObject) -> str:
+    """The experiment for readers, without keys that are null."""
+    return yaml_text(_written(shareable(experiment)))
+
+
+def _written(value: JsonObject) -> JsonObject:
+    return {
+        key: _written(inner) if isinstance(inner, dict) else inner
+        for key, inner in value.items()
+        if inner is not None and inner not in ({}, [])
+    }
 
 
 def _played(source: Source, name: str, values: Mapping[str, str] | None = None) -> Played:
@@ -332,8 +344,9 @@ def _versions() -> Iterator[Line]:
 
 
 def _commands(directories: Sequence[Path], subject: _Subject) -> Iterator[Line]:
-    for directory in directories:
+    # An absolute path says how the machine's folders are called.
+    for directory in (Path(path.name) if path.is_absolute() else path for path in directories):
         yield Line("Look at them in a browser", f"mac-run view {directory}")
         yield Line("List them", f"mac-run show {directory}")
-    if len(directories) == 1 and subject.study is not None:
-        yield Line("A report of one combination", f"mac-run report {directories[0] / subject.sources[0].name}")
+        if len(directories) == 1 and subject.study is not None:
+            yield Line("A report of one combination", f"mac-run report {directory / subject.sources[0].name}")

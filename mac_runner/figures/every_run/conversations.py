@@ -7,7 +7,7 @@ from typing import Final
 
 from mac_runner.figures.charts import Unit, forest, histogram
 from mac_runner.figures.every_run.played import Played, failures
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.model import DataColumn, Figure, Method, Value, number_text
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
 
@@ -83,8 +83,8 @@ def _length(
         yield Figure(
             id=name,
             title=title,
-            caption=f"{n:,} ended conversations; mean {mean:,.4g}, median {middle:,.4g}, "
-            f"from {values[0]:,.4g} to {values[-1]:,.4g} {unit}.",
+            caption=f"{n:,} ended conversations; mean {number_text(mean)}, median {number_text(middle)}, "
+            f"from {number_text(values[0])} to {number_text(values[-1])} {unit}.",
             n=n,
             unit="conversations",
             columns=(

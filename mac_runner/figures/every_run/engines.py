@@ -133,13 +133,13 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
         total, below = sum(engine.latency_counts), 0
         for bound, count in zip(engine.latency_bounds_ms, engine.latency_counts, strict=False):
             below += count
-            rows.append({"model": engine.model, "latency_s": bound / 1000, "share": below / total if total else None})
+            rows.append({"model": engine.model, "latency_ms": bound, "share": below / total if total else None})
     spec = lines(
         rows,
-        x="latency_s",
+        x="latency_ms",
         y="share",
         unit="rate",
-        titles=("seconds from departure to reply (logarithmic)", "replies as fast or faster"),
+        titles=("milliseconds from departure to reply (logarithmic)", "replies as fast or faster"),
         group="model" if len(engines) > 1 else "",
         is_step=True,
         domain=(0, 1),
@@ -154,7 +154,7 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
         unit="replies",
         columns=(
             _MODEL,
-            DataColumn(name="latency_s", title="latency", kind="number", unit="s"),
+            DataColumn(name="latency_ms", title="latency", kind="number", unit="ms"),
             DataColumn(name="share", title="replies as fast or faster", kind="rate"),
         ),
         rows=tuple(rows),
