@@ -153,10 +153,15 @@ def lines(
     x_unit: Unit = "number",
     is_step: bool = False,
     is_log: bool = False,
+    ticks: int | None = None,
     domain: tuple[float, float] | None = None,
 ) -> JsonObject:
     """Lines over a number, one for each `group`; a band is drawn from `lo` to `hi`."""
     across: JsonObject = {"field": x, "type": "quantitative", "axis": axis(x_unit, titles[0])}
+    if ticks is not None:
+        whole: list[JsonValue] = [*range(1, ticks + 1)] if ticks <= 30 else []
+        across["axis"] = axis(x_unit, titles[0], **({"values": whole} if whole else {"tickMinStep": 1}))
+        across["scale"] = {"zero": False, "padding": 12}
     if is_log:
         across["scale"] = {"type": "log"}
         across["axis"] = axis(x_unit, titles[0], tickCount=6)
@@ -209,17 +214,23 @@ def heat(
     titles: tuple[str, str],
     limits: tuple[float, float],
     scheme: str = "blueorange",
+    is_split: bool = False,
 ) -> JsonObject:
-    """A square for each row, coloured between `limits` and with its number written in it."""
+    """A square for each row, coloured between `limits` and with its number written in it.
+
+    With `is_split` a comma ends a line in the names of columns.
+    """
+    labels: JsonObject = {"labelAngle": 0, "orient": "top"}
+    labels |= {"labelExpr": "split(datum.label, ', ')"} if is_split else {}
     place: JsonObject = {
         "x": {
             "field": across,
             "type": "nominal",
             "sort": None,
-            "title": titles[0],
-            "axis": {"labelAngle": 0, "orient": "top"},
+            "title": titles[0] or None,
+            "axis": labels,
         },
-        "y": {"field": down, "type": "nominal", "sort": None, "title": titles[1]},
+        "y": {"field": down, "type": "nominal", "sort": None, "title": titles[1] or None},
     }
     colour: JsonObject = {
         "field": value,
