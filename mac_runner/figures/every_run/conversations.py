@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mac_runner.figures.plots import Unit, forest, histogram
 from mac_runner.figures.every_run.played import Played, failures
-from mac_runner.figures.model import DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
 
@@ -93,7 +93,7 @@ def _length(
                 DataColumn(name="count", title="conversations", kind="count"),
             ),
             rows=(rows := tuple(classes(values))),
-            spec=histogram(rows, lo="from", hi="to", count="count", title=unit),
+            spec=histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations"),
         )
         return
     rows = tuple(_mean_row(run, of(run)) for run in runs if len(of(run)))
@@ -105,12 +105,14 @@ def _length(
         unit="conversations",
         columns=mean_columns("run", unit),
         rows=rows,
-        spec=forest(rows, label="run", value="mean", unit="number", title=f"{unit} per conversation"),
+        spec=forest(
+            rows, label="run", value="mean", unit="number", title=f"{unit} per conversation", units="conversations"
+        ),
         methods=(Method(statement=_MEAN, unit="conversation", interval="Student's t, 95 %"),),
     )
 
 
-def mean_columns(label: str, unit: str, *, kind: Unit = "number") -> tuple[DataColumn, ...]:
+def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple[DataColumn, ...]:
     """The columns of means with intervals."""
     return (
         DataColumn(name=label, title=label),

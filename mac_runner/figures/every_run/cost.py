@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from mac_runner.figures.plots import bars
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.plots import bars
 from mac_runner.results import number, section
 from mac_runner.types import JsonObject
 
@@ -73,7 +73,7 @@ def cost_figures(definitions: Mapping[str, JsonObject], accounts: JsonObject, fi
             DataColumn(name="usd", title="cost", kind="number", unit="USD"),
         ),
         rows=tuple(rows),
-        spec=bars(priced, label="model", value="usd", unit="number", title="US dollars") if len(priced) > 1 else None,
+        spec=bars(priced, label="model", value="usd", title="US dollars") if len(priced) > 1 else None,
         methods=(Method(statement=_STATEMENT),),
         notes=(f"Without a price: {', '.join(without)}.",) if without else (),
     )

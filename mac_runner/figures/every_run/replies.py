@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mac_runner.config import recorded_speakers
-from mac_runner.figures.plots import bars
 from mac_runner.figures.every_run.played import Played
 from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.plots import bars
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 
@@ -66,7 +66,7 @@ def _chart(rows: Sequence[Mapping[str, Value]], *, is_grid: bool) -> JsonObject 
         {"cause": cause, "group": group, "count": count} for (cause, group), count in causes.most_common()
     ]
     title = "replies that could not be used"
-    return bars(values, label="cause", value="count", unit="count", title=title, group="group")
+    return bars(values, label="cause", value="count", title=title, group="group")
 
 
 def _row(run: str, model: str, cause: str, count: int, turns: int) -> dict[str, Value]:
