@@ -19,6 +19,7 @@ Rows: TypeAlias = Sequence[Mapping[str, Value]]
 Axis: TypeAlias = Literal["rate", "number"]
 
 _FORMATS: Final[Mapping[Axis, str]] = {"rate": ".0%", "number": "~s"}
+_ROUNDS_MAX: Final = 30
 _CELL: Final = 26
 _WORDS: Final = 76
 """The width of a cell of a heat map that holds a count and a share."""
@@ -59,9 +60,31 @@ def forest(
     return charts.forest(estimates, title=title, unit=unit, units=units, reference=reference)
 
 
-def by_round(rows: Rows, *, title: str, unit: charts.Unit, group: str = "", x_title: str = "round") -> JsonObject:
-    """A line with its band over the rounds, one for each group."""
-    return charts.over_time(estimates_of(rows, "", group=group, x="round"), x_title=x_title, title=title, unit=unit)
+def by_round(rows: Rows, *, title: str, unit: Axis, group: str = "", x_title: str = "round") -> JsonObject:
+    """A line over the rounds with an interval at each point, one for each group; groups stand side by side."""
+    names = [*dict.fromkeys(str(row[group]) for row in rows)] if group else [""]
+    rounds = sorted({int(_number(row["round"]) or 0) for row in rows})
+    beside = {name: 0.06 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
+    placed = [
+        {**row, "group": name, "at": (_number(row["round"]) or 0) + beside[name]}
+        for row in rows
+        for name in [str(row[group]) if group else ""]
+    ]
+    x = altair.X(
+        "at:Q",
+        title=x_title,
+        axis=altair.Axis(values=rounds[:: 1 + len(rounds) // _ROUNDS_MAX], format="d"),
+        scale=altair.Scale(domain=[rounds[0] - 0.25, rounds[-1] + 0.25], nice=False),
+    )
+    domain: dict[str, Any] = {"scale": altair.Scale(domain=[0, 1])} if unit == "rate" else {}
+    form = ".0%" if unit == "rate" else "+.2f"
+    y = altair.Y("value:Q", title=title, axis=altair.Axis(format=form), **domain)
+    base = altair.Chart().encode(x=x, color=colour(names, field="group"))
+    ends = base.mark_rule(strokeWidth=1.5).encode(y=altair.Y("lo:Q", title=title, **domain), y2="hi:Q")
+    dash = altair.StrokeDash("group:N", scale=altair.Scale(domain=names, range=dashes_of(names)), legend=None)
+    line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
+    points = base.mark_point(size=60, filled=True, opacity=1).encode(y=y, shape=charts.shape(names, field="group"))
+    return finished(altair.layer(ends, line, points, data=data_of(placed)).properties(width=WIDTH, height=220))
 
 
 def steps(
@@ -155,9 +178,8 @@ def heat(
             ticks=False,
             domain=False,
             labelExpr="split(datum.label, ', ')",
-            labelBaseline="bottom",
             labelLineHeight=14,
-            labelOffset=0,
+            labelPadding=4 + 14 * (max(column.count(", ") for column in columns)),
         ),
     )
     y = altair.Y(f"{down}:N", sort=names, title=titles[1] or None, axis=altair.Axis(ticks=False, domain=False))

@@ -16,6 +16,8 @@ _ID: Final = re.compile(r'(?<= id=")[^"]*(?=")')
 _USE: Final = re.compile(r'(?<=url\(#)[^)]*(?=\))|(?<=href="#)[^"]*(?=")')
 _ROOT: Final = re.compile(r"<svg\b[^>]*>")
 _SIZE: Final = re.compile(r' (width|height|viewBox)="([^"<>]*)"')
+_PADDING: Final[JsonObject] = {"left": 24, "right": 48, "top": 5, "bottom": 5}
+"""Room for texts that a browser sets in a wider font than they were measured in."""
 
 
 def svg_of(figure: Figure) -> str:
@@ -26,7 +28,7 @@ def svg_of(figure: Figure) -> str:
 
     spec = spec_of(figure)
     assert spec is not None, "the figure has one"
-    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[], show_warnings=False)
+    drawn: str = vl_convert.vegalite_to_svg({"padding": _PADDING, **spec}, allowed_base_urls=[], show_warnings=False)
     return _embedded(drawn, figure.id, figure.title)
 
 
