@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { EventView, Note } from "../model";
 import { printable, Text } from "../text";
-import { counted, verdictSign } from "./scene";
+import { counted, toneSign } from "./scene";
 import type { Section } from "./scene";
 
 /** Feeds up to this many events are in the page whole. */
@@ -98,7 +98,7 @@ function Chunk({ events, feed, isWhole }: ChunkProps) {
 function EventRow({ event, feed }: { readonly event: EventView; readonly feed: FeedProps }) {
   const isCurrent = event.place === feed.place;
   const notes = (event.notes ?? []).filter((note) => !feed.hidden.has(note.kind));
-  const classes = ["event", isCurrent && "is-current", event.turn && "has-turn", event.audience && "is-private"];
+  const classes = ["event", isCurrent && "is-current", event.turn && "has-turn", (event.audience || event.reach) && "is-private"];
   return (
     <li
       class={classes.filter(Boolean).join(" ")}
@@ -121,6 +121,7 @@ function EventRow({ event, feed }: { readonly event: EventView; readonly feed: F
         {notes.length > 0 && <Notes notes={notes} />}
       </div>
       {event.audience && <Audience names={event.audience} seats={feed.seats} />}
+      {event.reach && <span class="audience">{event.reach === "you" ? "[only you]" : "[you and others]"}</span>}
     </li>
   );
 }
@@ -152,7 +153,7 @@ function Notes({ notes }: { readonly notes: readonly Note[] }) {
           {note.verdict && (
             <b>
               {" "}
-              {verdictSign(note)} <Text text={note.verdict} />
+              {toneSign(note.tone)} <Text text={note.verdict} />
             </b>
           )}
         </span>

@@ -77,7 +77,7 @@ export function Roster({ members, seats, place, seat, seatHref }: RosterProps) {
 function FactText({ facts }: { readonly facts: readonly Fact[] }) {
   const last = facts[facts.length - 1];
   if (!last) return null;
-  const before = facts.slice(0, -1).map((fact) => fact.text);
+  const before = facts.map((fact) => fact.text).filter((text) => text !== last.text);
   return (
     <span class={`tone-${last.tone ?? "plain"}`} title={before.length ? printable(`before: ${before.join(", ")}`) : undefined}>
       <Text text={last.text} />

@@ -1,6 +1,6 @@
 // What the parts of a conversation's page compute from its view, without the page.
 
-import type { ConversationView, EventView, Fact, Note, Phase } from "../model";
+import type { ConversationView, EventView, Fact, Phase } from "../model";
 
 export type Tone = NonNullable<Fact["tone"]>;
 
@@ -63,10 +63,10 @@ function textOf(event: EventView): string {
 }
 
 /** A sign for a verdict, so that it is read without its colour. */
-export function verdictSign(note: Note): string {
-  if (note.tone === "good") return "✓";
-  if (note.tone === "bad") return "✗";
-  if (note.tone === "warn") return "?";
+export function toneSign(tone: Tone | undefined): string {
+  if (tone === "good") return "✓";
+  if (tone === "bad") return "✗";
+  if (tone === "warn") return "!";
   return "";
 }
 

@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Arrow, Cell, TableRow, ViewTable } from "../model";
 import { printable, Text } from "../text";
+import { toneSign } from "./scene";
 
 type HrefOf = (place: number) => string;
 
@@ -28,6 +29,7 @@ export function TableView({ table, hrefOf }: TableProps) {
       ) : (
         <GridTable table={table} hrefOf={hrefOf} />
       )}
+      <Legend table={table} />
       {table.note && (
         <p class="quiet">
           <Text text={table.note} />
@@ -37,21 +39,57 @@ export function TableView({ table, hrefOf }: TableProps) {
   );
 }
 
+interface CellProps {
+  readonly cell: Cell;
+  readonly hrefOf: HrefOf;
+  /** Whether a verdict is written out, or is a sign with its words in the title. */
+  readonly isWordy?: boolean;
+}
+
 /** The text of a cell in its tone, a link where it has an event. */
-function CellText({ cell, hrefOf }: { readonly cell: Cell; readonly hrefOf: HrefOf }) {
-  const text = <Text text={cell.text} />;
+function CellText({ cell, hrefOf, isWordy = false }: CellProps) {
   const classes = `cell-text tone-${cell.tone ?? "plain"}`;
+  const title = printable([cell.title, cell.verdict].filter(Boolean).join(": ")) || undefined;
+  const content = (
+    <>
+      <Text text={cell.text} />
+      {cell.verdict && <Verdict cell={cell} isWordy={isWordy} />}
+    </>
+  );
   if (cell.event == null)
     return (
-      <span class={classes} title={printable(cell.title ?? "") || undefined}>
-        {text}
+      <span class={classes} title={title}>
+        {content}
       </span>
     );
   return (
-    <a class={classes} href={hrefOf(cell.event)} title={printable(cell.title ?? "") || undefined}>
-      {text}
+    <a class={classes} href={hrefOf(cell.event)} title={title}>
+      {content}
     </a>
   );
+}
+
+/** A verdict by its sign, so that it is read without its colour. */
+function Verdict({ cell, isWordy }: { readonly cell: Cell; readonly isWordy: boolean }) {
+  const sign = toneSign(cell.tone);
+  const words = printable(cell.verdict ?? "");
+  if (isWordy || !sign) return <span class="verdict">{` ${sign} ${words}`}</span>;
+  return (
+    <span class="verdict">
+      {" "}
+      <span aria-hidden="true">{sign}</span>
+      <span class="hidden-text">{words}</span>
+    </span>
+  );
+}
+
+/** What the signs of a table mean. */
+function Legend({ table }: { readonly table: ViewTable }) {
+  const signs = new Map<string, string>();
+  for (const row of table.rows)
+    for (const cell of row.cells) if (cell.verdict && toneSign(cell.tone)) signs.set(cell.verdict, toneSign(cell.tone));
+  if (signs.size === 0 || table.kind === "list") return null;
+  return <p class="quiet">{[...signs].map(([words, sign]) => `${sign} ${printable(words)}`).join(" · ")}</p>;
 }
 
 function HeadRow({ table, hrefOf }: TableProps) {
@@ -69,7 +107,8 @@ function HeadRow({ table, hrefOf }: TableProps) {
   );
 }
 
-function Row({ row, hrefOf }: { readonly row: TableRow; readonly hrefOf: HrefOf }) {
+function Row(props: { readonly row: TableRow; readonly hrefOf: HrefOf; readonly isWordy?: boolean }) {
+  const { row, hrefOf, isWordy } = props;
   return (
     <tr>
       <th scope="row">
@@ -77,7 +116,7 @@ function Row({ row, hrefOf }: { readonly row: TableRow; readonly hrefOf: HrefOf 
       </th>
       {row.cells.map((cell, column) => (
         <td key={column} class={`cell back-${cell.tone ?? "plain"}`}>
-          <CellText cell={cell} hrefOf={hrefOf} />
+          <CellText cell={cell} hrefOf={hrefOf} isWordy={isWordy ?? false} />
         </td>
       ))}
     </tr>
@@ -225,7 +264,7 @@ function ListTable({ table, hrefOf }: TableProps) {
         </thead>
         <tbody>
           {rows.map((row, number) => (
-            <Row key={number} row={row} hrefOf={hrefOf} />
+            <Row key={number} row={row} hrefOf={hrefOf} isWordy />
           ))}
         </tbody>
       </table>
