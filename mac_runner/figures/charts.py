@@ -12,7 +12,7 @@ import altair
 
 from mac_runner.figures.estimates import Estimate
 from mac_runner.figures.model import Value
-from mac_runner.figures.theme import INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
+from mac_runner.figures.theme import FOREST_WIDTH, INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
 from mac_runner.types import JsonObject
 
 Unit: TypeAlias = Literal["rate", "number", "difference"]
@@ -73,14 +73,14 @@ def forest(
     intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour(names))
     points = base.mark_point(size=70, filled=True, opacity=1).encode(x=x, color=colour(names), shape=shape(names))
     words = base.mark_text(align="left", baseline="middle", dx=8).encode(
-        x=altair.value(WIDTH), text="words:N", color=altair.value(INK)
+        x=altair.value(FOREST_WIDTH), text="words:N", color=altair.value(INK)
     )
     layers = [intervals, points, words]
     if reference is not None:
         line = altair.Chart(altair.InlineData(values=[{"at": reference}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], opacity=0.6).encode(x=altair.X("at:Q", title=title)))
     height = altair.Step(ROW / 1.25, **{"for": "offset"}) if is_nested else ROW * max(2, lines)
-    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=WIDTH, height=height))
+    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=FOREST_WIDTH, height=height))
 
 
 def _scale(unit: Unit) -> Chart:
@@ -109,7 +109,7 @@ def _in_words(one: Estimate, unit: Unit, units: str) -> str:
     if one.value is None:
         return "no case"
     ends = "" if one.interval is None else f" ({_number(one.interval.lo, unit)} to {_number(one.interval.hi, unit)})"
-    cases = f"{one.n:,} of {one.units:,} {units}" if one.n != one.units else f"{one.units:,} {units}"
+    cases = f"{one.n:,} in {one.units:,} {units}" if one.n != one.units else f"{one.units:,} {units}"
     return f"{_number(one.value, unit)}{ends}, {cases}"
 
 

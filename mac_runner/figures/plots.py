@@ -182,7 +182,9 @@ def heat(
             labelPadding=4 + 14 * (max(column.count(", ") for column in columns)),
         ),
     )
-    y = altair.Y(f"{down}:N", sort=names, title=titles[1] or None, axis=altair.Axis(ticks=False, domain=False))
+    y = altair.Y(
+        f"{down}:N", sort=names, title=titles[1] or None, axis=altair.Axis(ticks=False, domain=False, titlePadding=18)
+    )
     base = altair.Chart().encode(x=x, y=y)
     colours = altair.Color(
         f"{value}:Q", scale=altair.Scale(scheme="blueorange" if is_score else "blues", domain=limits), legend=None

@@ -15,6 +15,8 @@ INK: Final = "currentColor"
 FONT: Final = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
 WIDTH: Final = 520
 """Of the plot in pixels; with labels a figure fits the text of an A4 page."""
+FOREST_WIDTH: Final = 370
+"""Of the plot of a forest, which has labels and numbers on both sides."""
 ROW: Final = 22
 """The height of a row of a forest plot, in pixels."""
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")

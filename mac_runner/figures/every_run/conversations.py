@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.figures.every_run.played import Played, failures
@@ -10,6 +10,7 @@ from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Val
 from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
+from mac_runner.types import JsonObject
 
 _BARS: Final = 24
 _MEAN: Final = "A mean over conversations has Student's 95 % interval; conversations are independent of each other."
@@ -93,7 +94,7 @@ def _length(
                 DataColumn(name="count", title="conversations", kind="count"),
             ),
             rows=(rows := tuple(classes(values))),
-            spec=histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations"),
+            spec=None if values[0] == values[-1] else _histogram(rows, unit),
         )
         return
     rows = tuple(_mean_row(run, of(run)) for run in runs if len(of(run)))
@@ -110,6 +111,10 @@ def _length(
         ),
         methods=(Method(statement=_MEAN, unit="conversation", interval="Student's t, 95 %"),),
     )
+
+
+def _histogram(rows: Sequence[Mapping[str, Value]], unit: str) -> JsonObject:
+    return histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations")
 
 
 def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple[DataColumn, ...]:
