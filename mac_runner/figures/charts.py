@@ -67,7 +67,7 @@ def forest(
     lines = max(len(labels), len({(one.label, one.series) for one in estimates}))
     y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
     is_nested = lines > len(labels)
-    offset = {"yOffset": altair.YOffset("series:N", sort=names)} if is_nested else {}
+    offset: dict[str, Any] = {"yOffset": altair.YOffset("series:N", sort=names)} if is_nested else {}
     x = altair.X("value:Q", title=title, scale=_scale(unit), axis=altair.Axis(format=_AXIS_FORMATS[unit]))
     base = altair.Chart().encode(y=y, **offset)
     intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour(names))
@@ -140,7 +140,7 @@ def over_time(
     rows = [_time_row(one) for one in estimates]
     x = altair.X("x:Q", title=x_title, axis=altair.Axis(tickMinStep=1, format="d"), scale=altair.Scale(nice=False))
     y = altair.Y("value:Q", title=title, scale=_scale(unit), axis=altair.Axis(format=_AXIS_FORMATS[unit]))
-    interpolate = "step-after" if is_survival else "linear"
+    interpolate: Literal["step-after", "linear"] = "step-after" if is_survival else "linear"
     base = altair.Chart()
     band = base.mark_area(opacity=0.15, interpolate=interpolate).encode(
         x=x, y=altair.Y("lo:Q", title=title), y2="hi:Q", color=colour(names)
@@ -228,7 +228,7 @@ def panels(
     rows = [_time_row(one) for one in estimates]
     x = altair.X("x:Q", title=x_title, axis=altair.Axis(tickMinStep=1, format="d", tickCount=5))
     y = altair.Y("value:Q", title=title, scale=altair.Scale(domain=[0, 1]), axis=altair.Axis(format=".0%", tickCount=3))
-    interpolate = "step-after" if is_survival else "linear"
+    interpolate: Literal["step-after", "linear"] = "step-after" if is_survival else "linear"
     base = altair.Chart()
     band = base.mark_area(opacity=0.2, interpolate=interpolate).encode(
         x=x, y=altair.Y("lo:Q", title=title), y2="hi:Q", color=colour(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mac_runner.figures.model import DataColumn, Method, Value
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean, Interval
 
 UNITS_MIN: Final = 5
@@ -46,7 +46,7 @@ def estimate_columns(
     label: str, *, series: str = "", x: str = "", value: str = "rate", kind: str = "rate", n: str = "n", units: str
 ) -> tuple[DataColumn, ...]:
     """The columns of the rows of `estimate_rows`; without a title there is no column."""
-    number = "rate" if kind == "rate" else "score" if kind == "score" else "number"
+    number: ColumnKind = "rate" if kind == "rate" else "score" if kind == "score" else "number"
     named = (
         DataColumn(name="x", title=x, kind="number"),
         DataColumn(name="label", title=label),

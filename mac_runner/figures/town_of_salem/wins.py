@@ -17,7 +17,7 @@ from mac_runner.figures.estimates import (
     rate_method,
 )
 from mac_runner.figures.failures import FailedGroup, counted_as_lost, failure_note, status_figure
-from mac_runner.figures.model import DataColumn, Figure, Section
+from mac_runner.figures.model import DataColumn, Figure, Section, Value
 from mac_runner.figures.town_of_salem.games import Game, Tally, in_order, side_of
 
 _FINISHED: Final = "finished games"
@@ -46,7 +46,7 @@ class Wins:
         teams = game.teams()
         won = {side: game.has_won(side, team) for side, team in teams.items()}
         self._lengths[game.days, " and ".join(in_order(side for side in won if won[side])) or game.ending] += 1
-        cases = [(("faction", side), int(won[side]), 1) for side in teams]
+        cases: list[tuple[tuple[str, ...], int, int]] = [(("faction", side), int(won[side]), 1) for side in teams]
         for side, team in teams.items():
             for seat in team:
                 cases.append((("role", seat.role), int(seat.won), 1))
@@ -134,7 +134,9 @@ class Wins:
         if not self._lengths:
             return None
         sides = in_order(winner for _, winner in self._lengths)
-        rows = [{"x": days, "part": winner, "count": count} for (days, winner), count in sorted(self._lengths.items())]
+        rows: list[dict[str, Value]] = [
+            {"x": days, "part": winner, "count": count} for (days, winner), count in sorted(self._lengths.items())
+        ]
         every = sorted(day for (day, _), count in self._lengths.items() for _ in range(count))
         median = every[len(every) // 2]
         return Figure(
