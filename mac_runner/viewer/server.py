@@ -7,6 +7,7 @@ end are read once, at the start; a request chooses among them by name.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from mac_runner.clock import Clock, SystemClock
@@ -85,7 +87,7 @@ class Viewer:
         app = web.Application(middlewares=[self._guarded])
         app.on_response_prepare.append(_with_headers)
         app.add_routes(self._routes())
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, logger=_logger(), handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listening).start()
         self._runner = runner
@@ -284,6 +286,17 @@ def _listening(address: Address) -> socket.socket:
         ) from fault
     listening.setblocking(False)
     return listening
+
+
+def _logger() -> logging.Logger:
+    """The log of the server: faults of ours, and not what strangers send that is no HTTP."""
+    logger = logging.getLogger(__name__)
+    logger.addFilter(_is_own_fault)
+    return logger
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _static() -> Mapping[str, Body]:
