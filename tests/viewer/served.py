@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mac_runner.viewer.live import Pace
-from mac_runner.viewer.server import Address, Viewer
+from mac_runner.viewer.server import Address, Opening, Viewer, listening_at
 from mac_runner.viewer.source import RunSource, Source
 
 PATIENCE_S = 30.0
@@ -121,12 +121,11 @@ def served(source: Source | Path, *, names: tuple[str, ...] = (), pace: Pace = Q
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        viewer = Viewer(RunSource(source) if isinstance(source, Path) else source, Address(names=names), pace=pace)
-        await viewer.open()
-        began.append(viewer.url)
-        is_begun.set()
-        await stop.wait()
-        await viewer.close()
+        opening = Opening(listening_at(Address()), "a-token-for-tests", names)
+        async with Viewer(RunSource(source) if isinstance(source, Path) else source, opening, pace=pace) as viewer:
+            began.append(viewer.url)
+            is_begun.set()
+            await stop.wait()
         await loop.shutdown_default_executor()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
