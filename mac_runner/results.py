@@ -17,6 +17,7 @@ from mac_runner.flat import FlatColumn, Row, RowMaker
 from mac_runner.intervals import ClusteredRate, Interval, wilson
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
+from mac_runner.view_model import Scene
 
 UNKNOWN: Final = "–"
 RATE_HEADS: Final = ("rate", "95% interval")
@@ -253,6 +254,11 @@ class ResultsSpec:
     """
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None
     """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
+    scene: Callable[[JsonObject], Scene] | None = None
+    """From a transcript, what pages show beside the events: phases, facts, notes, tables. Raises RunDirectoryError.
+
+    The transcript may be of an open or a failed conversation, whose outcome is None.
+    """
 
 
 def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:

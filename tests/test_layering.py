@@ -149,7 +149,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     }
 
     assert users == {
-        "aiohttp": {"backends"},
+        "aiohttp": {"backends", "viewer"},
         "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
         "filelock": {"store"},
@@ -166,6 +166,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
             "store",
             "structs",
             "view_model",
+            "viewer",
             "views",
         },
         "ollama": {"backends"},

@@ -33,6 +33,7 @@ from mac_runner.cli.process import (
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.view import view
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
@@ -44,6 +45,7 @@ from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
+from mac_runner.viewer.server import Address
 
 _DEFAULT_VERB = "run"
 
@@ -125,6 +127,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run view RUN        show it in a browser, while it runs or after
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
@@ -468,6 +471,26 @@ def show_command(
             raise click.UsageError(f"{chosen[0]} shows turns as they were, so {flag} has no effect: leave it out")
     view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
     _end_trusted([directory], is_trusted, lambda: show(directory, game, view))
+
+
+@cli.command(name="view")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=0, help="The port [one that is free].")
+@click.option("--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="Open no browser.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", help="Where to listen [127.0.0.1].")
+@click.option("--allow-host", "names", metavar="NAME", multiple=True, help="Another name of this server: NAME[:PORT].")
+@_trust_option
+def view_command(
+    directory: Path, port: int, is_opened: bool, host: str, names: tuple[str, ...], is_trusted: bool
+) -> None:
+    """Show RUN, a run or a grid, in a browser, while it runs or after.
+
+    Prints an address that only this user knows, and serves it until Ctrl-C. Reads only.
+
+    Exit codes: 0 ended by Ctrl-C, 2 RUN is no run directory, or the address cannot be had.
+    """
+    address = Address(host=host, port=port, names=names)
+    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened))
 
 
 @cli.command(name="doctor")

@@ -3,7 +3,7 @@
 
 export type Tone = "bad" | "four" | "good" | "one" | "plain" | "quiet" | "three" | "two" | "warn";
 
-/** A sign on the strip of phases, such as a death. */
+/** A sign on the strip of phases, such as a death. A seat gets it without its tone. */
 export interface Mark {
   readonly symbol: string;
   readonly text: string;
@@ -27,7 +27,12 @@ export interface Share {
   readonly tone?: Tone; // Default: "plain"
 }
 
-/** Something about a participant or a conversation, such as its role; from `event` on it is known. */
+/**
+ * Something about a participant or a conversation, such as its role; from `event` on it is known.
+ *
+ * Of several facts of one name the last one counts, such as what a death showed after what the role card said. What
+ * is true goes to the end of the list, without an event. The tone says no more than the text.
+ */
 export interface Fact {
   readonly name: string;
   readonly text: string;
@@ -58,6 +63,7 @@ export interface EventView {
   readonly when: string;
   readonly text: string;
   readonly audience?: readonly string[] | null;
+  readonly reach?: "" | "others" | "you";
   readonly agent?: string;
   readonly kind?: string;
   readonly turn?: string;
@@ -65,12 +71,17 @@ export interface EventView {
   readonly notes?: readonly Note[];
 }
 
-/** A cell of a table. `event` links to where it was said. */
+/**
+ * A cell of a table. `event` links to where it was said.
+ *
+ * `tone` and `verdict` may say what only the truth knows, such as that an answer is wrong: a seat gets neither.
+ */
 export interface Cell {
   readonly text: string;
   readonly tone?: Tone; // Default: "plain"
   readonly event?: number | null;
   readonly title?: string;
+  readonly verdict?: string;
 }
 
 /** A row: its head, and one cell for each column. */
@@ -80,7 +91,10 @@ export interface TableRow {
 }
 
 /**
- * A table of a conversation. A seat sees only the rows and cells that its events showed.
+ * A table of a conversation.
+ *
+ * A seat gets the rows and columns of which its events showed the head or a cell. Other cells are blank, and arrows
+ * and the note are left out. A head without an event is a label: all may know it.
  *
  * A `matrix` is drawn as small squares with letters, `rounds` as columns of stances, `list` as a plain table.
  */
