@@ -63,7 +63,7 @@ export function TimeChart({ title, series }: { title: string; series: TimeSeries
           }}
           onPointerLeave={() => setAt(null)}
         >
-          {[0, most / 2, most].map((value) => (
+          {levels(most, series.kind === "bars").map((value) => (
             <>
               <line class="grid" x1={LEFT} x2={LEFT + inner} y1={y(value)} y2={y(value)} />
               <text class="end" x={LEFT - 6} y={y(value) + 4}>
@@ -93,7 +93,7 @@ export function TimeChart({ title, series }: { title: string; series: TimeSeries
             </g>
           ))}
           {timeTicks(total, inner).map((time) => (
-            <text class={time === 0 ? "" : "middle"} x={x(time / binS)} y={HEIGHT + 15}>
+            <text class={time === 0 ? "" : x(time / binS) > LEFT + inner - 24 ? "end" : "middle"} x={x(time / binS)} y={HEIGHT + 15}>
               {duration(time)}
             </text>
           ))}
@@ -102,6 +102,11 @@ export function TimeChart({ title, series }: { title: string; series: TimeSeries
       </div>
     </figure>
   );
+}
+
+/** Where lines across are drawn; counts get whole numbers. */
+function levels(most: number, isCount: boolean): number[] {
+  return isCount && most % 2 ? [0, most] : [0, most / 2, most];
 }
 
 function steps(values: readonly number[], x: (bin: number) => number, y: (value: number) => number, isClosed: boolean): string {
@@ -191,13 +196,14 @@ export function ClassChart(props: {
                 </text>
               ),
           )}
-          {props.marks.map((mark) => {
+          {props.marks.map((mark, number) => {
+            const isLeft = number === 0;
             const place = within(bounds, mark.value) - from;
             return (
               <g class="mark">
                 <title>{mark.text}</title>
                 <line x1={x(place)} x2={x(place)} y1={TOP} y2={HEIGHT} />
-                <text class={place > shown.length / 2 ? "end" : ""} x={x(place) + (place > shown.length / 2 ? -4 : 4)} y={TOP + 9}>
+                <text class={isLeft ? "end" : ""} x={x(place) + (isLeft ? -4 : 4)} y={TOP + 9}>
                   {mark.text}
                 </text>
               </g>

@@ -160,6 +160,20 @@ export class Rows {
     return values.words[values.codes[row] ?? -1] ?? "";
   }
 
+  /** Rows that may have the longest texts of a column: of its least and greatest number, and the first ones. */
+  widest(name: string, first: number): number[] {
+    const rows = Array.from({ length: Math.min(first, this.count) }, (_, row) => row);
+    const values = this.#columns.get(name);
+    if (!(values instanceof NumberValues)) return rows;
+    const numbers = values.values;
+    let [least, most] = [0, 0];
+    for (let row = 0; row < numbers.length; row += 1) {
+      if (!(numbers[row]! >= numbers[least]!)) least = Number.isNaN(numbers[row]!) ? least : row;
+      if (!(numbers[row]! <= numbers[most]!)) most = Number.isNaN(numbers[row]!) ? most : row;
+    }
+    return [...rows, least, most];
+  }
+
   /** The chosen rows in the order of a column; rows without a value come last in either direction. */
   sorted(chosen: Int32Array, name: string, isDescending: boolean): Int32Array {
     const values = this.#columns.get(name);

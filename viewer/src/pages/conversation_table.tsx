@@ -26,7 +26,7 @@ export function ConversationTable(props: {
   const { run, rows, sorted, columns } = props;
   const [cursor, setCursor] = useState(-1);
   const { ref, first, last, before, after, show } = useWindow(sorted.length, ROW, HEAD);
-  const widths = useMemo(() => measured(rows, columns), [rows, columns.map(({ name }) => name).join(), rows.count < MEASURED && rows.count]);
+  const widths = useMemo(() => measured(rows, columns), [rows, columns.map(({ name }) => name).join(), rows.count]);
   const move = (by: number): void => {
     const next = Math.max(0, Math.min(sorted.length - 1, cursor + by));
     setCursor(next);
@@ -49,7 +49,7 @@ export function ConversationTable(props: {
         <caption class="hidden-text">Conversations, sorted by {props.sortedBy}</caption>
         <colgroup>
           {widths.map((width) => (
-            <col style={{ width: `${width}px` }} />
+            <col style={{ width: `calc(${width}ch + 18px)` }} />
           ))}
           <col />
         </colgroup>
@@ -117,7 +117,7 @@ function Row(props: {
       }}
     >
       {props.columns.map((column) => {
-        const text = rows.text(column, row);
+        const text = shown(rows, column, row);
         if (column.name === "number") {
           return (
             <th scope="row" class="num">
@@ -137,13 +137,20 @@ function Row(props: {
   );
 }
 
-/** Widths in pixels from the heads and the first rows, so that columns keep their places while rows scroll by. */
+/** Widths in characters from the heads, the extremes of numbers and the first words, so that columns keep their places. */
 function measured(rows: Rows, columns: readonly ColumnView[]): number[] {
   return columns.map((column) => {
     let chars = column.name.length + 2;
-    for (let row = 0; row < Math.min(rows.count, MEASURED); row += 1) {
-      chars = Math.max(chars, rows.text(column, row).length);
-    }
-    return Math.round(Math.min(chars, CHARS_MAX) * 7.6 + 18);
+    for (const row of rows.widest(column.name, MEASURED)) chars = Math.max(chars, shown(rows, column, row).length);
+    return Math.min(chars, CHARS_MAX);
   });
+}
+
+const grouped = new Intl.NumberFormat("en", { maximumSignificantDigits: 15 });
+
+/** A cell as the table shows it: large numbers with separators, but not the number of a conversation. */
+function shown(rows: Rows, column: ColumnView, row: number): string {
+  const text = rows.text(column, row);
+  const isGrouped = column.kind === "number" && column.name !== "number" && text.length > 4;
+  return isGrouped && !text.includes("e") ? grouped.format(Number(text)) : text;
 }

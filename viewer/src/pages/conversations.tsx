@@ -158,20 +158,23 @@ function spreadColumns(rows: Rows, columns: readonly ColumnView[]): string[] {
   return found.map(({ name }) => name);
 }
 
-/** The bins that the filter leaves of a column. */
+/** The first and the last bin that the filter leaves of a column. */
 function rangeOf(terms: readonly Term[], column: string, bins: Bins): [number, number] {
-  const last = bins.all.length - 1;
-  let [from, to] = [0, last];
+  let [low, high] = [-Infinity, Infinity];
+  const step = bins.isWhole ? 1 : 0;
   for (const { column: name, comparison, wanted } of terms) {
     if (name !== column || wanted.length !== 1) continue;
     const limit = Number(wanted[0]);
-    const bin = Math.max(0, Math.min(last, bins.bounds.findLastIndex((bound) => bound <= limit)));
-    const isBound = bins.bounds.includes(limit);
-    if (comparison === ">=" || comparison === ">") from = Math.max(from, bin);
-    if (comparison === "<=" || comparison === "<") to = Math.min(to, comparison === "<" && isBound ? Math.max(0, bin - (limit > bins.bounds[last]! ? 0 : 1)) : bin);
-    if (comparison === "=" || comparison === ":") [from, to] = [bin, bin];
+    if (comparison === ">") low = Math.max(low, limit + step);
+    if (comparison === ">=") low = Math.max(low, limit);
+    if (comparison === "<=" ) high = Math.min(high, limit);
+    if (comparison === "<") high = Math.min(high, bins.isWhole ? limit - 1 : limit - Math.abs(limit) * 1e-12 - 1e-300);
+    if (comparison === "=" || comparison === ":") [low, high] = [limit, limit];
   }
-  return [from, Math.max(from, to)];
+  const last = bins.all.length - 1;
+  const from = bins.bounds.findLastIndex((bound) => bound <= low);
+  const to = bins.bounds.findLastIndex((bound) => bound <= high);
+  return [Math.max(0, Math.min(from, last)), Math.max(0, Math.min(to, last))];
 }
 
 /** Looks for the words of a filter in what was said; the server does that. */

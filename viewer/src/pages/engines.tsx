@@ -91,7 +91,7 @@ function EngineFacts({ engine, binS, retries }: { engine: EngineSeries; binS: nu
     ["retries", retries.toLocaleString("en")],
   ];
   return (
-    <dl class="facts">
+    <dl class="fact-list">
       {facts.map(([name, text]) => (
         <div>
           <dt>{name}</dt>

@@ -56,16 +56,18 @@ export function Facets(props: {
         return (
           <div class="facet" role="group" aria-label={`Only with this ${column}`}>
             <span class="facet-name">{column}</span>
+            <div class="facet-words">
             {words.map(({ word, count }) => {
               const isOn = wanted.includes(word.toLowerCase());
               const next = isOn ? wanted.filter((one) => one !== word.toLowerCase()) : [...wanted, word];
               return (
-                <button type="button" class="chip" aria-pressed={isOn} onClick={() => props.onChoose(column, next)}>
+                <button type="button" class="facet-word" aria-pressed={isOn} onClick={() => props.onChoose(column, next)}>
                   {isOn && "✓ "}
-                  <Text text={word} /> <span class="chip-count">{count.toLocaleString("en")}</span>
+                  <Text text={word} /> <span class="facet-count">{count.toLocaleString("en")}</span>
                 </button>
               );
             })}
+            </div>
           </div>
         );
       })}

@@ -67,7 +67,7 @@ function Progress({ page: { planned, done, failed } }: { page: RunPage }): JSX.E
 
 function Facts({ facts }: { facts: readonly Fact[] }): JSX.Element {
   return (
-    <dl class="facts">
+    <dl class="fact-list">
       {facts.map((fact) => (
         <div class={fact.tone === "warn" || fact.text.length > 60 ? "wide" : ""}>
           <dt>
