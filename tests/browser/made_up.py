@@ -230,8 +230,19 @@ def engines_of(bins: int = 240, *, sessions: tuple[float, ...] = (0.0, 700.0)) -
         done = tuple(int(one * 4) for one in busy)
         counts = tuple(int(4000 * 2.718 ** (-(((n - 82) / 9) ** 2))) for n in range(121))
         return EngineSeries(
-            model, slots, busy, done, tuple(each * 61 for each in done), tuple(int(chance.random() < 0.04) * 3 for _ in busy),
-            bounds, counts, 1260.0, 2480.0, 0.02, 0.9, 0.71,
-        )  # fmt: skip
+            model=model,
+            slots=slots,
+            busy=busy,
+            done=done,
+            tokens=tuple(each * 61 for each in done),
+            retries=tuple(int(chance.random() < 0.04) * 3 for _ in busy),
+            latency_bounds_ms=bounds,
+            latency_counts=counts,
+            latency_p50_ms=1260.0,
+            latency_p95_ms=2480.0,
+            queue_p50_s=0.02,
+            queue_p95_s=0.9,
+            cached_share=0.71,
+        )
 
     return EnginesPage(5.0, bins * 5.0, sessions, (series("townsfolk", 64, 0.9), series("mafiosi", 8, 0.5)))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from mac_runner.view_model import CombinationView, IndexColumns, RunPage
+from mac_runner.view_model import CombinationView, IndexColumns, NumberColumn, RunPage
 from tests.browser.conftest import Served
 from tests.browser.made_up import COLUMNS, MadeUpRun, index_of, made_up_run, run_of
 from tests.browser.screens import Watch
@@ -23,11 +21,18 @@ MANY = 100_000
 INDEX_BYTES_MAX = 2_000_000
 FIRST_ROWS_MS_MAX = 1000
 CHANGE_MS_MAX = 100
-SLACK = 3
-"""How much slower than the budgets a machine that is busy with other tests may be."""
+SLACK = 2
+"""How much slower than the budgets a machine may be that is busy with other tests."""
+CHANGES = ("s=-tokens", "s=winner", "s=-open_s", "f=days>5", "f=days>5+winner=town", "f=draw&s=-days", "")
+_CHANGE = """async (change) => {
+  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  location.hash = `#/?${change}`;
+  await drawn();
+  await drawn();
+}"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def many() -> Iterator[MadeUpRun]:
     with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
         yield made
@@ -40,35 +45,33 @@ def some() -> Iterator[MadeUpRun]:
 
 
 def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(many.url)
-    _count(page, "100,000")
-    drawn = page.evaluate("performance.getEntriesByType('measure').map((one) => [one.name, one.duration])")
-    times = {name: took for name, took in drawn}
-    asked = page.evaluate(
-        """async (filters) => {
-          const took = [];
-          const shown = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
-          for (const hash of filters) {
-            const from = performance.now();
-            location.hash = hash;
-            await shown();
-            took.push([hash, performance.now() - from]);
-          }
-          return took;
-        }""",
-        ["#/?s=-tokens", "#/?s=winner", "#/?s=-open_s", "#/?f=days>5", "#/?f=days>5+winner=town", "#/?f=draw&s=-days"],
-    )
+    """In CPU time of the page's thread: what it takes on a machine that does nothing else."""
+    page = watch.open()
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
 
-    assert len(gzip.compress(msgspec.json.encode(index_of(MANY)), 5)) <= INDEX_BYTES_MAX
-    assert times["rows"] < FIRST_ROWS_MS_MAX * SLACK
-    assert {hash_: took for hash_, took in asked if took > CHANGE_MS_MAX * SLACK} == {}
+    def spent_ms() -> float:
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "ThreadTime")
+
+    page.goto(many.url)
+    _count(page, "100,000")
+    first_rows_ms = spent_ms()
+    changes: dict[str, float] = {}
+    for change in CHANGES:
+        before = spent_ms()
+        page.evaluate(_CHANGE, change)
+        changes[change] = spent_ms() - before
+
+    assert len(many.answers["/api/index"]) <= INDEX_BYTES_MAX
+    assert first_rows_ms < FIRST_ROWS_MS_MAX * SLACK
+    assert {change: took for change, took in changes.items() if took > CHANGE_MS_MAX * SLACK} == {}
     assert page.locator(".rows tbody tr").count() < 80
-    print({"rows": times["rows"], **dict(asked)})
 
 
 def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_end(watch: Watch) -> None:
     count = 1_000_000
-    columns = IndexColumns(0, count, {}, {}, {"number": _numbers(count)})
+    columns = IndexColumns(0, count, {}, {}, {"number": NumberColumn(tuple(range(count)))})
     with made_up_run(run_of(count), columns) as made:
         page = watch.open(made.url)
         _count(page, "1,000,000")
@@ -96,18 +99,17 @@ def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(some
     assert other.get_by_role("searchbox").input_value() == "days>5 status=finished"
 
 
-@pytest.mark.parametrize("faction", ["town"])
-def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(some: MadeUpRun, watch: Watch, faction: str) -> None:
+def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(some.url)
-    chip = page.get_by_role("group", name="Only with this winner").get_by_role("button", name=faction)
+    chip = page.get_by_role("group", name="Only with this winner").get_by_role("button", name="town")
     chip.click()
     _count(page, " of 300")
 
-    assert page.get_by_role("searchbox").input_value() == f"winner={faction}"
-    assert all(faction in row[2] for row in _cells(page))
+    assert page.get_by_role("searchbox").input_value() == "winner=town"
+    assert all("town" in row[2] for row in _cells(page))
     assert chip.get_attribute("aria-pressed") == "true"
     page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
-    page.wait_for_function("location.hash.includes('mafia')")
+    page.wait_for_function("() => location.hash.includes('mafia')")
     assert page.get_by_role("searchbox").input_value() == "winner=town|mafia"
     chip.click()
     page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
@@ -121,7 +123,7 @@ def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpR
     page.get_by_role("slider", name="Least days").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("location.hash.includes('days')")
+    page.wait_for_function("() => location.hash.includes('days')")
     assert page.get_by_role("searchbox").input_value() == "days>=5 days<=11"
     assert min(int(row[4]) for row in _cells(page)) == 5
 
@@ -131,7 +133,7 @@ def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpR
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 30)
     page.mouse.up()
-    page.wait_for_function("location.hash.includes('4')")
+    page.wait_for_function("() => location.hash.includes('4')")
 
     assert page.get_by_role("searchbox").input_value() == "days>=3 days<=4"
     assert {row[4] for row in _cells(page)} == {"3", "4"}
@@ -254,20 +256,19 @@ def test_a_server_that_fails_is_named_in_place_of_the_run(watch: Watch) -> None:
 
 def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
     combinations = tuple(
-        CombinationView(f"parity-{n}", {"mafia_parity": str(n)}, 10, 10 - n, n, {"wins of town": f"0.{5 - n}1 [0.4, 0.6]"})
+        CombinationView(f"parity-{n}", {"parity": str(n)}, 10, 10 - n, n, {"wins of town": f"0.{5 - n}1 [0.1, 0.6]"})
         for n in range(3)
     )
     grid = RunPage("grid", "runs/grid", "town_of_salem", "", "complete", 30, 27, 3, False, (), (), (), combinations)
     with made_up_run(grid) as made:
         page = watch.open(made.url)
         page.get_by_role("button", name="wins of town").click()
-        page.wait_for_function("location.hash.includes('s=')")
+        page.wait_for_function("() => location.hash.includes('s=')")
         heads = page.locator(".combinations tbody th").all_inner_texts()
         page.get_by_role("link", name="parity-1").click()
 
         assert heads == ["parity-2", "parity-1", "parity-0"]
         page.wait_for_url(re.compile(r"#/r/parity-1$"))
-        page.wait_for_function("true")
         assert "/api/run?run=parity-1" in made.asked
 
 
@@ -292,17 +293,12 @@ def _cells(page: Page) -> list[list[str]]:
     return found
 
 
-def _numbers(count: int) -> object:
-    from mac_runner.view_model import NumberColumn
-
-    return NumberColumn(tuple(range(count)))
-
-
 def _rows(columns: IndexColumns) -> list[dict[str, object]]:
     """The rows one by one, as the filter's meaning is written above."""
     rows: list[dict[str, object]] = []
     for row in range(columns.rows):
-        words = {name: (None if each.codes[row] < 0 else each.words[each.codes[row]]) for name, each in columns.words.items()}
+        codes = {name: each.codes[row] for name, each in columns.words.items()}
+        words = {name: columns.words[name].words[code] if code >= 0 else None for name, code in codes.items()}
         lists = {name: [each.words[code] for code in each.lists[row]] for name, each in columns.lists.items()}
         rows.append({**words, **lists, **{name: each.numbers[row] for name, each in columns.numbers.items()}})
     assert set(rows[0]) == {column.name for column in COLUMNS}

@@ -30,7 +30,7 @@ const integers = (): Numbers<Int32Array> => new Numbers((length) => new Int32Arr
 
 /** One word for each row, -1 for none. */
 export class WordValues {
-  readonly words: string[] = [];
+  words: string[] = [];
   readonly #codes = new Map<string, number>();
   readonly #rows = integers();
 
@@ -39,6 +39,13 @@ export class WordValues {
   }
 
   append(words: readonly string[], codes: readonly number[]): void {
+    if (this.words.length === 0) {
+      // The words of one answer differ; they are looked up only when more rows come.
+      this.words = [...words];
+      this.#rows.append(codes);
+      return;
+    }
+    if (this.#codes.size === 0) this.words.forEach((word, code) => this.#codes.set(word, code));
     const own = words.map((word) => this.code(word));
     this.#rows.append(codes.map((code) => (code < 0 ? -1 : own[code]!)));
   }
@@ -100,7 +107,7 @@ export class NumberValues {
   }
 
   append(numbers: readonly (number | null)[]): void {
-    this.#rows.append(numbers.map((value) => value ?? NaN));
+    this.#rows.append(Float64Array.from(numbers, (value) => value ?? NaN));
   }
 }
 

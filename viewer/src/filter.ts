@@ -167,14 +167,15 @@ export class Masks {
   chosen(rows: Rows, terms: readonly Term[], without = ""): Int32Array {
     if (rows.version !== this.#version || this.#known.size > 64) this.#known.clear();
     this.#version = rows.version;
-    const wanted = terms.filter(({ column }) => without === "" || column !== without).map((term) => this.#mask(rows, term));
+    const [first, ...others] = terms
+      .filter(({ column }) => without === "" || column !== without)
+      .map((term) => this.#mask(rows, term));
     const found = new Int32Array(rows.count);
+    if (first === undefined) return found.map((_, row) => row);
+    const met = others.length ? first.slice() : first;
+    for (const other of others) for (let row = 0; row < met.length; row += 1) met[row]! &= other[row]!;
     let count = 0;
-    for (let row = 0; row < rows.count; row += 1) {
-      let isMet = true;
-      for (const one of wanted) isMet &&= one[row] === 1;
-      if (isMet) found[count++] = row;
-    }
+    for (let row = 0; row < met.length; row += 1) if (met[row]) found[count++] = row;
     return found.subarray(0, count);
   }
 

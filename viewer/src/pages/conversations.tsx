@@ -21,7 +21,10 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
   const { f: text = "", s: order = "number", b = "", all = "" } = place.query;
   const filter = useMemo(() => parseFilter(text, page.columns), [text, page.columns]);
   const chosen = useMemo(() => masks.current.chosen(rows, filter.terms), [rows, version, filter]);
-  const facets = useMemo(() => facetsOf(rows, page.columns, filter.terms, masks.current), [rows, version, filter]);
+  const facets = useMemo(
+    () => facetsOf(rows, page.columns, filter.terms, chosen, masks.current),
+    [rows, version, filter, chosen],
+  );
   const [sortedBy, isDescending] = order.startsWith("-") ? [order.slice(1), true] : [order, false];
   const sorted = useMemo(() => rows.sorted(chosen, sortedBy, isDescending), [rows, chosen, order]);
   const columns = shownColumns(page, rows, all !== "");

@@ -15,12 +15,20 @@ export interface Facet {
 }
 
 /** Counts each column under the other columns' conditions, so that another word can be added. */
-export function facetsOf(rows: Rows, columns: readonly ColumnView[], terms: readonly Term[], masks: Masks): Facet[] {
+export function facetsOf(
+  rows: Rows,
+  columns: readonly ColumnView[],
+  terms: readonly Term[],
+  chosen: Int32Array,
+  masks: Masks,
+): Facet[] {
   const facets: Facet[] = [];
   for (const column of columns) {
     const values = rows.column(column.name);
     if (values instanceof WordValues ? values.words.length > WORDS_MAX : !(values instanceof ListValues)) continue;
-    const words = countWords(values as WordValues | ListValues, masks.chosen(rows, terms, column.name));
+    const isNarrowed = terms.some((term) => term.column === column.name);
+    const others = isNarrowed ? masks.chosen(rows, terms, column.name) : chosen;
+    const words = countWords(values as WordValues | ListValues, others);
     if (words.length >= 2 && words.length <= WORDS_MAX) facets.push({ column: column.name, words });
     if (facets.length === SHOWN_MAX) break;
   }
