@@ -19,6 +19,7 @@ Tone: TypeAlias = Literal["plain", "quiet", "good", "bad", "warn", "one", "two",
 """How something is coloured; `one` to `four` are groups, such as factions. Text always says the same."""
 PhaseKind: TypeAlias = Literal["day", "night", "round", "other"]
 Status: TypeAlias = Literal["finished", "failed", "open"]
+PieceKind: TypeAlias = Literal["same", "new", "gone"]
 Reach: TypeAlias = Literal["", "you", "others"]
 """Who learned of an event that a seat saw: all, the seat alone, or the seat and others."""
 
@@ -205,6 +206,9 @@ class ConversationView(Struct, frozen=True, omit_defaults=True):
     seat: str = ""
     """Whose view it is; empty for the whole."""
     failure: str = ""
+    """Why it failed. Never sent to a seat, as the next two."""
+    note: str = ""
+    """Why something is missing, such as the events of an open conversation that cannot be played here."""
     fork: ForkOrigin | None = None
     command: str = ""
     """The directory as the commands that a page offers name it, such as `runs/a`. Empty in what is published."""
@@ -230,7 +234,7 @@ class PromptMessage(Struct, frozen=True):
 class Piece(Struct, frozen=True):
     """A piece of the difference of two texts."""
 
-    kind: Literal["same", "new", "gone"]
+    kind: PieceKind
     text: str
 
 
@@ -238,6 +242,7 @@ class TokenView(Struct, frozen=True):
     """A token of a reply with its log-probability (natural logarithm)."""
 
     text: str
+    """`#` and its id, where its text is not recorded."""
     logprob: float
 
 
@@ -362,7 +367,9 @@ class NumberColumn(Struct, frozen=True):
 class IndexColumns(Struct, frozen=True):
     """The list of conversations by column, all of equal length, in the order in which they ended.
 
-    `since` is how many rows were sent before; the columns hold the rest, `rows` of them.
+    The columns hold `rows` rows, which take the place of all from row `since` on: a page keeps its first `since` rows
+    and adds these. `version` changes when rows that were sent before count no more, as after a retry: then `since` is
+    0, and the page begins again.
     """
 
     since: int
@@ -370,6 +377,7 @@ class IndexColumns(Struct, frozen=True):
     words: dict[str, WordColumn]
     lists: dict[str, WordsColumn]
     numbers: dict[str, NumberColumn]
+    version: int = 0
 
 
 # Engines over time.
@@ -470,3 +478,26 @@ class FlowPage(Struct, frozen=True):
     flows: tuple[Flow, ...]
     moved: ViewTable | None = None
     """Who moved whom."""
+
+
+# Text search.
+
+
+class SearchHit(Struct, frozen=True):
+    """A conversation in which the words were found, with what is around them at the first place."""
+
+    n: int
+    task_id: str
+    text: str
+
+
+class SearchPage(Struct, frozen=True, omit_defaults=True):
+    """What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`)."""
+
+    hits: tuple[SearchHit, ...]
+    searched: int
+    """So many conversations were looked through."""
+    total: int
+    """Of so many."""
+    next: int | None = None
+    """The number of the first conversation that was not looked through; None where all were."""

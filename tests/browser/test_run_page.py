@@ -238,6 +238,7 @@ STATES = {
 
 
 def test_each_state_of_a_run_is_said_in_words(watch: Watch) -> None:
+    watch.allow("ERR_CONNECTION_REFUSED")
     for name, (run, words) in STATES.items():
         with made_up_run(run, index_of(run.done)) as made:
             page = watch.open(made.url)

@@ -68,6 +68,12 @@ export function Histogram(props: {
   const { column, bins, range } = props;
   const svg = useRef<SVGSVGElement>(null);
   const [drag, setDrag] = useState<readonly [number, number] | null>(null);
+  // Pointer events may come faster than the page is drawn.
+  const held = useRef<readonly [number, number] | null>(null);
+  const hold = (next: readonly [number, number] | null): void => {
+    held.current = next;
+    setDrag(next);
+  };
   const count = bins.all.length;
   const [from, to] = drag ? [Math.min(...drag), Math.max(...drag)] : range;
   const most = Math.max(1, ...bins.all);
@@ -87,14 +93,14 @@ export function Histogram(props: {
         aria-label={`How often each value of ${column} occurs; two handles choose a range`}
         onPointerDown={(event) => {
           event.currentTarget.setPointerCapture(event.pointerId);
-          setDrag([at(event), at(event)]);
+          hold([at(event), at(event)]);
         }}
-        onPointerMove={(event) => drag && setDrag([drag[0], at(event)])}
+        onPointerMove={(event) => held.current && hold([held.current[0], at(event)])}
         onPointerUp={() => {
-          if (drag) props.onRange(Math.min(...drag), Math.max(...drag));
-          setDrag(null);
+          if (held.current) props.onRange(Math.min(...held.current), Math.max(...held.current));
+          hold(null);
         }}
-        onPointerCancel={() => setDrag(null)}
+        onPointerCancel={() => hold(null)}
         onDblClick={() => props.onRange(0, count - 1)}
       >
         {Array.from(bins.all, (value, place) => (
