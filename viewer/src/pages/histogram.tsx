@@ -157,7 +157,7 @@ function Handle(props: { name: string; bins: Bins; bin: number; side: 0 | 1; onM
       y={0}
       width={3}
       height={HEIGHT}
-      tabIndex={0}
+      tabindex={0}
       role="slider"
       aria-label={props.name}
       aria-orientation="horizontal"
