@@ -31,6 +31,7 @@ from mac_runner.cli.process import (
     say,
 )
 from mac_runner.cli.publish import publish_pages
+from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
@@ -43,6 +44,7 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
+from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
@@ -134,6 +136,7 @@ def cli() -> None:
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
+    mac-run report RUN      write a page of figures; with a second RUN: compare the two
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
@@ -630,6 +633,35 @@ def export_command(
         directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
     )
     _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+@cli.command(name="report")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("other", metavar="[RUN2]", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The HTML page [RUN.report.html].")
+@click.option("--pdf", "has_pdf", is_flag=True, help="Print it as PDF too, by Chromium.")
+@click.option("--json", "numbers", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers as JSON.")
+@click.option("--viewer", metavar="ADDRESS", default="", help="Link to a published run, such as published/index.html.")
+@_trust_option
+def report_command(
+    directory: Path,
+    other: Path | None,
+    out: Path | None,
+    has_pdf: bool,
+    numbers: Path | None,
+    viewer: str,
+    is_trusted: bool,
+) -> None:
+    """Write a page of figures about RUN, a run or a grid, or about RUN and RUN2 compared.
+
+    The page is one HTML file without JavaScript: figures, the numbers behind each, how they were computed, and the
+    experiment. RUN is only read, and may be under way. Needs the extra: pip install 'mac_runner[report]'.
+
+    Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
+    """
+    directories = [directory] if other is None else [directory, other]
+    request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
+    _end_trusted(directories, is_trusted, lambda: write_report(request))
 
 
 @cli.command(name="metrics")
