@@ -63,14 +63,14 @@ export class Published implements Transport {
     if (seat === "") return seen.whole;
     return found(
       seen.seats.find((view) => view.seat === seat),
-      `No agent called ${seat} took part.`,
+      `What ${seat} saw was not published.`,
     );
   }
 
   async turn(run: string, name: string, key: string, seat: string): Promise<TurnView> {
     const turns = await this.seen<readonly TurnView[]>("t", run, name);
-    const seats = (await this.conversation(run, name, "")).seats;
-    const own = seat === "" ? turns.whole : turns.seats[seats.indexOf(seat)];
+    const views = (await this.seen<ConversationView>("c", run, name)).seats;
+    const own = seat === "" ? turns.whole : turns.seats[views.findIndex((view) => view.seat === seat)];
     return found(
       own?.find((turn) => turn.key === key),
       `There is no turn ${key}.`,
