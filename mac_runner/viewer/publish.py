@@ -31,6 +31,7 @@ from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.conversations import Listed
 from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
+from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
 from mac_runner.viewer.conversation_data import ConversationPages, private_of
 from mac_runner.viewer.folder import Folder
@@ -38,6 +39,7 @@ from mac_runner.viewer.front_end import page_with, static_file
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.packing import CONVERSATION, TURNS, data_name, packed, script
 from mac_runner.viewer.source import RunSource
+from mac_runner.views.flows import flow_page
 from mac_runner.views.index import index_columns
 
 MARKER: Final = "publication.json"
@@ -189,11 +191,13 @@ class _Publisher:
 
     def _run(self, part: _Part) -> Iterator[tuple[str, bytes]]:
         page = self._outgoing.run(self._source.run(part.slug), is_sample=part.matching != part.chosen)
-        columns = self._outgoing.index(self._index(part))
+        columns = self._outgoing.index(index_columns(self._rows(part), part.how))
         if page.is_sample:
             page, columns = with_published(page, columns, part.chosen)
         yield self._data(f"{part.number}/run", page)
         yield self._data(f"{part.number}/index", columns)
+        yield self._data(f"{part.number}/flow", flow_page(self._rows(part)))
+        yield self._data(f"{part.number}/engines", self._source.engines(part.slug))
         pages = ConversationPages(part.contents, self._outgoing)
         for task_id in sorted(part.chosen, key=lambda one: part.contents.state.endings[one].task_index):
             number = part.contents.state.endings[task_id].task_index
@@ -202,9 +206,9 @@ class _Publisher:
             yield self._data(data_name(part.number, TURNS, number), made.turns)
         self._missing += pages.missing
 
-    def _index(self, part: _Part) -> IndexColumns:
-        rows = (row for row in part.contents.rows() if row_id(row) in part.matching)
-        return index_columns(rows, part.how)
+    def _rows(self, part: _Part) -> Iterator[JsonObject]:
+        """The index rows of all conversations that are listed, also of those that cannot be opened."""
+        return (row for row in part.contents.rows() if row_id(row) in part.matching)
 
     def _data(self, name: str, value: object) -> tuple[str, bytes]:
         return f"data/{name}.js", script(name, packed(value, self._outgoing.private.clean))

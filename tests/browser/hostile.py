@@ -25,7 +25,7 @@ MEGABYTE: Final = 1_000_000
 TEXTS: Final = {
     "markup": "<b id=bold>bold</b><img src=x onerror='window.ran=1'><svg onload=window.ran=1>",
     "script": "</script><script>window.ran = 1</script><!--<script>",
-    "handlers": "\" onmouseover=\"window.ran=1\" autofocus onfocus=window.ran=1 x='",
+    "handlers": '" onmouseover="window.ran=1" autofocus onfocus=window.ran=1 x=\'',
     "address": "javascript:window.ran=1 data:text/html,<script>window.ran=1</script>",
     "frame": "<iframe srcdoc='<script>parent.ran=1</script>'></iframe><object data=//evil.example/></object>",
     "link": "[click](javascript:window.ran=1) ![x](http://evil.example/x.png) http://evil.example/",
