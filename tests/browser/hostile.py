@@ -29,7 +29,7 @@ TEXTS: Final = {
     "address": "javascript:window.ran=1 data:text/html,<script>window.ran=1</script>",
     "frame": "<iframe srcdoc='<script>parent.ran=1</script>'></iframe><object data=//evil.example/></object>",
     "link": "[click](javascript:window.ran=1) ![x](http://evil.example/x.png) http://evil.example/",
-    "style": "<style>*{display:none}</style><link rel=stylesheet href=//evil.example/x.css>}</style> url(//evil.example)",
+    "style": "<style>*{display:none}</style><link rel=stylesheet href=//evil.example/x.css> url(//evil.example)",
     "template": "{{constructor.constructor('window.ran=1')()}} ${window.ran=1} <%= 1 %> `${window.ran=1}`",
     "bidi": "safe \u202e desrever \u2066 isolate \u2069 \u200f mark",
     "control": "nul \x00 bell \x07 escape \x1b[31m delete \x7f line\u2028separator",
