@@ -20,6 +20,7 @@ BLOCK: Final = 1_000
 """How many conversations share a folder."""
 CONVERSATION: Final = "c"
 TURNS: Final = "t"
+COMPARED: Final = "x"
 
 _REPEATED_CHARS_MIN: Final = 24
 _MARK: Final = "\x01"

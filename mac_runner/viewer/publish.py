@@ -33,13 +33,15 @@ from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, rea
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
+from mac_runner.viewer.comparisons import Comparisons, Member
 from mac_runner.viewer.conversation_data import ConversationPages, private_of
 from mac_runner.viewer.folder import Folder
 from mac_runner.viewer.front_end import page_with, static_file
 from mac_runner.viewer.outgoing import Outgoing
-from mac_runner.viewer.packing import CONVERSATION, TURNS, data_name, packed, script
+from mac_runner.viewer.packing import COMPARED, CONVERSATION, TURNS, data_name, packed, script
 from mac_runner.viewer.source import RunSource
 from mac_runner.views.flows import flow_page
+from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import index_columns
 
 MARKER: Final = "publication.json"
@@ -113,6 +115,10 @@ class _Publisher:
             has_thoughts=request.has_thoughts,
             has_prompts=request.has_prompts,
         )
+        self._comparisons = Comparisons(
+            (member for part in self._parts for member in _members(part)),
+            {part.number: part.contents for part in self._parts},
+        )
         self._missing = Counter[str]()
 
     def publish(self) -> Publication:
@@ -178,6 +184,7 @@ class _Publisher:
     def _files(self) -> Iterator[tuple[str, bytes]]:
         yield from _front_end()
         yield "robots.txt", ROBOTS
+        yield self._data("0/holds", {"comparisons": bool(self._comparisons)})
         if self._parts[0].slug:
             yield self._data("0/run", self._grid())
         for part in self._parts:
@@ -198,12 +205,15 @@ class _Publisher:
         yield self._data(f"{part.number}/index", columns)
         yield self._data(f"{part.number}/flow", flow_page(self._rows(part)))
         yield self._data(f"{part.number}/engines", self._source.engines(part.slug))
+        yield self._data(f"{part.number}/forks", fork_trees(self._rows(part)))
         pages = ConversationPages(part.contents, self._outgoing)
-        for task_id in sorted(part.chosen, key=lambda one: part.contents.state.endings[one].task_index):
-            number = part.contents.state.endings[task_id].task_index
-            made = pages.of(part.contents.transcript(task_id))
-            yield self._data(data_name(part.number, CONVERSATION, number), made.conversation)
-            yield self._data(data_name(part.number, TURNS, number), made.turns)
+        for member in _members(part):
+            made = pages.of(part.contents.transcript(member.task_id))
+            yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation)
+            yield self._data(data_name(part.number, TURNS, member.number), made.turns)
+            if self._comparisons:
+                compared = [one._asdict() for one in self._comparisons.of(member)]
+                yield self._data(data_name(part.number, COMPARED, member.number), compared)
         self._missing += pages.missing
 
     def _rows(self, part: _Part) -> Iterator[JsonObject]:
@@ -212,6 +222,13 @@ class _Publisher:
 
     def _data(self, name: str, value: object) -> tuple[str, bytes]:
         return f"data/{name}.js", script(name, packed(value, self._outgoing.private.clean))
+
+
+def _members(part: _Part) -> Iterator[Member]:
+    """The conversations of a run that can be opened, by number."""
+    endings = part.contents.state.endings
+    for task_id in sorted(part.chosen, key=lambda one: (endings[one].task_index, one)):
+        yield Member(part.number, endings[task_id].task_index, task_id)
 
 
 def _sampled(part: _Part, size: int | None) -> frozenset[str]:
