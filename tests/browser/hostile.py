@@ -91,6 +91,18 @@ def renamed(run: Path, to: Path) -> Path:
     return to
 
 
+def with_texts(run: Path) -> Path:
+    """A run whose events and replies have the hostile texts as they are, which its environment made harmless."""
+    (path,) = (run / "transcripts").iterdir()
+    transcript = json.loads(path.read_text())
+    events, turns = transcript["record"]["events"], transcript["turns"]
+    for place, text in enumerate(TEXTS.values()):
+        events[2 * place + 1]["text"] = text
+        turns[place]["reply"]["text"] = f"<thinking>{text}</thinking>{text}"
+    path.write_text(json.dumps(transcript))
+    return run
+
+
 def _renamed(data: bytes, *, is_journal: bool) -> bytes:
     if data.startswith(b"#"):
         return _with_names(data.decode()).encode()
