@@ -23,7 +23,6 @@ from mac_runner.reports import (
     replies_text,
     reply_text,
     thoughts_text,
-    transcript_text,
     turns_of,
     turns_text,
     unmet,
@@ -36,6 +35,7 @@ from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.single import single_page
 from mac_runner.viewer.source import RunSource
+from mac_runner.views.text import transcript_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
