@@ -1,4 +1,4 @@
-"""Texts of models and names of a foreign run directory: nothing of them runs, no request leaves, all is shown as text."""
+"""Hostile texts and names of a foreign run: nothing of them runs, no request leaves, all is shown as text."""
 
 from __future__ import annotations
 
