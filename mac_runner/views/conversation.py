@@ -28,7 +28,7 @@ from mac_runner.view_model import (
     Status,
     TurnHead,
 )
-from mac_runner.views.perspective import perspective
+from mac_runner.views.perspective import is_named, perspective
 
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
@@ -134,10 +134,15 @@ def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Sce
         turn = left.pop(event.turn, None)
         yield replace(
             event,
-            agent=scene.agents.get(event.place, actors.get(event.turn, "")),
+            agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
             thought="" if turn is None else thought_of(turn),
             notes=scene.notes.get(event.place, ()),
         )
+
+
+def _speaker(event: EventView, actor: str) -> str:
+    """The agent of the turn that made an event, where the event is about it: a turn may also end a night."""
+    return actor if is_named(actor, event.text) else ""
 
 
 def _audience(audience: JsonValue) -> tuple[str, ...] | None:
