@@ -181,8 +181,10 @@ function useScrollTo(place: number | null): void {
     const row = document.getElementById(`e${place}`);
     if (!row) return;
     const box = row.getBoundingClientRect();
-    const top = Number.parseFloat(getComputedStyle(row).scrollMarginTop) || 0;
-    if (box.top < top || box.bottom > window.innerHeight) row.scrollIntoView({ block: "center" });
+    const style = getComputedStyle(row);
+    const top = Number.parseFloat(style.scrollMarginTop) || 0;
+    const bottom = window.innerHeight - (Number.parseFloat(style.scrollMarginBottom) || 0);
+    if (box.top < top || box.bottom > bottom) row.scrollIntoView({ block: "center" });
   }, [place]);
 }
 
