@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.conftest import Served
+from tests.browser.reading import goto
 from tests.browser.screens import Watch
-from tests.browser.test_game_page import _goto
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(
     page: Page, served: Served, fork: Path
 ) -> None:
-    _goto(page, served(fork), "#/forks")
+    goto(page, served(fork), "#/forks")
     page.locator(".arms tbody tr").first.wait_for()
     draws = page.locator(".arms .draws a")
     assert draws.count() == 2
@@ -27,7 +27,7 @@ def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(
 
 
 def test_equal_events_are_folded_and_unfold(page: Page, served: Served, fork: Path) -> None:
-    _goto(page, served(fork), "#/forks")
+    goto(page, served(fork), "#/forks")
     page.locator(".arms .draws a").last.click()
     page.get_by_text("From here on they differ").wait_for()
     before = page.locator(".compared tr.is-equal").count()
@@ -40,7 +40,7 @@ def test_equal_events_are_folded_and_unfold(page: Page, served: Served, fork: Pa
 
 
 def test_turn_of_either_side_opens(page: Page, served: Served, fork: Path) -> None:
-    _goto(page, served(fork), "#/forks")
+    goto(page, served(fork), "#/forks")
     page.locator(".arms .draws a").last.click()
     page.get_by_text("From here on they differ").wait_for()
     differing = page.locator(".compared tr.differs")
@@ -54,12 +54,12 @@ def test_conversations_of_different_seeds_are_refused_in_words(
     watch: Watch, page: Page, served: Served, games: Path
 ) -> None:
     watch.allow("40[04]")
-    _goto(page, served(games), "#/compare/0/1")
+    goto(page, served(games), "#/compare/0/1")
 
     assert "seed" in page.get_by_role("alert").inner_text()
 
 
 def test_run_without_forks_says_how_to_make_one(page: Page, served: Served, games: Path) -> None:
-    _goto(page, served(games), "#/forks/0")
+    goto(page, served(games), "#/forks/0")
 
     page.get_by_text("mac-run fork").wait_for()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.conftest import Served
-from tests.browser.test_game_page import _goto
+from tests.browser.reading import EVENTS, Recorded, goto, recorded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -18,20 +17,18 @@ def _combination(talks: Path) -> Path:
     return next(path for path in sorted(talks.iterdir()) if (path / "transcripts").is_dir())
 
 
-def _answers(run: Path) -> dict[str, list[str]]:
-    """The answers of each participant of the first discussion, by round."""
-    path = sorted((run / "transcripts").glob("*.json"))[0]
-    answers: dict[str, list[str]] = json.loads(path.read_bytes())["outcome"]["answers"]
-    return answers
+def _first(run: Path) -> Recorded:
+    """The first discussion."""
+    return recorded(run)[0]
 
 
 def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, served: Served, talks: Path) -> None:
     run = _combination(talks)
-    _goto(page, served(talks), f"#/r/{run.name}/c/0")
+    goto(page, served(talks), f"#/r/{run.name}/c/0")
     table = page.locator(".table-view.rounds table")
     table.wait_for()
 
-    answers = _answers(run)
+    answers = _first(run).answers
     rows = table.locator("tbody tr")
     assert rows.count() >= len(answers)
     for name, given in answers.items():
@@ -40,21 +37,22 @@ def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, serve
         assert shown == [answer or shown[place] for place, answer in enumerate(given)], name
     verdicts = table.locator("td .verdict")
     assert verdicts.count() > 0
-    assert {text.strip() for text in verdicts.locator(".hidden-text").all_text_contents()} <= {"right", "wrong", "biased"}
+    words = {text.strip() for text in verdicts.locator(".hidden-text").all_text_contents()}
+    assert words <= {"right", "wrong", "biased"}
 
 
 def test_stance_opens_the_event_in_which_it_was_said(page: Page, served: Served, talks: Path) -> None:
-    _goto(page, served(talks), f"#/r/{_combination(talks).name}/c/0")
+    goto(page, served(talks), f"#/r/{_combination(talks).name}/c/0")
     page.locator(".table-view.rounds td a").first.click()
 
-    page.locator("li.event[aria-current=true]").wait_for()
+    page.locator(f"{EVENTS}[aria-current=true]").wait_for()
 
 
 def test_arrows_name_who_changed_after_reading_whom(page: Page, served: Served, talks: Path) -> None:
     run = _combination(talks)
     url = served(talks)
     for number in range(4):
-        _goto(page, url, f"#/r/{run.name}/c/{number}")
+        goto(page, url, f"#/r/{run.name}/c/{number}")
         page.get_by_role("heading", name=f"Conversation {number}").wait_for()
         if page.locator(".arrow").count():
             break
@@ -67,22 +65,18 @@ def test_arrows_name_who_changed_after_reading_whom(page: Page, served: Served, 
 
 def test_flow_counts_every_step_of_every_participant_once(page: Page, served: Served, talks: Path) -> None:
     run = _combination(talks)
-    _goto(page, served(talks), f"#/r/{run.name}/flow")
+    goto(page, served(talks), f"#/r/{run.name}/flow")
     page.locator(".alluvial .band").first.wait_for()
     page.get_by_text("As a table").click()
     counts = [int(text) for text in page.locator(".flow details td.num").all_inner_texts()]
     rounds = page.locator(".alluvial .round-label").count()
 
-    steps = 0
-    for path in sorted((run / "transcripts").glob("*.json")):
-        outcome = json.loads(path.read_bytes())["outcome"]
-        steps += sum(len(answers) - 1 for answers in outcome["answers"].values())
-    assert sum(counts) == steps
-    assert rounds == max(len(given) for given in _answers(run).values())
+    assert sum(counts) == sum(len(given) - 1 for talk in recorded(run) for given in talk.answers.values())
+    assert rounds == max(len(given) for given in _first(run).answers.values())
 
 
 def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, served: Served, talks: Path) -> None:
-    _goto(page, served(talks), f"#/r/{_combination(talks).name}/flow")
+    goto(page, served(talks), f"#/r/{_combination(talks).name}/flow")
     page.get_by_text("4 conversations").wait_for()
     page.get_by_role("searchbox").fill("index<1")
     page.keyboard.press("Enter")

@@ -34,7 +34,7 @@ export function Feed(props: FeedProps) {
   return (
     <div class="feed">
       {props.parts.map((part) => (
-        <section key={part.number} aria-label={part.phase ? printable(part.phase.label) : undefined}>
+        <div key={part.number} class="phase">
           {part.phase && (
             <h3 class={`phase-head ${part.phase.kind}`}>
               <Text text={part.phase.label} /> <span class="quiet">{counted(part.events.length, "event")}</span>
@@ -43,7 +43,7 @@ export function Feed(props: FeedProps) {
           {chunks(part.events).map((events) => (
             <Chunk key={events[0]!.place} events={events} feed={props} isWhole={isWhole} />
           ))}
-        </section>
+        </div>
       ))}
     </div>
   );
