@@ -19,6 +19,7 @@ Tone: TypeAlias = Literal["plain", "quiet", "good", "bad", "warn", "one", "two",
 """How something is coloured; `one` to `four` are groups, such as factions. Text always says the same."""
 PhaseKind: TypeAlias = Literal["day", "night", "round", "other"]
 Status: TypeAlias = Literal["finished", "failed", "open"]
+PieceKind: TypeAlias = Literal["same", "new", "gone"]
 Reach: TypeAlias = Literal["", "you", "others"]
 """Who learned of an event that a seat saw: all, the seat alone, or the seat and others."""
 
@@ -205,6 +206,9 @@ class ConversationView(Struct, frozen=True, omit_defaults=True):
     seat: str = ""
     """Whose view it is; empty for the whole."""
     failure: str = ""
+    """Why it failed. Never sent to a seat, as the next two."""
+    note: str = ""
+    """Why something is missing, such as the events of an open conversation that cannot be played here."""
     fork: ForkOrigin | None = None
     command: str = ""
     """The directory as the commands that a page offers name it, such as `runs/a`. Empty in what is published."""
@@ -230,7 +234,7 @@ class PromptMessage(Struct, frozen=True):
 class Piece(Struct, frozen=True):
     """A piece of the difference of two texts."""
 
-    kind: Literal["same", "new", "gone"]
+    kind: PieceKind
     text: str
 
 
@@ -238,6 +242,7 @@ class TokenView(Struct, frozen=True):
     """A token of a reply with its log-probability (natural logarithm)."""
 
     text: str
+    """`#` and its id, where its text is not recorded."""
     logprob: float
 
 

@@ -64,6 +64,7 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
         facts=scene.facts,
         tables=scene.tables,
         failure=str(transcript["failure"] or ""),
+        note=str(transcript.get("note") or ""),
         fork=_fork(task),
         command=command,
     )

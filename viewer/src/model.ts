@@ -153,6 +153,7 @@ export interface ConversationView {
   readonly tables?: readonly ViewTable[];
   readonly seat?: string;
   readonly failure?: string;
+  readonly note?: string;
   readonly fork?: ForkOrigin | null;
   readonly command?: string;
 }
