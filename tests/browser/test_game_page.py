@@ -231,12 +231,14 @@ def test_five_thousand_events_are_windowed_and_reached_by_link_key_scroll_and_se
 ) -> None:
     goto(page, served(long), "#/c/0?e=3321")
     current(page, 3321)
+    page.wait_for_function("document.querySelectorAll('li.event').length > 40")
     assert is_on_screen(page, 3321)
     assert page.locator(EVENTS).count() < 400
 
     page.keyboard.press("n")
     current(page, 4000)
-    page.evaluate("scrollTo(0, 0)")
+    page.mouse.move(700, 600)
+    page.mouse.wheel(0, -1_000_000)
     page.locator("#e0").wait_for()
     assert page.locator(EVENTS).count() < 400
     page.get_by_role("searchbox").fill("announcement 2718.")
