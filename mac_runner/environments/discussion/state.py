@@ -117,7 +117,7 @@ class DiscussionState:
         """Every agent's answer of a complete round, such as what a devil's advocate argued for; None for none."""
         return {seat.agent: self.statements[round_number, seat.place].answer for seat in self.seats}
 
-    def put(self, seat: Seat, said: Said | None, cause: Cause | None = None, *, turn: str) -> None:
+    def put(self, seat: Seat, said: Said | None, cause: Cause | None = None, *, turn: str = "") -> None:
         """Record what `seat` says in the present round, in the turn with this key; None: it passes, for `cause`."""
         now = self.round
         self.problems.pop(seat.place, None)
