@@ -31,10 +31,11 @@ from mac_runner.cli.process import (
     say,
 )
 from mac_runner.cli.publish import publish_pages
+from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
-from mac_runner.cli.view import view
+from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
@@ -43,6 +44,7 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
+from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
@@ -117,6 +119,7 @@ def cli() -> None:
 
     \b
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
+    mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
@@ -134,6 +137,7 @@ def cli() -> None:
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
+    mac-run report RUN      write a page of figures; with a second RUN: compare the two
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
@@ -168,6 +172,10 @@ def cli() -> None:
 @click.option("--agent", metavar="ID", help="With --prompt: of this agent only.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+@click.option("--view", "is_viewed", is_flag=True, help="Show it in a browser while it runs.")
+@click.option(
+    "--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="With --view: open no browser."
+)
 def run(
     file: Path,
     profile: str | None,
@@ -183,6 +191,8 @@ def run(
     agent: str | None,
     quiet: bool,
     live: bool | None,
+    is_viewed: bool,
+    is_opened: bool,
 ) -> None:
     """Run the experiment in FILE, or go on with it where it stopped. With a section `_grid`: every combination.
 
@@ -199,6 +209,11 @@ def run(
         shard=shard,
         can_pull=is_pulling,
     )
+    if is_viewed and (dry_run or quiet):
+        other = "--dry-run plays nothing" if dry_run else "--quiet prints no address"
+        raise click.UsageError(f"{other}: leave --view out, and look later with mac-run view RUN")
+    if not is_opened and not is_viewed:
+        raise click.UsageError("--no-open is about the browser of --view: add --view, or leave it out")
     if prompt is not None and not dry_run:
         raise click.UsageError("--prompt prints what would be sent: add --dry-run; of a run, use mac-run show RUN GAME")
     if agent is not None and prompt is None:
@@ -208,7 +223,11 @@ def run(
         _end(lambda: preview(request, number, agent))
     if dry_run:
         _end(lambda: describe(request, is_quiet=quiet))
-    _end(lambda: run_file(request, concurrency=concurrency, is_quiet=quiet, is_live=live))
+    _end(
+        lambda: run_file(
+            request, concurrency=concurrency, is_quiet=quiet, is_live=live, pages=Pages(is_viewed, is_opened)
+        )
+    )
 
 
 @cli.command(name="merge")
@@ -482,9 +501,16 @@ def show_command(
 @click.option("--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="Open no browser.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", help="Where to listen [127.0.0.1].")
 @click.option("--allow-host", "names", metavar="NAME", multiple=True, help="Another name of this server: NAME[:PORT].")
+@click.option("--beside-run", "descriptor", type=int, hidden=True)
 @_trust_option
 def view_command(
-    directory: Path, port: int, is_opened: bool, host: str, names: tuple[str, ...], is_trusted: bool
+    directory: Path,
+    port: int,
+    is_opened: bool,
+    host: str,
+    names: tuple[str, ...],
+    descriptor: int | None,
+    is_trusted: bool,
 ) -> None:
     """Show RUN, a run or a grid, in a browser, while it runs or after.
 
@@ -492,8 +518,11 @@ def view_command(
 
     Exit codes: 0 ended by Ctrl-C, 2 RUN is no run directory, or the address cannot be had.
     """
+    if descriptor is not None:
+        inherited = descriptor
+        _end(lambda: view_beside_run(directory, inherited, is_opened=is_opened))
     address = Address(host=host, port=port, names=names)
-    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened))
+    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened, is_trusted=is_trusted))
 
 
 @cli.command(name="publish")
@@ -630,6 +659,35 @@ def export_command(
         directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
     )
     _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+@cli.command(name="report")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("other", metavar="[RUN2]", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The HTML page [RUN.report.html].")
+@click.option("--pdf", "has_pdf", is_flag=True, help="Print it as PDF too, by Chromium.")
+@click.option("--json", "numbers", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers as JSON.")
+@click.option("--viewer", metavar="ADDRESS", default="", help="Link to a published run, such as published/index.html.")
+@_trust_option
+def report_command(
+    directory: Path,
+    other: Path | None,
+    out: Path | None,
+    has_pdf: bool,
+    numbers: Path | None,
+    viewer: str,
+    is_trusted: bool,
+) -> None:
+    """Write a page of figures about RUN, a run or a grid, or about RUN and RUN2 compared.
+
+    The page is one HTML file without JavaScript: figures, the numbers behind each, how they were computed, and the
+    experiment. RUN is only read, and may be under way. Needs the extra: pip install 'mac_runner[report]'.
+
+    Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
+    """
+    directories = [directory] if other is None else [directory, other]
+    request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
+    _end_trusted(directories, is_trusted, lambda: write_report(request))
 
 
 @cli.command(name="metrics")

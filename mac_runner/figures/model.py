@@ -88,3 +88,8 @@ def figure_json(figure: Figure) -> JsonObject:
 def methods_of(sections: tuple[Section, ...]) -> tuple[Method, ...]:
     """Every method of some sections once, in the order of the figures."""
     return tuple(dict.fromkeys(one for section in sections for figure in section.figures for one in figure.methods))
+
+
+def number_text(value: float) -> str:
+    """A number in words: four digits, or all of those before the point."""
+    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"

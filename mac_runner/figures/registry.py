@@ -13,6 +13,7 @@ from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import Section
 
 _MODULES: Final[Mapping[str, str]] = {
+    "discussion": "mac_runner.figures.discussion",
     "town_of_salem": "mac_runner.figures.town_of_salem",
 }
 """The module of the figures of each environment, imported when it is asked for."""

@@ -35,6 +35,11 @@ _BOUNDS_MS: Final = tuple(_LEAST_MS * 10 ** (n / _CLASSES_PER_DECADE) for n in r
 
 Figure = TypeVar("Figure", int, float)
 
+_OF_PLAY: Final = frozenset(
+    f"EVENT_{name}" for name in ("RUN_START", "RUN_STOP", "INFER_START", "INFER_DONE", "RETRY", "GIVE_UP")
+)
+"""Events of the time in which a process plays."""
+
 
 class _Event(msgspec.Struct):
     """What is read of a line."""
@@ -143,6 +148,8 @@ class EngineClock:
             event = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
+        if event.event not in _OF_PLAY:
+            return  # It may be of the pause between two sessions.
         now_s = self._position(event)
         match event.event:
             case "EVENT_INFER_START":

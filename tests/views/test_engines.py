@@ -134,3 +134,18 @@ def test_bins_are_bounded_and_hold_all_requests(requests: list[tuple[float, floa
     assert max(lengths) <= BINS_MAX
     assert sum(engine.done) == len(requests)
     assert busy_s(page) == pytest.approx(sum(round(took_s, 3) for _, took_s in requests), rel=0.01, abs=0.05)
+
+
+def test_events_of_the_pause_between_sessions_are_no_time_of_play() -> None:
+    first, second = "2026-01-01T00:00:00.000Z", "2026-01-01T01:00:00.000Z"
+    log = [
+        {"event": "EVENT_RUN_START", "time": first, "models": {"m": 4}},
+        {"event": "EVENT_RUN_STOP", "time": "2026-01-01T00:00:05.000Z"},
+        {"event": "EVENT_SETTINGS_CHANGED", "time": second},
+        {"event": "EVENT_RUN_START", "time": second, "models": {"m": 4}},
+        {"event": "EVENT_RUN_STOP", "time": "2026-01-01T01:00:02.000Z"},
+    ]
+
+    page = engines_page(json.dumps(event).encode() for event in log)
+
+    assert (page.elapsed_s, page.sessions) == (7.0, (0.0, 5.0))
