@@ -23,7 +23,6 @@ from mac_runner.reports import (
     replies_text,
     reply_text,
     thoughts_text,
-    transcript_text,
     turns_of,
     turns_text,
     unmet,
@@ -32,6 +31,7 @@ from mac_runner.runs.recorded import ended_row, sent_prompt, thoughts_of
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
+from mac_runner.views.text import transcript_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from mac_runner.environments.markup import thoughts
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.turns import json_object, objects
@@ -70,9 +72,17 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     )
 
 
-def record_events(record: JsonObject) -> list[JsonObject]:
-    """The events of a record. Raises RunDirectoryError for another form."""
-    return objects(record.get("events", []))
+def record_events(record: JsonObject) -> Iterator[EventView]:
+    """The events of a record as they are written there. Raises RunDirectoryError for another form."""
+    for place, event in enumerate(objects(record.get("events", []))):
+        yield EventView(
+            place=place,
+            when=str(event["when"]),
+            text=str(event["text"]),
+            audience=_audience(event["audience"]),
+            kind=_kind(event),
+            turn=str(event.get("turn") or ""),
+        )
 
 
 def thought_of(turn: JsonObject) -> str:
@@ -101,9 +111,8 @@ def _scene(transcript: JsonObject) -> Scene:
 
 def _heads(turns: Sequence[JsonObject], record: JsonObject) -> tuple[TurnHead, ...]:
     made: defaultdict[str, list[int]] = defaultdict(list)
-    for place, event in enumerate(record_events(record)):
-        if key := event.get("turn"):
-            made[str(key)].append(place)
+    for event in record_events(record):
+        made[event.turn].append(event.place)
     return tuple(_head(turn, made.get(str(turn["turn"]), ())) for turn in turns)
 
 
@@ -119,23 +128,17 @@ def _head(turn: JsonObject, made: Iterable[int]) -> TurnHead:
     )
 
 
-def _events(events: Iterable[JsonObject], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
+def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
     # A turn may make several events: its thought belongs to the first.
     left = {str(turn["turn"]): turn for turn in turns}
     actors = {key: str(turn["agent"]) for key, turn in left.items()}
-    for place, event in enumerate(events):
-        key = str(event.get("turn") or "")
-        turn = left.pop(key, None)
-        yield EventView(
-            place=place,
-            when=str(event["when"]),
-            text=str(event["text"]),
-            audience=_audience(event["audience"]),
-            agent=scene.agents.get(place, actors.get(key, "")),
-            kind=_kind(event),
-            turn=key,
+    for event in events:
+        turn = left.pop(event.turn, None)
+        yield replace(
+            event,
+            agent=scene.agents.get(event.place, actors.get(event.turn, "")),
             thought="" if turn is None else thought_of(turn),
-            notes=scene.notes.get(place, ()),
+            notes=scene.notes.get(event.place, ()),
         )
 
 
