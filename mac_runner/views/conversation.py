@@ -31,6 +31,8 @@ from mac_runner.view_model import (
 from mac_runner.views.perspective import is_named, perspective
 
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
+_OWN_REPLY = "Own"
+"""The `when` that generators give to what an agent replied itself."""
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
 
 
@@ -156,10 +158,10 @@ def _kind(event: JsonObject) -> str:
 
 
 def _phases(events: Iterable[EventView]) -> Iterator[Phase]:
-    """A phase for each stretch of events of one `when`."""
+    """A phase for each stretch of events of one `when`. What a seat remembers of its own replies begins none."""
     when = None
     for event in events:
-        if event.when != when:
+        if event.when not in (when, _OWN_REPLY):
             when = event.when
             word = when.split(" ", 1)[0].lower()
             yield Phase(label=when, kind=_PHASE_KINDS.get(word, "other"), first=event.place)
