@@ -141,9 +141,16 @@ def place_at(root: type[Settings], path: KeyPath) -> Place:
 
 
 def bearing_of(root: type[Settings], path: KeyPath) -> Bearing:
-    """The class of the field at `path`; what is not a leaf field (a whole section, an unknown key) is identity."""
-    field = place_at(root, path).field
-    return next((mark for mark in (field.metadata if field else ()) if isinstance(mark, Bearing)), IDENTITY)
+    """The class of the field at `path`. A section is runtime if all its fields are; an unknown key is identity."""
+    place = place_at(root, path)
+    if place.section is not None and place.section is not root:
+        fields = [field for _, field in leaf_fields(place.section)]
+        return RUNTIME if fields and all(_bearing(field) is RUNTIME for field in fields) else IDENTITY
+    return IDENTITY if place.field is None else _bearing(place.field)
+
+
+def _bearing(field: FieldInfo) -> Bearing:
+    return next((mark for mark in field.metadata if isinstance(mark, Bearing)), IDENTITY)
 
 
 def leaf_fields(root: type[Settings], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:

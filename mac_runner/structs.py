@@ -1,4 +1,4 @@
-"""Values as `msgspec` structs, from any thread.
+"""Values as `msgspec` structs and structs as JSON, from any thread.
 
 msgspec learns a class at its first use, in steps between which other threads run. A thread that uses the class at that
 moment crashes the process. So each class is learned here under a lock before it is used.
@@ -6,6 +6,7 @@ moment crashes the process. So each class is learned here under a lock before it
 
 from __future__ import annotations
 
+import json
 from threading import RLock
 from typing import Final, TypeVar
 
@@ -24,3 +25,11 @@ def convert(value: object, kind: type[T]) -> T:
             msgspec.json.Decoder(kind)
             _LEARNED.add(kind)
     return msgspec.convert(value, kind)
+
+
+def encode(value: object) -> bytes:
+    """A struct as JSON. Texts of models may hold halves of surrogate pairs: these are written as escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")

@@ -17,10 +17,15 @@ from msgspec import Struct
 
 Tone: TypeAlias = Literal["plain", "quiet", "good", "bad", "warn", "one", "two", "three", "four"]
 """How something is coloured; `one` to `four` are groups, such as factions. Text always says the same."""
+PhaseKind: TypeAlias = Literal["day", "night", "round", "other"]
+Status: TypeAlias = Literal["finished", "failed", "open"]
+PieceKind: TypeAlias = Literal["same", "new", "gone"]
+Reach: TypeAlias = Literal["", "you", "others"]
+"""Who learned of an event that a seat saw: all, the seat alone, or the seat and others."""
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
-    """A sign on the strip of phases, such as a death."""
+    """A sign on the strip of phases, such as a death. A seat gets it without its tone."""
 
     symbol: str
     """One character, such as † or ⚖."""
@@ -33,7 +38,7 @@ class Phase(Struct, frozen=True, omit_defaults=True):
     """A stretch of events: a day, a night, a round."""
 
     label: str
-    kind: Literal["day", "night", "round", "other"]
+    kind: PhaseKind
     first: int
     """The place of its first event."""
     marks: tuple[Mark, ...] = ()
@@ -50,7 +55,11 @@ class Share(Struct, frozen=True, omit_defaults=True):
 
 
 class Fact(Struct, frozen=True, omit_defaults=True):
-    """Something about a participant or a conversation, such as its role; from `event` on it is known."""
+    """Something about a participant or a conversation, such as its role; from `event` on it is known.
+
+    Of several facts of one name the last one counts, such as what a death showed after what the role card said. What
+    is true goes to the end of the list, without an event. The tone says no more than the text.
+    """
 
     name: str
     text: str
@@ -87,9 +96,12 @@ class EventView(Struct, frozen=True, omit_defaults=True):
     text: str
     audience: tuple[str, ...] | None = None
     """Who learned of it; None for all. Never sent to a seat."""
+    reach: Reach = ""
+    """In the view of a seat, in place of the audience."""
     agent: str = ""
-    """Who acted or spoke; empty where nobody did, or where a seat did not learn who."""
+    """Who acted or spoke; empty without one, and where a seat did not learn who."""
     kind: str = ""
+    """The environment's word for such events. Never sent to a seat."""
     turn: str = ""
     """The key of the turn that made it; empty for none. A seat gets the keys of its own turns alone."""
     thought: str = ""
@@ -98,13 +110,18 @@ class EventView(Struct, frozen=True, omit_defaults=True):
 
 
 class Cell(Struct, frozen=True, omit_defaults=True):
-    """A cell of a table. `event` links to where it was said."""
+    """A cell of a table. `event` links to where it was said.
+
+    `tone` and `verdict` may say what only the truth knows, such as that an answer is wrong: a seat gets neither.
+    """
 
     text: str
     tone: Tone = "plain"
     event: int | None = None
     title: str = ""
-    """The same in more words."""
+    """The same as `text` in more words."""
+    verdict: str = ""
+    """Such as `right`, `wrong` or `biased`: the tone in a word."""
 
 
 class TableRow(Struct, frozen=True, omit_defaults=True):
@@ -115,7 +132,10 @@ class TableRow(Struct, frozen=True, omit_defaults=True):
 
 
 class ViewTable(Struct, frozen=True, omit_defaults=True):
-    """A table of a conversation. A seat sees only the rows and cells that its events showed.
+    """A table of a conversation.
+
+    A seat gets the rows and columns of which its events showed the head or a cell. Other cells are blank, and arrows
+    and the note are left out. A head without an event is a label: all may know it.
 
     A `matrix` is drawn as small squares with letters, `rounds` as columns of stances, `list` as a plain table.
     """
@@ -163,7 +183,7 @@ class TurnHead(Struct, frozen=True, omit_defaults=True):
     round: int
     agent: str
     result: str
-    """The kind of its receipt: act, step, correction, default, failure."""
+    """The kind of its receipt: act, observation, correction, default, failure; empty where it is not known."""
     detail: str
     events: tuple[int, ...] = ()
 
@@ -174,7 +194,7 @@ class ConversationView(Struct, frozen=True, omit_defaults=True):
     task_id: str
     index: int
     environment: str
-    status: Literal["finished", "failed", "open"]
+    status: Status
     seats: tuple[str, ...]
     """The names of all agents, in seat order."""
     members: tuple[Member, ...]
@@ -186,6 +206,9 @@ class ConversationView(Struct, frozen=True, omit_defaults=True):
     seat: str = ""
     """Whose view it is; empty for the whole."""
     failure: str = ""
+    """Why it failed. Never sent to a seat, as the next two."""
+    note: str = ""
+    """Why something is missing, such as the events of an open conversation that cannot be played here."""
     fork: ForkOrigin | None = None
     command: str = ""
     """The directory as the commands that a page offers name it, such as `runs/a`. Empty in what is published."""
@@ -211,7 +234,7 @@ class PromptMessage(Struct, frozen=True):
 class Piece(Struct, frozen=True):
     """A piece of the difference of two texts."""
 
-    kind: Literal["same", "new", "gone"]
+    kind: PieceKind
     text: str
 
 
@@ -219,6 +242,7 @@ class TokenView(Struct, frozen=True):
     """A token of a reply with its log-probability (natural logarithm)."""
 
     text: str
+    """`#` and its id, where its text is not recorded."""
     logprob: float
 
 
@@ -343,7 +367,9 @@ class NumberColumn(Struct, frozen=True):
 class IndexColumns(Struct, frozen=True):
     """The list of conversations by column, all of equal length, in the order in which they ended.
 
-    `since` is how many rows were sent before; the columns hold the rest, `rows` of them.
+    The columns hold `rows` rows, which take the place of all from row `since` on: a page keeps its first `since` rows
+    and adds these. `version` changes when rows that were sent before count no more, as after a retry: then `since` is
+    0, and the page begins again.
     """
 
     since: int
@@ -351,6 +377,7 @@ class IndexColumns(Struct, frozen=True):
     words: dict[str, WordColumn]
     lists: dict[str, WordsColumn]
     numbers: dict[str, NumberColumn]
+    version: int = 0
 
 
 # Engines over time.
@@ -451,3 +478,26 @@ class FlowPage(Struct, frozen=True):
     flows: tuple[Flow, ...]
     moved: ViewTable | None = None
     """Who moved whom."""
+
+
+# Text search.
+
+
+class SearchHit(Struct, frozen=True):
+    """A conversation in which the words were found, with what is around them at the first place."""
+
+    n: int
+    task_id: str
+    text: str
+
+
+class SearchPage(Struct, frozen=True, omit_defaults=True):
+    """What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`)."""
+
+    hits: tuple[SearchHit, ...]
+    searched: int
+    """So many conversations were looked through."""
+    total: int
+    """Of so many."""
+    next: int | None = None
+    """The number of the first conversation that was not looked through; None where all were."""

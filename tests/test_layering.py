@@ -72,8 +72,8 @@ DISK = {"store/disk.py"}
 """The only file that writes, so that a test can make it fail."""
 OPENER = {"files.py"}
 """Opens the files that are read by name, without waiting for what is no file."""
-SCHEMA = {"config/schema.py"}
-"""A tool that writes the schema of experiment files; it touches no run."""
+SCHEMA = {"config/schema.py", "views/typescript.py"}
+"""Tools that write the schema of experiment files and the types of the pages; they touch no run."""
 ENGINES = {"backends/vllm/process_logs.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
 MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
@@ -82,12 +82,15 @@ SWAPPED = {f"environments/adapters/chance.py: random.{name}" for name in ("Rando
 """Puts a conversation's own state into the generators that all share while it calls another library, and back."""
 STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
+SEARCHED = {"viewer/search.py"}
+"""Reads transcripts without holding up the loop that serves pages."""
 ENDS = {"cli/commands.py", "cli/entry.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
 
 
 LIBRARIES = (
     "aiohttp",
+    "altair",
     "anthropic",
     "click",
     "filelock",
@@ -104,6 +107,7 @@ LIBRARIES = (
     "rich",
     "scipy",
     "tqdm",
+    "vl_convert",
     "yaml",
 )
 
@@ -150,23 +154,37 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     }
 
     assert users == {
-        "aiohttp": {"backends"},
+        "aiohttp": {"backends", "viewer"},
+        "altair": {"figures"},
         "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
         "filelock": {"store"},
         "httpx": {"backends"},
         "httpx2": {"backends"},
-        "jinja2": {"environments", "nano"},
+        "jinja2": {"environments", "figures", "nano"},
         "json_repair": {"environments"},
-        "msgspec": {"backends", "environments", "flat", "reports", "results", "store", "structs", "view_model"},
+        "msgspec": {
+            "backends",
+            "environments",
+            "figures",
+            "flat",
+            "reports",
+            "results",
+            "store",
+            "structs",
+            "view_model",
+            "viewer",
+            "views",
+        },
         "ollama": {"backends"},
         "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
         "pytest": {"testing"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
-        "scipy": {"comparisons", "paired"},
+        "scipy": {"comparisons", "figures", "paired"},
         "tqdm": {"status"},
+        "vl_convert": {"figures"},
         "yaml": {"config", "store"},
     }
 
@@ -205,7 +223,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS | SEARCHED
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:

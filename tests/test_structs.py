@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+
+from msgspec import Struct
+
+from mac_runner.structs import encode
 
 CRASH = """
 import sys, threading, types
@@ -46,3 +51,12 @@ def test_threads_that_use_a_class_first_at_the_same_time_do_not_crash_the_proces
     found = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False)
 
     assert found.returncode == 0, found.stderr
+
+
+class Text(Struct):
+    text: str
+
+
+def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
+    assert json.loads(encode(Text("a\ud800b"))) == {"text": "a\ud800b"}
+    assert encode(Text("ä")) == '{"text":"ä"}'.encode()

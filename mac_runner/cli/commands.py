@@ -30,9 +30,12 @@ from mac_runner.cli.process import (
     report,
     say,
 )
+from mac_runner.cli.publish import publish_pages
+from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.view import view
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
@@ -41,9 +44,12 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
+from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
+from mac_runner.viewer.publish import PublishRequest
+from mac_runner.viewer.server import Address
 
 _DEFAULT_VERB = "run"
 
@@ -125,9 +131,12 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run view RUN        show it in a browser, while it runs or after
+    mac-run publish RUN OUT write its pages as a folder for any static host, or to open by double click
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
+    mac-run report RUN      write a page of figures; with a second RUN: compare the two
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
@@ -470,6 +479,56 @@ def show_command(
     _end_trusted([directory], is_trusted, lambda: show(directory, game, view))
 
 
+@cli.command(name="view")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=0, help="The port [one that is free].")
+@click.option("--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="Open no browser.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", help="Where to listen [127.0.0.1].")
+@click.option("--allow-host", "names", metavar="NAME", multiple=True, help="Another name of this server: NAME[:PORT].")
+@_trust_option
+def view_command(
+    directory: Path, port: int, is_opened: bool, host: str, names: tuple[str, ...], is_trusted: bool
+) -> None:
+    """Show RUN, a run or a grid, in a browser, while it runs or after.
+
+    Prints an address that only this user knows, and serves it until Ctrl-C. Reads only.
+
+    Exit codes: 0 ended by Ctrl-C, 2 RUN is no run directory, or the address cannot be had.
+    """
+    address = Address(host=host, port=port, names=names)
+    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened))
+
+
+@cli.command(name="publish")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--no-thoughts", "has_thoughts", is_flag=True, flag_value=False, default=True, help="Leave thoughts out.")
+@click.option("--no-prompts", "has_prompts", is_flag=True, flag_value=False, default=True, help="Leave prompts out.")
+@click.option("--only", metavar="CONDITION", multiple=True, help="Only these, as show --where takes them: 'days>5'.")
+@click.option("--sample", callback=_count, metavar="N", help="Only N of them [all, or 1000 of more than 5000].")
+@_trust_option
+def publish_command(
+    directory: Path,
+    out: Path,
+    has_thoughts: bool,
+    has_prompts: bool,
+    only: tuple[str, ...],
+    sample: int | None,
+    is_trusted: bool,
+) -> None:
+    """Write the pages of RUN, a run or a grid, to the folder OUT: it opens by double click and on any static host.
+
+    OUT is new, or a former publication, which is replaced. Addresses of engines, paths and names of machines never
+    go out. A run that is under way is published as it is now.
+
+    Exit codes: 0 written, 2 RUN is no run directory or OUT is something else, 4 OUT could not be written.
+    """
+    request = PublishRequest(
+        directory=directory, out=out, has_thoughts=has_thoughts, has_prompts=has_prompts, only=only, sample=sample
+    )
+    _end_trusted([directory], is_trusted, lambda: publish_pages(request))
+
+
 @cli.command(name="doctor")
 @click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
 @click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
@@ -574,6 +633,35 @@ def export_command(
         directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
     )
     _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+@cli.command(name="report")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("other", metavar="[RUN2]", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The HTML page [RUN.report.html].")
+@click.option("--pdf", "has_pdf", is_flag=True, help="Print it as PDF too, by Chromium.")
+@click.option("--json", "numbers", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers as JSON.")
+@click.option("--viewer", metavar="ADDRESS", default="", help="Link to a published run, such as published/index.html.")
+@_trust_option
+def report_command(
+    directory: Path,
+    other: Path | None,
+    out: Path | None,
+    has_pdf: bool,
+    numbers: Path | None,
+    viewer: str,
+    is_trusted: bool,
+) -> None:
+    """Write a page of figures about RUN, a run or a grid, or about RUN and RUN2 compared.
+
+    The page is one HTML file without JavaScript: figures, the numbers behind each, how they were computed, and the
+    experiment. RUN is only read, and may be under way. Needs the extra: pip install 'mac_runner[report]'.
+
+    Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
+    """
+    directories = [directory] if other is None else [directory, other]
+    request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
+    _end_trusted(directories, is_trusted, lambda: write_report(request))
 
 
 @cli.command(name="metrics")

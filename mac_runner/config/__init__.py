@@ -18,12 +18,14 @@ from mac_runner.config.experiment import (
     ReportConfig,
     RetryConfig,
     RoleSpecificConfig,
+    TokenPrices,
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
 from mac_runner.config.resolution import Loaded, recorded
+from mac_runner.config.shareable import shareable
 from mac_runner.config.validation import allowed, earlier_of
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
 
@@ -46,6 +48,7 @@ __all__ = [
     "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
+    "TokenPrices",
     "Written",
     "allowed",
     "decoding_of",
@@ -64,6 +67,7 @@ __all__ = [
     "renamed",
     "reply_form_of",
     "revised",
+    "shareable",
     "slug_beside",
     "upgraded",
     "whole_number",

@@ -86,6 +86,17 @@ class AgentDefinition(Section):
     """What the environment lets this agent differ in."""
 
 
+class TokenPrices(Section):
+    """What a million tokens of an engine cost, in US dollars."""
+
+    prompt: Annotated[float, RUNTIME, Field(ge=0, le=1_000_000)]
+    """Of prompts."""
+    cached: Annotated[float | None, RUNTIME, Field(ge=0, le=1_000_000)] = None
+    """Of those tokens of prompts that the engine has in its cache; null: as much as the others."""
+    completion: Annotated[float, RUNTIME, Field(ge=0, le=1_000_000)]
+    """Of replies."""
+
+
 BACKENDS: tuple[str, ...] = tuple(backend_specs())
 
 
@@ -99,6 +110,8 @@ class _ModelDefinition(Section):
         constrained_decoding: Decoding
         reply_form: ReplyForm | None
         latency: EngineLatency | None
+        usd_per_mtok: TokenPrices | None
+        usd_per_hour: float | None
 
     _sha256: str = PrivateAttr("")
 
@@ -201,6 +214,18 @@ else:
                 None,
                 description="Makes replies take as long as the latency model says, where the engine is faster; null "
                 "leaves it alone.",
+            ),
+        ),
+        usd_per_mtok=(
+            TokenPrices | None,
+            Field(None, description="What a million of its tokens cost, for the costs in reports; null: not known."),
+        ),
+        usd_per_hour=(
+            Annotated[float | None, RUNTIME, Field(ge=0, le=1_000_000)],
+            Field(
+                None,
+                description="What an hour of the engine costs in US dollars, such as a GPU hour times the number of "
+                "GPUs; it is added to the costs of tokens. Null: not known.",
             ),
         ),
     )

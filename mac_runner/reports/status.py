@@ -136,10 +136,11 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield "last session", _pace(session)
     if limit := status.get("limit"):
         yield "limit", f"{limit}, on the average of this session"
-    yield "to go", _duration(status["eta_s"])
+    yield "to go", duration_text(status["eta_s"])
     yield (
         "sessions",
-        f"{status['sessions']}, {_duration(status['wall_s'])} in all, {_duration(status['played_s'])} of it played",
+        f"{status['sessions']}, {duration_text(status['wall_s'])} in all, "
+        f"{duration_text(status['played_s'])} of it played",
     )
     models = section(status, "models")
     for name in list(models)[:MODELS_MAX]:
@@ -154,7 +155,7 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
 def _who(owner: JsonObject) -> str:
     lives = {True: "", False: ", which is not there any more", None: ", which cannot be seen from here"}
     age = owner["last_sign_of_life_age_s"]
-    sign = _UNKNOWN if age is None else f"{_duration(age)} ago"
+    sign = _UNKNOWN if age is None else f"{duration_text(age)} ago"
     alive = owner["is_alive"]
     gone = lives[alive if isinstance(alive, bool) else None]
     return f"pid {owner['pid']} on {owner['host']} since {owner['since']}{gone}; last sign of life {sign}"
@@ -173,7 +174,7 @@ def _pace(session: JsonObject) -> str:
         return f"{_integer(session['conversations'])} conversations; its time and turns were not noted yet"
     return (
         f"{_integer(session['conversations'])} conversations and {_integer(session['turns'])} turns in "
-        f"{_duration(session['played_s'])} played: {_rate(session['conversations_per_s'])} conversations/s, "
+        f"{duration_text(session['played_s'])} played: {_rate(session['conversations_per_s'])} conversations/s, "
         f"{_rate(session['turns_per_s'])} turns/s"
     )
 
@@ -223,7 +224,8 @@ def _rate(value: JsonValue) -> str:
     return f"{value:,.2f}" if isinstance(value, int | float) else _UNKNOWN
 
 
-def _duration(value: JsonValue) -> str:
+def duration_text(value: JsonValue) -> str:
+    """Seconds as `1:02:03`."""
     if not isinstance(value, int | float):
         return _UNKNOWN
     minutes, seconds = divmod(round(value), 60)

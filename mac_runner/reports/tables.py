@@ -318,10 +318,10 @@ def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:
     is_alike = bool(units) and all(len({figure.n for figure in found.values()}) <= 1 for found in figures)
     lines = []
     for row, found in zip(shown, figures, strict=True):
-        cells = [_value(row.values[name]) if name in row.values else UNKNOWN for name in values]
+        cells = [value_text(row.values[name]) if name in row.values else UNKNOWN for name in values]
         n = next((f"{figure.n:,}" for figure in found.values()), UNKNOWN)
         cells += [*_ended(row.summary), *((n,) if is_alike else ())]
-        lines.append((*cells, *(_figure(found.get(name), has_n=not is_alike) for name in units)))
+        lines.append((*cells, *(figure_text(found.get(name), has_n=not is_alike) for name in units)))
     heads = [f"{name} %" if unit == "rate" else name for name, unit in units.items()]
     numbers = ("ended", "failed", *(("n",) if is_alike else ()), *heads)
     return Table(f"grid {summary.get('grid')}", (*_short(values),), numbers, lines)
@@ -362,7 +362,8 @@ def _short(names: Sequence[str]) -> list[str]:
     return [end if ends.count(end) == 1 else name for end, name in zip(ends, names, strict=True)]
 
 
-def _value(value: JsonValue) -> str:
+def value_text(value: JsonValue) -> str:
+    """What a combination has of a value that the grid varies."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -375,12 +376,16 @@ def _ended(summary: JsonObject | None) -> tuple[str, str]:
     return f"{count_text(ended)}/{count_text(conversations.get('planned'))}", count_text(failed)
 
 
-def _figure(figure: Figure | None, *, has_n: bool) -> str:
-    """A rate in percent, `41.0 (31.9–50.8)`, or a score as it is, `0.12 (-0.03 to 0.27)`."""
+def figure_text(figure: Figure | None, *, has_n: bool, has_unit: bool = False) -> str:
+    """A rate in percent, `41.0 (31.9–50.8)`, or a score as it is, `0.12 (-0.03 to 0.27)`.
+
+    `has_unit` puts a percent sign behind a rate.
+    """
     if figure is None or figure.value is None or figure.lo is None or figure.hi is None:
         return UNKNOWN
     scale, digits = (100, 1) if figure.unit == "rate" else (1, 2)
     value, lo, hi = (f"{scale * end:.{digits}f}" for end in (figure.value, figure.lo, figure.hi))
+    value += " %" if has_unit and figure.unit == "rate" else ""
     interval = f"{value} ({lo}–{hi})" if not lo.startswith("-") else f"{value} ({lo} to {hi})"
     return f"{interval}, n {figure.n:,}" if has_n else interval
 

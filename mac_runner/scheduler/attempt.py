@@ -217,6 +217,9 @@ class AttemptRunner:
         is_wanted = self._journal(live, turn, recorded)
         fields: JsonObject = {
             "tokens_out": reply.tokens.completion,
+            "tokens_in": reply.tokens.prompt,
+            "tokens_cached": reply.tokens.cached,
+            "queue_s": timing.queue_s,
             "latency_ms": round(1000 * took_s, 3),
             "finish_reason": str(reply.finish_reason),
             "is_dropped": not is_wanted,

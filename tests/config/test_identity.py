@@ -61,6 +61,10 @@ RUNTIME = {
     "metric_plugins.*.version",
     "metric_plugins.*.sha256",
     "metric_plugins.*.path",
+    "model_definitions.*.usd_per_hour",
+    "model_definitions.*.usd_per_mtok.cached",
+    "model_definitions.*.usd_per_mtok.completion",
+    "model_definitions.*.usd_per_mtok.prompt",
     "report.baseline",
     "report.primary",
 }
@@ -125,6 +129,11 @@ def _nested(keys: list[str], value: str) -> JsonObject:
         ),
         ("retry_config.max_attempts=9", Difference("retry_config.max_attempts", 5, 9)),
         ("experiment_metadata.description=x", Difference("experiment_metadata.description", "", "x")),
+        (
+            "model_definitions.folk.usd_per_mtok={prompt: 1, completion: 2}",
+            Difference("model_definitions.folk.usd_per_mtok", None, {"prompt": 1.0, "cached": None, "completion": 2.0}),
+        ),
+        ("model_definitions.folk.usd_per_hour=2.5", Difference("model_definitions.folk.usd_per_hour", None, 2.5)),
     ],
 )
 def test_a_runtime_change_is_the_same_run(

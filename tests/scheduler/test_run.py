@@ -104,7 +104,8 @@ def test_events_tell_what_a_request_was_and_became() -> None:
 
     assert start.keys() == {"task", "agent", "turn", "model", "gpu", "prompt_chars", "seed", "sending"}
     assert done.keys() == {
-        "task", "agent", "turn", "model", "gpu", "tokens_out", "latency_ms", "finish_reason", "is_dropped"
+        *("task", "agent", "turn", "model", "gpu", "tokens_out", "tokens_in", "tokens_cached", "queue_s"),
+        *("latency_ms", "finish_reason", "is_dropped"),
     }  # fmt: skip
     assert [name for name, _ in stage.recorder.events][:: len(stage.recorder.events) - 1] == [
         "EVENT_RUN_START",

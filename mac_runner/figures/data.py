@@ -1,0 +1,89 @@
+"""What figures read of a run: its index rows, and the flat tables of its conversations.
+
+Rows are streamed, so that 10,000 conversations fit into memory: a figure reads them once into what it needs. Index rows
+are cheap (an outcome each); a table reads the transcript of every conversation that it is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from mac_runner.flat import Row
+from mac_runner.types import JsonObject, stable_hash
+
+IsWanted: TypeAlias = Callable[[JsonObject], bool]
+"""Whether the conversation of an index row is wanted."""
+
+
+def every(_row: JsonObject) -> bool:
+    """All conversations."""
+    return True
+
+
+class EndedRow(NamedTuple):
+    """An ended conversation of the index. `outcome` is None where it failed."""
+
+    number: int
+    """Its number in the plan, from 0."""
+    task_id: str
+    outcome: JsonObject | None
+    row: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """A run, or a combination of a grid, as figures read it."""
+
+    name: str
+    """The name of the experiment; of a combination its slug."""
+    environment: str
+    experiment: JsonObject
+    """As it was recorded."""
+    planned: int
+    read_rows: Callable[[], Iterator[JsonObject]]
+    """The index rows, in task order."""
+    read_table: Callable[[str, IsWanted], Iterator[Row]]
+    """The rows of a flat table, of the conversations that are wanted, in task order."""
+    tables: frozenset[str] = frozenset()
+    """The names of its flat tables."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Of a combination, what it differs in from others."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything that is resampled for its figures."""
+        found = self.experiment.get("seed")
+        return stable_hash("report", found if isinstance(found, int) else 0) % 2**32
+
+    def ended(self) -> Iterator[EndedRow]:
+        """The conversations that have ended, in task order."""
+        for row in self.read_rows():
+            index, outcome = row.get("index"), row.get("outcome")
+            yield EndedRow(
+                index if isinstance(index, int) else 0,
+                str(row.get("task_id")),
+                outcome if row.get("status") == "finished" and isinstance(outcome, dict) else None,
+                row,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Several runs, or the combinations of a grid, to be compared.
+
+    Conversations of one number share their chance events or their question in all runs, if `is_paired`.
+    """
+
+    runs: Sequence[RunData]
+    baseline: str | None = None
+    """The name of the run that the others are compared with; None for the first."""
+    primary: str | None = None
+    """The figure that the study is about, as the experiment declares it."""
+    is_paired: bool = False
+
+    @property
+    def reference(self) -> RunData:
+        """The run that the others are compared with."""
+        return next((run for run in self.runs if run.name == self.baseline), self.runs[0])

@@ -1,0 +1,111 @@
+"""Numbers with intervals as figures show them: one estimate for each row, in words where there is no interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
+from mac_runner.intervals import ClusteredRate, ExactClusteredMean, Interval
+
+UNITS_MIN: Final = 5
+"""With fewer units an interval is not given."""
+UNITS_FEW: Final = 15
+"""With fewer units an interval may be too narrow."""
+
+
+class Estimate(NamedTuple):
+    """A rate, a mean or a difference on `n` cases of `units` units, such as players of games."""
+
+    label: str
+    value: float | None
+    interval: Interval | None
+    n: int
+    units: int
+    series: str = ""
+    x: float = 0
+    """Where it stands on a time axis."""
+
+
+def of_rate(label: str, rate: ClusteredRate, *, series: str = "", x: float = 0) -> Estimate:
+    """A rate over clusters; with too few of them it has no interval."""
+    value = rate.wins / rate.n if rate.n else None
+    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, series, x)
+
+
+def of_mean(label: str, mean: ExactClusteredMean, *, series: str = "", x: float = 0) -> Estimate:
+    """A mean over clusters; with too few of them it has no interval."""
+    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, series, x)
+
+
+def _given(interval: Interval | None, units: int) -> Interval | None:
+    return interval if units >= UNITS_MIN else None
+
+
+def estimate_columns(
+    label: str, *, series: str = "", x: str = "", value: str = "rate", kind: str = "rate", n: str = "n", units: str
+) -> tuple[DataColumn, ...]:
+    """The columns of the rows of `estimate_rows`; without a title there is no column."""
+    number: ColumnKind = "rate" if kind == "rate" else "score" if kind == "score" else "number"
+    named = (
+        DataColumn(name="x", title=x, kind="number"),
+        DataColumn(name="label", title=label),
+        DataColumn(name="series", title=series),
+        DataColumn(name="value", title=value, kind=number),
+        DataColumn(name="lo", title="95 % from", kind=number),
+        DataColumn(name="hi", title="to", kind=number),
+        DataColumn(name="n", title=n, kind="count"),
+        DataColumn(name="units", title=units, kind="count"),
+    )
+    return tuple(column for column in named if column.title and not (column.name == "n" and n == units))
+
+
+def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
+    """Estimates as rows."""
+    return tuple(
+        {
+            "x": one.x,
+            "label": one.label,
+            "series": one.series,
+            "value": one.value,
+            "lo": None if one.interval is None else one.interval.lo,
+            "hi": None if one.interval is None else one.interval.hi,
+            "n": one.n,
+            "units": one.units,
+        }
+        for one in estimates
+    )
+
+
+def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:
+    """What has to be said of the intervals of a figure."""
+    found = [one for one in estimates if one.value is not None]
+    notes = list[str]()
+    if any(one.units < UNITS_MIN for one in found):
+        notes.append(f"With fewer than {UNITS_MIN} {units} there is no interval: too few {units}.")
+    if any(UNITS_MIN <= one.units < UNITS_FEW for one in found):
+        notes.append(f"With fewer than {UNITS_FEW} {units} an interval may be too narrow.")
+    return tuple(notes)
+
+
+def rate_method(units: str, n: int) -> Method:
+    """How the intervals of `of_rate` are made."""
+    return Method(
+        statement=(
+            f"Intervals of rates are Wilson score intervals over the effective number of cases: the cases of one of "
+            f"the {units} are dependent, so their number is divided by the design effect (Korn and Graubard 1998)."
+        ),
+        unit=units,
+        n=n,
+        interval="Wilson score over effective cases, 95 %",
+    )
+
+
+def mean_method(units: str, n: int) -> Method:
+    """How the intervals of `of_mean` are made."""
+    return Method(
+        statement=f"Intervals of means are Student's, of a ratio of sums over {units} (Cochran 1977, 9A.1).",
+        unit=units,
+        n=n,
+        interval="Student's t of a ratio estimator, 95 %",
+    )

@@ -1,0 +1,164 @@
+"""What the engines did over time: how busy they were, how fast, and how long requests took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.plots import steps
+from mac_runner.view_model import EngineSeries, EnginesPage
+
+_POINTS_MAX = 150
+_MODEL = DataColumn(name="model", title="model")
+
+
+def engine_figures(page: EnginesPage) -> Iterator[Figure]:
+    """Use of slots, tokens a second, latency, and a table of all."""
+    engines = [engine for engine in page.engines if sum(engine.done)]
+    if not engines or not page.elapsed_s:
+        return
+    requests = sum(sum(engine.done) for engine in engines)
+    yield _table(engines, page, requests)
+    yield from _over_time(engines, page, requests)
+    if any(engine.latency_counts for engine in engines):
+        yield _latency(engines, requests)
+
+
+def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Figure:
+    return Figure(
+        id="engines",
+        title="What did each engine do?",
+        caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play. Slots used: the mean number of requests "
+        "in flight, as a share of the slots.",
+        n=requests,
+        unit="replies",
+        columns=(
+            _MODEL,
+            DataColumn(name="slots", title="slots", kind="count"),
+            DataColumn(name="used", title="used", kind="rate"),
+            DataColumn(name="replies", title="replies", kind="count"),
+            DataColumn(name="retries", title="retries", kind="count"),
+            DataColumn(name="per_s", title="tokens a second", kind="number"),
+            DataColumn(name="latency_p50", title="latency, median", kind="number", unit="s"),
+            DataColumn(name="latency_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="queue_p50", title="queue, median", kind="number", unit="s"),
+            DataColumn(name="queue_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
+        ),
+        rows=tuple(_row(engine, page) for engine in engines),
+    )
+
+
+def _row(engine: EngineSeries, page: EnginesPage) -> dict[str, Value]:
+    busy = sum(engine.busy) / len(engine.busy) if engine.busy else 0.0
+    return {
+        "model": engine.model,
+        "slots": engine.slots or None,
+        "used": busy / engine.slots if engine.slots else None,
+        "replies": sum(engine.done),
+        "retries": sum(engine.retries),
+        "per_s": sum(engine.tokens) / page.elapsed_s,
+        "latency_p50": _seconds(engine.latency_p50_ms),
+        "latency_p95": _seconds(engine.latency_p95_ms),
+        "queue_p50": engine.queue_p50_s,
+        "queue_p95": engine.queue_p95_s,
+        "cached": engine.cached_share,
+    }
+
+
+def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Iterator[Figure]:
+    width, bins = _merged(page)
+    unit, scale = _time_unit(page.elapsed_s)
+    rows: list[dict[str, Value]] = []
+    for engine in engines:
+        for place in range(0, len(engine.busy), bins):
+            busy = engine.busy[place : place + bins]
+            tokens = sum(engine.tokens[place : place + bins])
+            rows.append(
+                {
+                    "model": engine.model,
+                    "at": place * page.bin_s / scale,
+                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if engine.slots else None,
+                    "tokens_per_s": tokens / (len(busy) * page.bin_s),
+                }
+            )
+    sessions = f" {len(page.sessions)} sessions; the time between them is left out." if len(page.sessions) > 1 else ""
+    caption = f"Means over {_duration(width)} each, over {_duration(page.elapsed_s)} of play.{sessions}"
+    at = DataColumn(name="at", title="from", kind="number", unit=unit)
+    titles = f"time at play ({unit})"
+    yield Figure(
+        id="utilisation",
+        title="Were the slots of the engines in use all the time?",
+        caption=caption,
+        n=requests,
+        unit="replies",
+        columns=(_MODEL, at, DataColumn(name="used", title="slots used", kind="rate")),
+        rows=tuple({key: row[key] for key in ("model", "at", "used")} for row in rows),
+        spec=steps(rows, x="at", y="used", unit="rate", titles=(titles, "slots used"), group="model"),
+    )
+    if any(sum(engine.tokens) for engine in engines):
+        yield Figure(
+            id="throughput",
+            title="How many tokens of replies came each second?",
+            caption=caption,
+            n=requests,
+            unit="replies",
+            columns=(_MODEL, at, DataColumn(name="tokens_per_s", title="tokens a second", kind="number")),
+            rows=tuple({key: row[key] for key in ("model", "at", "tokens_per_s")} for row in rows),
+            spec=steps(rows, x="at", y="tokens_per_s", titles=(titles, "tokens a second"), group="model"),
+        )
+
+
+def _merged(page: EnginesPage) -> tuple[float, int]:
+    """The width of a point of a line, and how many bins it has: few enough points to see."""
+    longest = max(len(engine.busy) for engine in page.engines)
+    bins = max(1, -(-longest // _POINTS_MAX))
+    return bins * page.bin_s, bins
+
+
+def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
+    rows: list[dict[str, Value]] = []
+    for engine in engines:
+        total, below = sum(engine.latency_counts), 0
+        for bound, count in zip(engine.latency_bounds_ms, engine.latency_counts, strict=False):
+            below += count
+            rows.append({"model": engine.model, "latency_ms": bound, "share": below / total if total else None})
+    spec = steps(
+        rows,
+        x="latency_ms",
+        y="share",
+        unit="rate",
+        titles=("milliseconds from departure to reply (logarithmic)", "replies as fast or faster"),
+        group="model",
+        is_log=True,
+    )
+    return Figure(
+        id="latency",
+        title="How long does a request take?",
+        caption=f"The share of {requests:,} replies that took so long or less, from the departure of a request to its "
+        "reply; classes are 12 % wide.",
+        n=requests,
+        unit="replies",
+        columns=(
+            _MODEL,
+            DataColumn(name="latency_ms", title="latency", kind="number", unit="ms"),
+            DataColumn(name="share", title="replies as fast or faster", kind="rate"),
+        ),
+        rows=tuple(rows),
+        spec=spec,
+    )
+
+
+def _time_unit(elapsed_s: float) -> tuple[str, float]:
+    if elapsed_s < 300:
+        return "s", 1.0
+    return ("min", 60.0) if elapsed_s < 4 * 3600 else ("h", 3600.0)
+
+
+def _duration(seconds: float) -> str:
+    unit, scale = _time_unit(seconds)
+    return f"{seconds / scale:,.3g} {unit}"
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

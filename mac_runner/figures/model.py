@@ -1,0 +1,95 @@
+"""Figures as plain data: what functions in this room return, and what the report prints.
+
+A figure answers one question, which its title names. It has its numbers as rows, and a Vega-Lite spec with the same
+data inside; a figure without a spec is a table. The methods behind it become the Methods section of the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, TypeAlias
+
+from mac_runner.types import JsonObject
+
+Value: TypeAlias = str | float | bool | None
+ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number"]
+"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A statistical method as the Methods section describes it."""
+
+    statement: str
+    """What was done, as whole sentences."""
+    unit: str = ""
+    """What is independent and was resampled, such as `game`."""
+    n: int | None = None
+    """How many units there are."""
+    interval: str = ""
+    """The kind of interval, such as `BCa bootstrap, 95 %`."""
+    resamples: int = 0
+    seed: int | None = None
+    correction: str = ""
+    """How several tests were corrected for each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataColumn:
+    """A column of the numbers behind a figure."""
+
+    name: str
+    """Its key in each row."""
+    title: str
+    """Its head in the printed table."""
+    kind: ColumnKind = "word"
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One question and its answer."""
+
+    id: str
+    """Unique in a report, such as `wins-by-faction`; for links."""
+    title: str
+    """The question that it answers."""
+    caption: str
+    """What is shown, on how many cases, and how to read it."""
+    n: int
+    unit: str
+    """What `n` counts, such as `games`."""
+    columns: tuple[DataColumn, ...]
+    rows: tuple[dict[str, Value], ...]
+    spec: JsonObject | None = None
+    """Vega-Lite with its data inside; None for a table."""
+    methods: tuple[Method, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the reader has to know to judge it, such as `too few games for an interval`."""
+    is_primary: bool = False
+    """Whether it is about the outcome that the experiment declares as primary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A chapter of the report."""
+
+    id: str
+    title: str
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def figure_json(figure: Figure) -> JsonObject:
+    """A figure as `report --json` writes it, without its spec."""
+    return {key: value for key, value in asdict(replace(figure, spec=None)).items() if key != "spec"}
+
+
+def methods_of(sections: tuple[Section, ...]) -> tuple[Method, ...]:
+    """Every method of some sections once, in the order of the figures."""
+    return tuple(dict.fromkeys(one for section in sections for figure in section.figures for one in figure.methods))
+
+
+def number_text(value: float) -> str:
+    """A number in words: four digits, or all of those before the point."""
+    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"

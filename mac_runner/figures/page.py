@@ -1,0 +1,225 @@
+"""The report as one HTML page without JavaScript: pictures, the numbers behind them, and how they were made.
+
+The page fetches nothing and runs nothing: its policy allows the one stylesheet that is in it. All texts are escaped, so
+what a model or an author wrote is shown and never obeyed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mac_runner.figures.methods import methods_text
+from mac_runner.figures.model import DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
+from mac_runner.figures.svg import spec_of, svg_of
+from mac_runner.flat import json_text
+from mac_runner.printable import printable
+from mac_runner.types import JsonObject
+
+REPORT_FORMAT: Final = 1
+MADE_BY: Final = "mac_runner report"
+"""What each file of a report says of itself, so that it can be told from a file of somebody else's."""
+ROWS_MAX: Final = 500
+"""So many rows of a figure are printed as a table; `--json` has all."""
+UNKNOWN: Final = "–"
+_COLUMNS_MAX: Final = 7
+_TURNED_ROWS_MAX: Final = 4
+
+
+class Line(NamedTuple):
+    """A name and what is said of it, at the head of the report."""
+
+    name: str
+    text: str
+
+
+class Recorded(NamedTuple):
+    """An experiment as it was recorded."""
+
+    name: str
+    yaml: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that the page shows."""
+
+    title: str
+    description: str
+    state: str
+    """How far the run is, such as `as of …: 40 of 100 conversations have ended`."""
+    facts: tuple[Line, ...]
+    sections: tuple[Section, ...]
+    experiments: tuple[Recorded, ...]
+    versions: tuple[Line, ...]
+    commands: tuple[Line, ...] = ()
+    """How to look at the conversations."""
+    viewer: str = ""
+    """The address of the published run, for links; empty for none."""
+
+
+class _Cell(NamedTuple):
+    text: str
+    is_number: bool
+
+
+class _Table(NamedTuple):
+    heads: tuple[_Cell, ...]
+    rows: tuple[tuple[_Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A figure as the template prints it."""
+
+    figure: Figure
+    svg: str
+    table: _Table
+    hidden: int
+    spec: str
+    caption: str
+    notes: tuple[str, ...]
+    title: str
+
+
+def report_html(report: Report) -> str:
+    """The page."""
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    sections = [
+        {"id": section.id, "title": printable(section.title), "notes": _lines(section.notes), "figures": drawn}
+        for section in report.sections
+        if (drawn := [_drawn(figure) for figure in section.figures]) or section.notes
+    ]
+    return (
+        _pages()
+        .get_template("report.html.j2")
+        .render(
+            made_by=MADE_BY,
+            style=style,
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            title=printable(report.title),
+            description=_lines(report.description.splitlines()),
+            state=report.state,
+            facts=_printable_lines(report.facts),
+            sections=sections,
+            methods=methods_text(methods_of(report.sections)),
+            experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
+            versions=_printable_lines(report.versions),
+            commands=_printable_lines(report.commands),
+            viewer=report.viewer,
+            rows_max=ROWS_MAX,
+        )
+    )
+
+
+def report_json(report: Report) -> JsonObject:
+    """The numbers of all figures, for programs."""
+    return {
+        "made_by": MADE_BY,
+        "format": REPORT_FORMAT,
+        "title": report.title,
+        "state": report.state,
+        "facts": dict(report.facts),
+        "sections": [
+            {
+                "id": section.id,
+                "title": section.title,
+                "notes": [*section.notes],
+                "figures": [figure_json(figure) for figure in section.figures],
+            }
+            for section in report.sections
+        ],
+        "methods": [*methods_text(methods_of(report.sections))],
+        "versions": dict(report.versions),
+    }
+
+
+def _drawn(figure: Figure) -> _Drawn:
+    spec = spec_of(figure)
+    return _Drawn(
+        figure=figure,
+        svg=svg_of(figure),
+        title=printable(figure.title),
+        caption=printable(figure.caption),
+        table=_table(figure),
+        hidden=max(0, len(figure.rows) - ROWS_MAX),
+        spec="" if spec is None else json_text(spec),
+        notes=_lines(figure.notes),
+    )
+
+
+def _table(figure: Figure) -> _Table:
+    """The numbers as a table, without empty columns; one of a few rows and many columns is turned to fit on paper."""
+    columns = [one for one in figure.columns if any(row.get(one.name) not in (None, "") for row in figure.rows)]
+    heads = [_Cell(printable(_head(column)), column.kind != "word") for column in columns]
+    rows = [
+        [_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in columns]
+        for row in figure.rows[:ROWS_MAX]
+    ]
+    if len(heads) > _COLUMNS_MAX and len(rows) <= _TURNED_ROWS_MAX:
+        names = [_Cell(row[0].text, True) for row in rows]
+        turned = [[_Cell(head.text, False), *(row[place] for row in rows)] for place, head in enumerate(heads)]
+        return _Table((_Cell(heads[0].text, False), *names), tuple(map(tuple, turned[1:])))
+    return _Table(tuple(heads), tuple(map(tuple, rows)))
+
+
+def _head(column: DataColumn) -> str:
+    return f"{column.title} ({column.unit})" if column.unit else column.title
+
+
+def cell_text(column: DataColumn, value: Value) -> str:
+    """A value as a table prints it."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return printable(value)
+    match column.kind:
+        case "rate":
+            return f"{value:.1%}"
+        case "score":
+            return f"{value:+.3f}"
+        case "count":
+            return f"{value:,.0f}"
+        case _:
+            return number_text(value)
+
+
+def _lines(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(printable, texts))
+
+
+def _printable_lines(lines: Iterable[Line]) -> list[Line]:
+    return [Line(printable(name), printable(text)) for name, text in lines]
+
+
+def _text(text: str) -> str:
+    """A text of several lines, each printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+@cache
+def _pages() -> Environment:
+    """The template and the stylesheet; what is put into the template is escaped."""
+    return Environment(
+        loader=PackageLoader("mac_runner.figures", "page_files"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _style() -> str:
+    pages = _pages()
+    assert pages.loader is not None, "it was given one"
+    return pages.loader.get_source(pages, "report.css")[0]

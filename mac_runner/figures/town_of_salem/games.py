@@ -1,0 +1,111 @@
+"""The games of a run as its figures read them: outcomes from the index, one at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, faction_dealt
+from mac_runner.environments.town_of_salem.results.measure_declarations import Count
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.figures.data import RunData
+from mac_runner.intervals import ClusteredRate
+from mac_runner.results import parsed
+from mac_runner.types import stable_hash
+
+FACTIONS: Final = (Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL)
+"""In the order of all figures; other factions come after them."""
+
+
+class Seat(PlayerResult, frozen=True):
+    """A player of a finished game, with what is measured. Outcomes of earlier versions lack some of it."""
+
+    agent: str = ""
+    alive: bool = False
+    death: str | None = None
+    died_on_day: int | None = None
+    measures: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def side(self) -> str:
+        """The faction of the role dealt."""
+        return faction_dealt(self)
+
+    def count(self, name: Count) -> int:
+        """What was counted for it."""
+        return self.measures.get(name, 0)
+
+    def by_day(self, name: Count) -> Iterator[tuple[int, int]]:
+        """What was counted for it on each day."""
+        prefix = f"{name}."
+        for key, count in self.measures.items():
+            if key.startswith(prefix):
+                yield int(key.removeprefix(prefix)), count
+
+
+class Game(GameResult, frozen=True):
+    """A finished game."""
+
+    players: tuple[Seat, ...]
+    number: int = 0
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether what players did was counted; earlier versions did not."""
+        return any(seat.measures for seat in self.players)
+
+    def deal(self, seed: object) -> int:
+        """The names and roles at the table: two games of one deal differ in who plays, and how."""
+        return stable_hash(str(seed), self.number, *(f"{seat.agent}={seat.role}" for seat in self.players))
+
+
+def games_of(data: RunData) -> Iterator[Game]:
+    """The finished games of a run, in task order."""
+    for ended in data.ended():
+        if ended.outcome is not None:
+            game = parsed(Game, ended.outcome, f"the outcome of {ended.task_id} in the index")
+            yield msgspec.structs.replace(game, number=ended.number)
+
+
+class Tally:
+    """Rates over the cases of games, by any key. A game is added at once, because its cases belong together."""
+
+    def __init__(self) -> None:
+        self.rates: defaultdict[Hashable, ClusteredRate] = defaultdict(ClusteredRate)
+
+    def add(self, cases: Iterable[tuple[Hashable, int, int]]) -> None:
+        """Count a game: for each key how many of how many cases."""
+        sums: defaultdict[Hashable, list[int]] = defaultdict(lambda: [0, 0])
+        for key, hits, n in cases:
+            sums[key][0] += hits
+            sums[key][1] += n
+        for key, (hits, n) in sums.items():
+            self.rates[key].add(hits, n)
+
+    def get(self, *key: Hashable) -> ClusteredRate:
+        """The rate of a key; an empty one where nothing was counted."""
+        return self.rates.get(key, ClusteredRate())
+
+
+def in_order(sides: Iterable[str]) -> list[str]:
+    """Factions in the order of all figures."""
+    known = [str(faction) for faction in FACTIONS]
+    return sorted(set(sides), key=lambda side: (known.index(side) if side in known else len(known), side))
+
+
+def side_of(role: str) -> str:
+    """The faction of a role; empty for one that is not known here."""
+    found = ROLES.get(role)
+    return "" if found is None else str(found.faction)
+
+
+def grouped(seats: Iterable[Seat], key: Callable[[Seat], str]) -> Mapping[str, Sequence[Seat]]:
+    """Seats by what they have in common."""
+    found: defaultdict[str, list[Seat]] = defaultdict(list)
+    for seat in seats:
+        found[key(seat)].append(seat)
+    return found

@@ -1,0 +1,350 @@
+"""The report of a run, of a grid, or of two runs: what its figures read, and the figures of all rooms put together.
+
+Nothing is locked, so a report can be made while the run goes on; it then says as of when it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import merge
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mac_runner import __version__
+from mac_runner.clock import iso
+from mac_runner.config import shareable, yaml_text
+from mac_runner.data.sources import Source
+from mac_runner.errors import ConfigError
+from mac_runner.figures.data import IsWanted, RunData, Study
+from mac_runner.figures.every_run import Played, engine_section, first_sections, last_sections, played
+from mac_runner.figures.model import Section
+from mac_runner.figures.page import Line, Recorded, Report
+from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.flat import Row
+from mac_runner.results import count_text, decimal_text, number, section
+from mac_runner.runs.summary import summary_of
+from mac_runner.runs.tables import run_sources
+from mac_runner.store import (
+    Disk,
+    GridRecord,
+    grid_accounting,
+    is_grid,
+    read_grid,
+    read_grid_standing,
+    read_standing,
+)
+from mac_runner.store.records import lines
+from mac_runner.types import JsonObject, JsonValue
+from mac_runner.view_model import EnginesPage
+from mac_runner.views.engines import engines_page
+
+_PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
+_LOGS_MAX: Final = 200
+"""So many event logs are read side by side; a grid with more has no figures over time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """What a report is about: its runs, the engines that served them, and what is said at its head."""
+
+    title: str
+    description: str
+    sources: Sequence[Source]
+    runs: Sequence[Played]
+    study: Study | None
+    accounts: JsonObject
+    engines: EnginesPage
+    experiments: tuple[Recorded, ...]
+    usage: JsonObject
+    state: str
+
+
+def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
+    """The report of a run or a grid, or of two runs compared.
+
+    Raises RunDirectoryError for what is no run directory, ConfigError for two
+    that cannot be compared.
+    """
+    subject = _subject(directories, now)
+    return Report(
+        title=subject.title,
+        description=subject.description,
+        state=subject.state,
+        facts=tuple(_facts(subject)),
+        sections=tuple(_sections(subject)),
+        experiments=subject.experiments,
+        versions=tuple(_versions()),
+        commands=tuple(_commands(directories, subject)),
+        viewer=viewer,
+    )
+
+
+def _subject(directories: Sequence[Path], now: datetime) -> _Subject:
+    if len(directories) == 1:
+        return _grid(directories[0], now) if is_grid(directories[0]) else _run(directories[0], now)
+    return _two(directories, now)
+
+
+def _run(directory: Path, now: datetime) -> _Subject:
+    sources = run_sources([directory]).runs
+    (run,) = (_played(source, source.contents.experiment_name) for source in sources)
+    contents = sources[0].contents
+    return _Subject(
+        title=contents.experiment_name,
+        description=_description(contents.resolved),
+        sources=sources,
+        runs=(run,),
+        study=None,
+        accounts=section(contents.accounting, "models"),
+        engines=engines_page(_events([contents.layout.events], contents.disk)),
+        experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
+        usage=contents.accounting,
+        state=_state([directory], [run], now),
+    )
+
+
+def _grid(directory: Path, now: datetime) -> _Subject:
+    record = read_grid(directory)
+    assert record is not None, "it is a grid"
+    sources = run_sources([directory]).runs
+    names = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
+    runs = [_played(source, name, by_value) for source, (name, by_value) in zip(sources, names, strict=True)]
+    slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
+    baseline = _baseline(record)
+    primary = record.report.get("primary")
+    disk, usage = sources[0].contents.disk, grid_accounting(directory, record.name)
+    logs = [directory / "events.jsonl", *(source.contents.layout.events for source in sources)]
+    return _Subject(
+        title=record.name,
+        description=_description(sources[0].contents.resolved),
+        sources=sources,
+        runs=runs,
+        study=Study(
+            runs=[run.data for run in runs],
+            baseline=slugs.get(baseline) if baseline else None,
+            primary=primary if isinstance(primary, str) else None,
+            is_paired=_is_paired(runs),
+        ),
+        accounts=section(usage, "models"),
+        engines=engines_page(_events(logs, disk)),
+        experiments=(
+            Recorded("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
+            Recorded(
+                f"The experiment of its first combination: {runs[0].name}",
+                _yaml(sources[0].contents.resolved),
+            ),
+        ),
+        usage=usage,
+        state=_state([directory], runs, now),
+    )
+
+
+def _two(directories: Sequence[Path], now: datetime) -> _Subject:
+    for directory in directories:
+        if is_grid(directory):
+            raise ConfigError(
+                f"{directory} is a grid: its report compares its combinations already; to compare two of them, name "
+                "their directories"
+            )
+    sources = run_sources(directories).runs
+    environments = [source.contents.environment_name for source in sources]
+    if len(set(environments)) > 1:
+        raise ConfigError(
+            f"{' and '.join(map(str, directories))} are of different environments ({', '.join(environments)}), so "
+            "their outcomes cannot be compared; make a report of each"
+        )
+    runs = [_played(source, source.name) for source in sources]
+    events = engines_page(_events([source.contents.layout.events for source in sources], sources[0].contents.disk))
+    accounts: JsonObject = {
+        f"{run.name}: {model}": account
+        for run, source in zip(runs, sources, strict=True)
+        for model, account in section(source.contents.accounting, "models").items()
+    }
+    return _Subject(
+        title=" and ".join(run.name for run in runs),
+        description="",
+        sources=sources,
+        runs=runs,
+        study=Study(runs=[run.data for run in runs], baseline=runs[0].name, is_paired=_is_paired(runs)),
+        accounts=accounts,
+        engines=events,
+        experiments=tuple(
+            Recorded(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
+        ),
+        usage={},
+        state=_state(directories, runs, now),
+    )
+
+
+def _yaml(experiment: JsonObject) -> str:
+    """The experiment for readers, without keys that are null."""
+    return yaml_text(_written(shareable(experiment)))
+
+
+def _written(value: JsonObject) -> JsonObject:
+    return {
+        key: _written(inner) if isinstance(inner, dict) else inner
+        for key, inner in value.items()
+        if inner is not None and inner not in ({}, [])
+    }
+
+
+def _played(source: Source, name: str, values: Mapping[str, str] | None = None) -> Played:
+    contents = source.contents
+
+    def rows_of(table: str, is_wanted: IsWanted) -> Iterator[Row]:
+        found = source.tables[table]
+        for row in contents.rows_in_task_order():
+            if is_wanted(row):
+                yield from found.rows(source.ended(row), frozenset(found.columns))
+
+    data = RunData(
+        name=name,
+        environment=contents.environment_name,
+        experiment=contents.resolved,
+        planned=contents.counts.planned,
+        read_rows=contents.rows_in_task_order,
+        read_table=rows_of,
+        tables=frozenset(source.tables),
+        values=values or {},
+    )
+    return played(data, summary_of(contents))
+
+
+class _Label(NamedTuple):
+    name: str
+    by_value: Mapping[str, str]
+
+
+def _labels(values: Sequence[Mapping[str, JsonValue]]) -> list[_Label]:
+    """What combinations are called in figures: their values, one behind the other."""
+    texts = [{key.rpartition(".")[2]: _text(value) for key, value in one.items()} for one in values]
+    names = [" · ".join(one.values()) for one in texts]
+    if len(set(names)) < len(names):
+        names = [" · ".join(f"{key}={value}" for key, value in one.items()) for one in texts]
+    return [_Label(name, one) for name, one in zip(names, texts, strict=True)]
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else yaml_text({"": value}).partition(":")[2].strip()
+
+
+def _baseline(record: GridRecord) -> str | None:
+    """The combination that the others are compared with, as the grid declares it."""
+    declared = record.report.get("baseline")
+    if isinstance(declared, dict):
+        fitting = [one.slug for one in record.entries if all(one.values.get(k) == v for k, v in declared.items())]
+        return fitting[0] if len(fitting) == 1 else None
+    return declared if isinstance(declared, str) else None
+
+
+def _is_paired(runs: Sequence[Played]) -> bool:
+    """Whether conversations of one number have the same seed in all runs."""
+    return len({repr(run.data.experiment.get("seed")) for run in runs}) == 1
+
+
+def _events(logs: Sequence[Path], disk: Disk) -> Iterator[bytes]:
+    """The lines of event logs in the order of their times, with which each begins."""
+    if len(logs) > _LOGS_MAX:
+        return iter(())
+    return merge(*(_lines(log, disk) for log in logs), key=lambda line: line[:34])
+
+
+def _lines(log: Path, disk: Disk) -> Iterator[bytes]:
+    return (line.data for line in lines(disk.chunks(log)) if line.data)
+
+
+def _sections(subject: _Subject) -> Iterator[Section]:
+    runs, study = subject.runs, subject.study
+    yield from first_sections(runs)
+    if study is None:
+        yield from run_sections(runs[0].data)
+    else:
+        yield from study_sections(study)
+    yield from last_sections(runs)
+    definitions = {
+        name: definition
+        for source in subject.sources
+        for name, definition in section(source.contents.resolved, "model_definitions").items()
+        if isinstance(definition, dict)
+    }
+    finished = sum(run.count("finished") for run in runs)
+    yield from engine_section(subject.engines, definitions, subject.accounts, finished)
+
+
+def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime) -> str:
+    """How far the runs are. As long as anything is left, the report says as of when it is."""
+    counts = {key: sum(run.count(key) for run in runs) for key in ("planned", "finished", "failed")}
+    ended = counts["finished"] + counts["failed"]
+    failed = f", {counts['failed']:,} of them failed" if counts["failed"] else ""
+    text = f"{ended:,} of {counts['planned']:,} conversations have ended{failed}"
+    if ended == counts["planned"]:
+        return f"Complete: {text}."
+    works = any(_is_at_work(directory) for directory in directories)
+    return f"As of {iso(now)}: {text}; {'the run goes on' if works else 'nothing is at work on the rest'}."
+
+
+def _is_at_work(directory: Path) -> bool:
+    standing = read_grid_standing(directory).whole if is_grid(directory) else read_standing(directory)
+    return standing.owner is not None and standing.is_owner_alive is not False
+
+
+def _facts(subject: _Subject) -> Iterator[Line]:
+    experiment = subject.sources[0].contents.resolved
+    yield Line("Environment", subject.runs[0].data.environment)
+    if len(subject.runs) > 1:
+        yield Line("Runs compared", str(len(subject.runs)))
+    if subject.study is not None and subject.study.runs[0].values:
+        yield Line("Combinations are named by", " · ".join(subject.study.runs[0].values))
+    yield Line("Conversations", f"{sum(run.count('finished') for run in subject.runs):,} finished")
+    failed = sum(run.count("failed") for run in subject.runs)
+    if failed:
+        yield Line("", f"{failed:,} failed; they are counted apart")
+    yield Line("Seed", str(experiment.get("seed")))
+    for name, definition in section(experiment, "model_definitions").items():
+        if isinstance(definition, dict):
+            yield Line(f"Model {name}", _model(definition))
+    if (wall_s := number(subject.usage.get("wall_s"))) is not None:
+        yield Line("Time", f"{decimal_text(wall_s)} s over all sessions, {_played_s(subject.usage)}")
+    if (fork := subject.sources[0].contents.fork) is not None:
+        yield Line("Fork of", f"{count_text(len(fork.plan()))} conversations that leave others at a turn")
+
+
+def _played_s(usage: JsonObject) -> str:
+    return f"{decimal_text(number(usage.get('played_s')))} s of it at play"
+
+
+def _model(definition: JsonObject) -> str:
+    backend = str(definition.get("backend"))
+    name = section(definition, f"{backend}_config").get("model")
+    policy = section(definition, f"{backend}_config").get("policy")
+    shown = shareable({"name": name if isinstance(name, str) else policy})["name"]
+    return backend if shown is None else f"{shown} ({backend})"
+
+
+def _description(experiment: JsonObject) -> str:
+    found = section(experiment, "experiment_metadata").get("description")
+    return found if isinstance(found, str) else ""
+
+
+def _versions() -> Iterator[Line]:
+    yield Line("mac_runner", __version__)
+    yield Line("Python", ".".join(map(str, sys.version_info[:3])))
+    for package in _PACKAGES:
+        try:
+            yield Line(package, version(package))
+        except PackageNotFoundError:
+            continue
+
+
+def _commands(directories: Sequence[Path], subject: _Subject) -> Iterator[Line]:
+    # An absolute path says how the machine's folders are called.
+    for directory in (Path(path.name) if path.is_absolute() else path for path in directories):
+        yield Line("Look at them in a browser", f"mac-run view {directory}")
+        yield Line("List them", f"mac-run show {directory}")
+        if len(directories) == 1 and subject.study is not None:
+            yield Line("A report of one combination", f"mac-run report {directory / subject.sources[0].name}")

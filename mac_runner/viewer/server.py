@@ -1,0 +1,325 @@
+"""The server of the pages: routes over a `Source`, behind the guard.
+
+Whatever reads or computes runs in one worker thread, so the loop answers and streams meanwhile. The files of the front
+end are read once, at the start; a request chooses among them by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, TypeVar
+
+from aiohttp import web
+from yarl import URL
+
+from mac_runner.clock import Clock, SystemClock
+from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.files import read_regular
+from mac_runner.threads import DaemonExecutor
+from mac_runner.viewer.answers import Body, body_of, packed_body
+from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.guard import HEADERS, LOOPBACK, TOKEN, Asked, Guard, allowed_hosts
+from mac_runner.viewer.live import Cursor, Live, Pace, cursor_of
+from mac_runner.viewer.recent import Recent
+from mac_runner.viewer.search import search
+from mac_runner.viewer.source import Source
+
+T = TypeVar("T")
+
+_KINDS: Final[Mapping[str, str]] = {"app.js": "text/javascript", "app.css": "text/css", "index.html": "text/html"}
+_PAGE: Final = "index.html"
+_BODIES_MAX: Final = 8
+_FILE_BYTES_MAX: Final = 1 << 20
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen. Port 0 is any that is free."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    names: tuple[str, ...] = ()
+    """By what other names the server may be called."""
+
+    def check(self) -> None:
+        """Raises ConfigError where other machines can connect and no name says how they call this one."""
+        if self.host not in LOOPBACK and not self.names:
+            raise ConfigError(
+                f"--host {self.host} lets other machines connect: add --allow-host NAME, the name or address that "
+                "they open, or leave --host out and use ssh -L"
+            )
+
+
+class Viewer:
+    """A server of one source, from `open` to `close`."""
+
+    def __init__(
+        self, source: Source, address: Address, *, clock: Clock | None = None, pace: Pace | None = None
+    ) -> None:
+        address.check()
+        self._source = source
+        self._address = address
+        self._token = secrets.token_urlsafe(24)
+        self._static = _static()
+        self._clock = clock or SystemClock()
+        self._worker, self._engines_worker = DaemonExecutor(1, "viewer"), DaemonExecutor(1, "viewer-engines")
+        self._live = Live(source, self._at_work, self._at_engines, self._clock, pace)
+        self._bodies = Recent[str, tuple[object, Body]](_BODIES_MAX)
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+        """What to open in a browser; the token is part of it."""
+
+    async def open(self) -> None:
+        """Listen. Raises ConfigError where the address cannot be had."""
+        listening = _listening(self._address)
+        host, port = listening.getsockname()[:2]
+        self._guard = Guard(port, self._token, allowed_hosts(host, port, self._address.names))
+        app = web.Application(middlewares=[self._guarded])
+        app.on_response_prepare.append(_with_headers)
+        app.add_routes(self._routes())
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.SockSite(runner, listening).start()
+        self._runner = runner
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{port}/?{TOKEN}={self._token}"
+
+    async def close(self) -> None:
+        """Stop listening, end what is under way."""
+        if self._runner is not None:
+            await self._live.close()
+            await self._runner.cleanup()
+        self._worker.shutdown(wait=False)
+        self._engines_worker.shutdown(wait=False)
+
+    # Requests.
+
+    def _routes(self) -> list[web.RouteDef]:
+        source = self._source
+        return [
+            web.get("/", self._page),
+            web.get("/static/{name}", self._file),
+            web.get("/api/run", self._answers(lambda asked: source.run(asked.slug))),
+            web.get(
+                "/api/index",
+                self._answers(
+                    lambda asked: source.index(asked.slug, asked.count("since"), asked.version), "since", "version"
+                ),
+            ),
+            web.get(
+                "/api/c/{n}",
+                self._answers(
+                    lambda asked: source.conversation(asked.slug, asked.path("n"), asked.text("seat")), "seat"
+                ),
+            ),
+            web.get(
+                "/api/c/{n}/turn/{key}",
+                self._answers(
+                    lambda asked: source.turn(asked.slug, asked.path("n"), asked.path("key"), asked.text("seat")),
+                    "seat",
+                ),
+            ),
+            web.get("/api/engines", self._engines),
+            web.get("/api/search", self._search),
+            web.get("/api/stream", self._stream),
+        ]
+
+    @web.middleware
+    async def _guarded(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        asked = _asked(request)
+        if (refusal := self._guard.refusal(asked)) is not None:
+            return _error(refusal.status, refusal.text)
+        if self._guard.is_greeting(asked):
+            return self._welcome()
+        try:
+            return await handler(request)
+        except web.HTTPException as fault:
+            return _error(fault.status, f"{HTTPStatus(fault.status).phrase.lower()}: {request.path!r:.100}")
+        except NotThereError as fault:
+            return _error(404, str(fault))
+        except ConfigError as fault:
+            return _error(400, str(fault))
+        except MacRunnerError as fault:
+            return _error(404, str(fault))
+
+    def _welcome(self) -> web.Response:
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(self._guard.cookie, self._token, httponly=True, samesite="Strict", path="/")
+        return response
+
+    async def _page(self, request: web.Request) -> web.Response:
+        Parameters(request).check()
+        return _response(request, self._static[_PAGE], _KINDS[_PAGE])
+
+    async def _file(self, request: web.Request) -> web.Response:
+        Parameters(request).check()
+        name = request.match_info["name"]
+        if name not in self._static or name == _PAGE:
+            raise NotThereError(f"the viewer has no file {name!r:.60}")
+        return _response(request, self._static[name], _KINDS[name])
+
+    def _answers(
+        self, work: Callable[[Parameters], object], *names: str
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler that answers with the JSON of what `work` returns; `names` are its parameters beside `run`."""
+
+        async def handler(request: web.Request) -> web.Response:
+            asked = Parameters(request).check("run", *names)
+            return _response(request, await self._at_work(lambda: self._body(request.path_qs, work(asked))), _JSON)
+
+        return handler
+
+    def _body(self, name: str, value: object) -> Body:
+        """The body for a value. One that was asked for lately and is the same object is not made again."""
+        known = self._bodies.get(name)
+        if known is None or known[0] is not value:
+            known = self._bodies.put(name, (value, body_of(value)))
+        return known[1]
+
+    async def _engines(self, request: web.Request) -> web.Response:
+        slug = Parameters(request).check("run").slug
+        return _response(request, await self._at_engines(lambda: body_of(self._source.engines(slug))), _JSON)
+
+    async def _search(self, request: web.Request) -> web.Response:
+        asked = Parameters(request).check("run", "q", "from")
+        words, start = asked.text("q"), asked.count("from")
+        texts = await self._at_work(lambda: self._source.texts(asked.slug))
+        return _response(request, body_of(await search(texts, words, start=start, clock=self._clock)), _JSON)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        asked = Parameters(request).check("run", "since", "version")
+        slug, since, version = asked.slug, asked.count("since"), asked.version
+        cursor = Cursor(version, since) if version is not None else cursor_of(request.headers.get("Last-Event-ID", ""))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        async with self._live.events(slug, cursor) as events:
+            with suppress(ConnectionError):
+                async for event in events:
+                    await response.write(event)
+        return response
+
+    async def _at_work(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    async def _at_engines(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._engines_worker, call)
+
+
+class Parameters:
+    """The parameters of a request. Raises ConfigError for what is not one of them."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._query = request.query
+        self._match = request.match_info
+
+    def check(self, *known: str) -> Parameters:
+        """These parameters. Raises ConfigError for an unknown one, and for one that is given twice."""
+        for name in self._query:
+            if name not in known:
+                raise ConfigError(f"there is no parameter {name!r:.60}; there are: {', '.join(known) or 'none'}")
+            if len(self._query.getall(name)) > 1:
+                raise ConfigError(f"the parameter {name!r} is given twice")
+        return self
+
+    @property
+    def slug(self) -> str:
+        """The combination that is asked for; empty for none."""
+        return self.text("run")
+
+    def text(self, name: str) -> str:
+        """A parameter, or an empty text."""
+        return self._query.get(name, "")
+
+    def count(self, name: str) -> int:
+        """A whole number from 0, which is also what a missing one means."""
+        text = self.text(name) or "0"
+        if not (text.isascii() and text.isdecimal()) or len(text) > 15:
+            raise ConfigError(f"the parameter {name!r} is a whole number, not {text!r:.60}")
+        return int(text)
+
+    @property
+    def version(self) -> int | None:
+        """Of which version the list is that the page has; None where it does not say."""
+        return self.count("version") if self.text("version") else None
+
+    def path(self, name: str) -> str:
+        """A part of the path, decoded."""
+        return self._match[name]
+
+
+@asynccontextmanager
+async def serving(source: Source, address: Address) -> AsyncIterator[Viewer]:
+    """A viewer that listens inside the block."""
+    viewer = Viewer(source, address)
+    try:
+        await viewer.open()
+        yield viewer
+    finally:
+        await viewer.close()
+
+
+def _listening(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+    except OSError as fault:
+        listening.close()
+        raise ConfigError(
+            f"cannot listen on {address.host} port {address.port}: {fault.strerror or fault}; "
+            "leave --port out for one that is free"
+        ) from fault
+    listening.setblocking(False)
+    return listening
+
+
+def _static() -> Mapping[str, Body]:
+    """The files of the front end, by name."""
+    folder = Path(__file__).parent / "static"
+    return {
+        name: packed_body(read_regular(folder / name, _FILE_BYTES_MAX)) for name in _KINDS if (folder / name).is_file()
+    }
+
+
+def _asked(request: web.Request) -> Asked:
+    headers: dict[str, list[str]] = {}
+    for name, value in request.headers.items():
+        headers.setdefault(name.lower(), []).append(value)
+    target = request.raw_path
+    tokens = request.query.getall(TOKEN, []) if URL(target, encoded=True).path == "/" else []
+    return Asked(request.method, target, headers, request.cookies, tokens)
+
+
+def _response(request: web.Request, body: Body, kind: str) -> web.Response:
+    headers = {"ETag": body.tag, "Vary": "Accept-Encoding", "Content-Type": f"{kind}; charset=utf-8"}
+    if request.headers.get("If-None-Match") == body.tag:
+        return web.Response(status=304, headers={"ETag": body.tag})
+    if body.packed and "gzip" in request.headers.get("Accept-Encoding", "").lower():
+        return web.Response(body=body.packed, headers={**headers, "Content-Encoding": "gzip"})
+    return web.Response(body=body.plain, headers=headers)
+
+
+def _error(status: int, text: str) -> web.Response:
+    response = web.Response(
+        status=status, body=body_of({"error": text}).plain, headers={"Content-Type": f"{_JSON}; charset=utf-8"}
+    )
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = "GET, HEAD"
+    return response
+
+
+async def _with_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)

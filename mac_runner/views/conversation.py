@@ -1,0 +1,175 @@
+"""A conversation as a page shows it, from its transcript alone.
+
+Every environment has the list of its events, its turns and its participants. What an environment adds, its `Scene`, is
+put in between: phases, marks, facts, notes and tables. No code of a plug-in is needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mac_runner.environments.markup import thoughts
+from mac_runner.registry import environment_specs, results_specs
+from mac_runner.reports.turns import json_object, objects
+from mac_runner.results import ResultsSpec
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject, JsonValue
+from mac_runner.view_model import (
+    ConversationView,
+    EventView,
+    ForkOrigin,
+    Member,
+    Phase,
+    PhaseKind,
+    Scene,
+    Status,
+    TurnHead,
+)
+from mac_runner.views.perspective import perspective
+
+_STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
+_PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
+
+
+def conversation_view(transcript: JsonObject, *, seat: str | None = None, command: str = "") -> ConversationView:
+    """The whole conversation, or with `seat` what the agent of that name saw of it.
+
+    `command` is the run directory as commands name it. Raises ConfigError when no agent has that name,
+    RunDirectoryError for a transcript of another form.
+    """
+    view = whole_view(transcript, command=command)
+    return view if seat is None else perspective(view, seat)
+
+
+def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView:
+    """The whole conversation: what only the truth knows too."""
+    task, record = json_object(transcript["task"]), json_object(transcript["record"])
+    agents = objects(task["agents"])
+    turns, scene = objects(transcript["turns"]), _scene(transcript)
+    heads = _heads(turns, record)
+    events = tuple(_events(record_events(record), turns, scene))
+    return ConversationView(
+        task_id=str(task["task_id"]),
+        index=entry(task, "index", int),
+        environment=str(transcript["environment"]),
+        status=_STATUSES.get(transcript["status"], "open"),
+        seats=tuple(str(agent["agent_id"]) for agent in agents),
+        members=tuple(_member(agent, scene) for agent in agents),
+        phases=scene.phases or tuple(_phases(events)),
+        events=events,
+        turns=heads,
+        facts=scene.facts,
+        tables=scene.tables,
+        failure=str(transcript["failure"] or ""),
+        note=str(transcript.get("note") or ""),
+        fork=_fork(task),
+        command=command,
+    )
+
+
+def record_events(record: JsonObject) -> list[JsonObject]:
+    """The events of a record. Raises RunDirectoryError for another form."""
+    return objects(record.get("events", []))
+
+
+def thought_of(turn: JsonObject) -> str:
+    """What an agent thought in a turn: in its reply, and what its engine gave apart."""
+    reply = json_object(turn["reply"])
+    apart = reply.get("thinking")
+    parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
+    return "\n".join(filter(None, parts))
+
+
+def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
+    """The turns of a transcript as a list."""
+    return _heads(objects(transcript["turns"]), json_object(transcript["record"]))
+
+
+def results_of(transcript: JsonObject) -> ResultsSpec | None:
+    """What the environment of a transcript says of its results; None for a plug-in, whose code may not be here."""
+    environment = environment_specs().get(str(transcript["environment"]))
+    return None if environment is None else results_specs().get(environment.section)
+
+
+def _scene(transcript: JsonObject) -> Scene:
+    results = results_of(transcript)
+    return Scene() if results is None or results.scene is None else results.scene(transcript)
+
+
+def _heads(turns: Sequence[JsonObject], record: JsonObject) -> tuple[TurnHead, ...]:
+    made: defaultdict[str, list[int]] = defaultdict(list)
+    for place, event in enumerate(record_events(record)):
+        if key := event.get("turn"):
+            made[str(key)].append(place)
+    return tuple(_head(turn, made.get(str(turn["turn"]), ())) for turn in turns)
+
+
+def _head(turn: JsonObject, made: Iterable[int]) -> TurnHead:
+    receipt = json_object(turn["receipt"])
+    return TurnHead(
+        key=str(turn["turn"]),
+        round=entry(turn, "round", int),
+        agent=str(turn["agent"]),
+        result=str(receipt["kind"]),
+        detail=str(receipt["detail"]),
+        events=tuple(made),
+    )
+
+
+def _events(events: Iterable[JsonObject], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
+    # A turn may make several events: its thought belongs to the first.
+    left = {str(turn["turn"]): turn for turn in turns}
+    actors = {key: str(turn["agent"]) for key, turn in left.items()}
+    for place, event in enumerate(events):
+        key = str(event.get("turn") or "")
+        turn = left.pop(key, None)
+        yield EventView(
+            place=place,
+            when=str(event["when"]),
+            text=str(event["text"]),
+            audience=_audience(event["audience"]),
+            agent=scene.agents.get(place, actors.get(key, "")),
+            kind=_kind(event),
+            turn=key,
+            thought="" if turn is None else thought_of(turn),
+            notes=scene.notes.get(place, ()),
+        )
+
+
+def _audience(audience: JsonValue) -> tuple[str, ...] | None:
+    return tuple(map(str, audience)) if isinstance(audience, list) else None
+
+
+def _kind(event: JsonObject) -> str:
+    data = event.get("data")
+    kind = event.get("kind", data.get("kind") if isinstance(data, dict) else None)
+    return kind if isinstance(kind, str) else ""
+
+
+def _phases(events: Iterable[EventView]) -> Iterator[Phase]:
+    """A phase for each stretch of events of one `when`."""
+    when = None
+    for event in events:
+        if event.when != when:
+            when = event.when
+            word = when.split(" ", 1)[0].lower()
+            yield Phase(label=when, kind=_PHASE_KINDS.get(word, "other"), first=event.place)
+
+
+def _member(agent: JsonObject, scene: Scene) -> Member:
+    name = str(agent["agent_id"])
+    return Member(
+        name=name,
+        seat=entry(agent, "seat", int),
+        definition=str(agent["definition"]),
+        model=str(agent["model"]),
+        facts=scene.members.get(name, ()),
+    )
+
+
+def _fork(task: JsonObject) -> ForkOrigin | None:
+    if "fork" not in task:
+        return None
+    fork = entry(task, "fork", dict)
+    return ForkOrigin(of=str(fork["of"]), turn=str(fork["turn"]), arm=str(fork["arm"]), draw=entry(fork, "draw", int))

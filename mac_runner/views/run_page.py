@@ -1,0 +1,182 @@
+"""The head of the page of a run or a grid: its state, its engines, its headline results.
+
+It says what `mac-run status` and the printed summary say, from the same functions. A summary takes long to make for a
+large run; without one there are no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from mac_runner.reports.conversations import Listed
+from mac_runner.reports.grid import figures_of
+from mac_runner.reports.status import duration_text, grid_status_json, status_json
+from mac_runner.reports.tables import figure_text, value_text
+from mac_runner.results import Figure, count_text, integer, number, section
+from mac_runner.store import GridStanding, Standing
+from mac_runner.types import JsonObject, JsonValue
+from mac_runner.view_model import CombinationView, EngineView, Fact, RunPage
+from mac_runner.views.index import column_views
+
+_ADDRESSES: Final = ("base_urls", "base_url", "host")
+"""Where the sections of backends say which server they use."""
+
+
+def run_page(
+    standing: Standing,
+    resolved: JsonObject,
+    how: Listed,
+    now: datetime,
+    *,
+    name: str = "",
+    summary: JsonObject | None = None,
+    fork: JsonObject | None = None,
+) -> RunPage:
+    """The head of one run. `resolved` is its experiment as it was recorded, `now` the reader's wall time.
+
+    `name` is what the page calls it where that is not the name of the experiment.
+    """
+    status = status_json(standing, now)
+    facts = [*_status_facts(status), *_fork_facts(fork or {})]
+    return RunPage(
+        name=name or standing.experiment_name,
+        directory=str(standing.directory),
+        environment=_text(section(resolved, "conversation_config").get("environment")),
+        description=_text(section(resolved, "experiment_metadata").get("description")),
+        state=_text(status["state"]),
+        planned=standing.planned,
+        done=standing.ended,
+        failed=standing.failed,
+        is_live=bool(standing.is_owner_alive),
+        columns=column_views(how),
+        engines=tuple(_engines(status, section(resolved, "model_definitions"))),
+        facts=(*_figure_facts(summary), *facts),
+    )
+
+
+def grid_page(
+    standing: GridStanding,
+    resolved: JsonObject,
+    now: datetime,
+    *,
+    summaries: Mapping[str, JsonObject] | None = None,
+) -> RunPage:
+    """The head of a grid, with a row for each combination that is asked for.
+
+    `resolved` is the experiment of any combination that has begun, or empty; `summaries` are by combination.
+    """
+    status = grid_status_json(standing, now)
+    whole = standing.whole
+    planned = f"{standing.complete} of {len(standing.combinations)} complete"
+    return RunPage(
+        name=whole.experiment_name,
+        directory=str(whole.directory),
+        environment=_text(section(resolved, "conversation_config").get("environment")),
+        description=_text(section(resolved, "experiment_metadata").get("description")),
+        state=_text(status["state"]),
+        planned=whole.planned,
+        done=whole.ended,
+        failed=whole.failed,
+        is_live=bool(whole.is_owner_alive),
+        columns=(),
+        engines=tuple(_engines(status, section(resolved, "model_definitions"))),
+        facts=(Fact("combinations", planned), *_status_facts({**status, "session": None, "eta_s": None})),
+        combinations=tuple(
+            CombinationView(
+                slug=known.slug,
+                values={key: value_text(value) for key, value in known.values.items()},
+                planned=0 if found is None else found.planned,
+                done=0 if found is None else found.ended,
+                failed=0 if found is None else found.failed,
+                figures=_figures((summaries or {}).get(known.slug)),
+            )
+            for known, found in standing.combinations
+        ),
+    )
+
+
+def _figures(summary: JsonObject | None) -> dict[str, str]:
+    """The headline figures of a summary with their intervals."""
+    found: dict[str, Figure] = {} if summary is None else figures_of(summary)
+    return {
+        name: figure_text(figure, has_n=True, has_unit=True) for name, figure in found.items() if figure.is_headline
+    }
+
+
+def _figure_facts(summary: JsonObject | None) -> Iterator[Fact]:
+    for name, text in _figures(summary).items():
+        yield Fact(name, text)
+    if summary is not None:
+        yield Fact("turns", count_text(summary.get("turns")))
+        yield Fact("corrections", count_text(summary.get("corrections")))
+        yield Fact("defaults", count_text(summary.get("defaults")))
+
+
+def _status_facts(status: JsonObject) -> Iterator[Fact]:
+    """How long it took, how fast it is, how long it goes on, and what is wrong."""
+    counts = section(status, "conversations")
+    if half_done := integer(counts.get("half_done")):
+        yield Fact("half done", count_text(half_done))
+    if status["wall_s"]:
+        yield Fact("wall time", duration_text(status["wall_s"]))
+    if (sessions := integer(status["sessions"])) and sessions > 1:
+        yield Fact("sessions", count_text(sessions))
+    if (turns_per_s := number(section(status, "session").get("turns_per_s"))) is not None:
+        yield Fact("turns per second", f"{turns_per_s:,.1f}")
+    if status["eta_s"]:
+        yield Fact("to go", duration_text(status["eta_s"]))
+    if status["shard"] is not None:
+        yield Fact("shard", _text(status["shard"]))
+    if status["warning"]:
+        yield Fact("warning", _text(status["warning"]), "warn")
+
+
+def _fork_facts(fork: JsonObject) -> Iterator[Fact]:
+    """Of a fork, what `fork_summary` says."""
+    if fork:
+        yield Fact("conversations forked", count_text(fork.get("of")))
+    arms = section(fork, "arms")
+    for name in arms:
+        arm = section(arms, name)
+        yield Fact(f"arm {name}", f"{count_text(arm.get('ended'))} of {count_text(arm.get('planned'))} ended")
+    if fork.get("off_policy"):
+        yield Fact("off-policy", "replies were kept for other prompts, or written by hand", "warn")
+
+
+def _engines(status: JsonObject, definitions: JsonObject) -> Iterator[EngineView]:
+    """The models of the run, those that have answered nothing yet too."""
+    accounts = section(status, "models")
+    for model in dict.fromkeys([*definitions, *accounts]):
+        definition, account = section(definitions, model), section(accounts, model)
+        tokens = section(account, "tokens")
+        requests, busy_s = integer(account.get("requests")) or 0, number(account.get("busy_slot_s"))
+        backend = _text(definition.get("backend"))
+        own = section(definition, f"{backend}_config")
+        yield EngineView(
+            model=model,
+            backend=backend,
+            address=_address(own),
+            slots=integer(account.get("capacity")) or integer(own.get("capacity")) or 0,
+            requests=requests,
+            retries=integer(account.get("faults")) or 0,
+            prompt_tokens=integer(tokens.get("prompt")) or 0,
+            completion_tokens=integer(tokens.get("completion")) or 0,
+            cached_tokens=integer(tokens.get("cached")) or 0,
+            latency_s=round(busy_s / requests, 6) if busy_s is not None and requests else None,
+        )
+
+
+def _address(settings: JsonObject) -> str:
+    for key in _ADDRESSES:
+        match settings.get(key):
+            case str(address):
+                return address
+            case list(addresses):
+                return ", ".join(map(str, addresses))
+    return ""
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""

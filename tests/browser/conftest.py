@@ -1,0 +1,132 @@
+"""Pages of real runs in a real browser. A page that logs an error, or asks another host, fails its test."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from tests.browser import runs
+from tests.browser.screens import Watch, chromium, hosted
+from tests.cli.lab import PATIENCE_S, Lab
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Served: TypeAlias = Callable[..., str]
+"""Starts `mac-run view` on a run directory, with flags; the address of its page."""
+Published: TypeAlias = Callable[..., Path]
+"""Publishes a run directory, with flags; the folder."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium for the tests of one file."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def watch(browser: Browser) -> Iterator[Watch]:
+    """Opens pages; at the end none of them may have had a trouble."""
+    watch = Watch(browser)
+    yield watch
+    watch.close()
+
+
+@pytest.fixture
+def page(watch: Watch) -> Page:
+    """A page, 1400 pixels wide and light."""
+    return watch.open()
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The working directory of all runs below; not to be changed."""
+    lab = Lab(path=tmp_path_factory.mktemp("browser"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="session")
+def games(played: Lab) -> Path:
+    """Two games of Town of Salem."""
+    return runs.play_games(played)
+
+
+@pytest.fixture(scope="session")
+def talks(played: Lab) -> Path:
+    """A grid of discussions."""
+    return runs.play_talks(played)
+
+
+@pytest.fixture(scope="session")
+def village(played: Lab) -> Path:
+    """Three games of a user's own code."""
+    return runs.play_village(played)
+
+
+@pytest.fixture(scope="session")
+def broken(played: Lab) -> Path:
+    """Conversations of which some failed."""
+    return runs.play_broken(played)
+
+
+@pytest.fixture(scope="session")
+def fork(played: Lab, games: Path) -> Path:
+    """A fork of the first game."""
+    return runs.play_fork(played, games)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """Serves runs until the test ends; then each server must end well."""
+    lab = Lab(path=tmp_path)
+
+    def serve(run: Path, *flags: str) -> str:
+        process = lab.start("view", str(run), "--no-open", *flags)
+        assert process.stdout is not None
+        return process.stdout.readline().strip() or _failed(process)
+
+    yield serve
+    try:
+        for process in lab.started:
+            process.send_signal(signal.SIGINT)
+        for process in lab.started:
+            _, words = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode in (0, -signal.SIGKILL), words
+            assert "Traceback" not in words, words
+    finally:
+        lab.close()
+
+
+@pytest.fixture(scope="session")
+def published(played: Lab) -> Published:
+    """Publishes runs, each with the same flags once; not to be changed."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def publish(run: Path, *flags: str) -> Path:
+        key = (str(run), *flags)
+        if key not in folders:
+            folders[key] = played.path / "published" / str(len(folders))
+            played.done("publish", str(run), str(folders[key]), *flags)
+        return folders[key]
+
+    return publish
+
+
+@pytest.fixture
+def host() -> Iterator[Callable[[Path], str]]:
+    """Puts a folder on a plain static host until the test ends; the address of its page."""
+    with ExitStack() as stack:
+        yield lambda folder: stack.enter_context(hosted(folder))
+
+
+def _failed(process: subprocess.Popen[str]) -> str:
+    _, words = process.communicate(timeout=PATIENCE_S)
+    raise AssertionError(f"mac-run view ended with {process.returncode}: {words}")

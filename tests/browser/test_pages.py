@@ -1,0 +1,49 @@
+"""Every page opens: served, light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Served
+from tests.browser.screens import WIDTHS, Scheme, Watch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_run_page_opens(watch: Watch, served: Served, games: Path, scheme: Scheme, width: int) -> None:
+    watch.allow("404.*/api/stream")
+    page = watch.open(served(games), scheme=scheme, width=width)
+
+    page.get_by_text("games").first.wait_for()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "console.error('no')",
+        "setTimeout(() => { throw new Error('no') })",
+        "fetch('http://127.0.0.1:9/').catch(() => 0)",
+        "document.body.insertAdjacentHTML('beforeend', '<img src=http://example.invalid/x.png>')",
+        "document.body.insertAdjacentHTML('beforeend', '<p style=\"color:red\">x</p>')",
+        "alert('no')",
+        "window.open('about:blank')",
+        "document.head.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))",
+    ],
+)
+def test_trouble_of_a_page_fails_its_test(browser: Browser, served: Served, games: Path, script: str) -> None:
+    """The watch itself: each kind of trouble is seen."""
+    watch = Watch(browser)
+    page = watch.open(served(games))
+    page.get_by_text("games").first.wait_for()
+    watch.troubles.clear()
+
+    page.evaluate(f"() => {{ {script}; return new Promise((done) => setTimeout(done, 50)) }}")
+
+    with pytest.raises(AssertionError, match="in the browser"):
+        watch.close()

@@ -1,0 +1,136 @@
+// Where the pages' data come from. A page asks a Transport and does not know which one it is.
+import type {
+  CompareView,
+  ConversationView,
+  EnginesPage,
+  FlowPage,
+  ForkTree,
+  IndexColumns,
+  RunPage,
+  TurnView,
+} from "./model";
+import { Published } from "./published";
+
+/** A conversation in which a text was found. */
+export interface Hit {
+  readonly n: number;
+  readonly task_id: string;
+  readonly text: string;
+}
+
+/** What a run at work reports. */
+export interface Listener {
+  rows?(columns: IndexColumns): void;
+  standing?(page: RunPage): void;
+  /** The numbers of conversations with new replies. */
+  touched?(numbers: readonly number[]): void;
+  engines?(page: EnginesPage): void;
+  /** Whether the connection to the server holds. */
+  connected?(isConnected: boolean): void;
+}
+
+/** All that pages ask for. `run` is the slug of a combination of a grid; empty for the run itself. */
+export interface Transport {
+  /** Whether text search and what needs the server's work is there. */
+  readonly isServed: boolean;
+  run(run: string): Promise<RunPage>;
+  index(run: string, since: number): Promise<IndexColumns>;
+  /** A conversation, by number or task id; with `seat` as that seat saw it. */
+  conversation(run: string, name: string, seat: string): Promise<ConversationView>;
+  turn(run: string, name: string, key: string, seat: string): Promise<TurnView>;
+  /** With `other` the right conversation is of that combination. */
+  compare(run: string, left: string, right: string, other: string): Promise<CompareView>;
+  forks(run: string, name: string): Promise<readonly ForkTree[]>;
+  /** `only` is a filter as the run page writes it, or row numbers with commas. */
+  flow(run: string, only: string): Promise<FlowPage>;
+  engines(run: string): Promise<EnginesPage>;
+  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]>;
+  /** Calls the listener until the returned function is called. */
+  listen(run: string, listener: Listener): () => void;
+}
+
+/** What a page shows where data cannot be had. */
+export class TransportError extends Error {
+  override readonly name = "TransportError";
+}
+
+/** From `mac-run view`. */
+export class Served implements Transport {
+  readonly isServed = true;
+
+  run(run: string): Promise<RunPage> {
+    return ask("run", { run });
+  }
+
+  index(run: string, since: number): Promise<IndexColumns> {
+    return ask("index", { run, since: String(since) });
+  }
+
+  conversation(run: string, name: string, seat: string): Promise<ConversationView> {
+    return ask(`c/${encodeURIComponent(name)}`, { run, seat });
+  }
+
+  turn(run: string, name: string, key: string, seat: string): Promise<TurnView> {
+    return ask(`c/${encodeURIComponent(name)}/turn/${encodeURIComponent(key)}`, { run, seat });
+  }
+
+  compare(run: string, left: string, right: string, other: string): Promise<CompareView> {
+    return ask("compare", { run, left, right, other });
+  }
+
+  forks(run: string, name: string): Promise<readonly ForkTree[]> {
+    return ask("forks", { run, n: name });
+  }
+
+  flow(run: string, only: string): Promise<FlowPage> {
+    return ask("flow", { run, only });
+  }
+
+  engines(run: string): Promise<EnginesPage> {
+    return ask("engines", { run });
+  }
+
+  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]> {
+    return ask("search", { run, q: words }, signal);
+  }
+
+  listen(run: string, listener: Listener): () => void {
+    const events = new EventSource(`api/stream${search({ run })}`);
+    const on = <T>(name: string, call: ((value: T) => void) | undefined): void => {
+      if (call) events.addEventListener(name, (event) => call(JSON.parse((event as MessageEvent<string>).data) as T));
+    };
+    on<IndexColumns>("rows", listener.rows?.bind(listener));
+    on<RunPage>("standing", listener.standing?.bind(listener));
+    on<readonly number[]>("touched", listener.touched?.bind(listener));
+    on<EnginesPage>("engines", listener.engines?.bind(listener));
+    events.onopen = () => listener.connected?.(true);
+    events.onerror = () => listener.connected?.(false);
+    return () => events.close();
+  }
+}
+
+function search(values: Readonly<Record<string, string>>): string {
+  const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== ""));
+  return query.size ? `?${query}` : "";
+}
+
+async function ask<T>(path: string, query: Readonly<Record<string, string>>, signal?: AbortSignal): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(`api/${path}${search(query)}`, { signal: signal ?? null });
+  } catch (fault) {
+    if (signal?.aborted) throw fault;
+    throw new TransportError("The server does not answer. Is mac-run view still at work?");
+  }
+  const body: unknown = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body as T;
+  throw new TransportError(words(body) || `The server answered with ${response.status} to ${path}.`);
+}
+
+function words(body: unknown): string {
+  const error = typeof body === "object" && body !== null && "error" in body ? body.error : "";
+  return typeof error === "string" ? error : "";
+}
+
+/** The transport of this page. */
+export const transport: Transport = document.querySelector('meta[name="mac-data"]') ? new Published() : new Served();
