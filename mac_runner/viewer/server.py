@@ -228,11 +228,12 @@ class Viewer:
         slug, since, version = asked.slug, asked.count("since"), asked.version
         cursor = Cursor(version, since) if version is not None else cursor_of(request.headers.get("Last-Event-ID", ""))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        if request.method == "HEAD":
-            return response
-        async with self._live.events(slug, cursor) as events:
-            with suppress(ConnectionError):
+        # A page may leave at any time, before the head of the answer too.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            if request.method == "HEAD":
+                return response
+            async with self._live.events(slug, cursor) as events:
                 async for event in events:
                     await response.write(event)
         return response

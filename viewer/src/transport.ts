@@ -162,5 +162,12 @@ function words(body: unknown): string {
   return typeof error === "string" ? error : "";
 }
 
+function meta(name: string): string {
+  return document.querySelector(`meta[name="${name}"]`)?.getAttribute("content") ?? "";
+}
+
 /** The transport of this page. */
-export const transport: Transport = document.querySelector('meta[name="mac-data"]') ? new Published() : new Served();
+export const transport: Transport = meta("mac-data") ? new Published() : new Served();
+
+// A page of one conversation begins with it.
+if (meta("mac-start") && !window.location.hash) window.history.replaceState(null, "", meta("mac-start"));
