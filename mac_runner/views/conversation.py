@@ -28,9 +28,11 @@ from mac_runner.view_model import (
     Status,
     TurnHead,
 )
-from mac_runner.views.perspective import perspective
+from mac_runner.views.perspective import is_named, perspective
 
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
+_OWN_REPLY = "Own"
+"""The `when` that generators give to what an agent replied itself."""
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
 
 
@@ -134,10 +136,15 @@ def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Sce
         turn = left.pop(event.turn, None)
         yield replace(
             event,
-            agent=scene.agents.get(event.place, actors.get(event.turn, "")),
+            agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
             thought="" if turn is None else thought_of(turn),
             notes=scene.notes.get(event.place, ()),
         )
+
+
+def _speaker(event: EventView, actor: str) -> str:
+    """The agent of the turn that made an event, where the event is about it: a turn may also end a night."""
+    return actor if is_named(actor, event.text) else ""
 
 
 def _audience(audience: JsonValue) -> tuple[str, ...] | None:
@@ -151,10 +158,10 @@ def _kind(event: JsonObject) -> str:
 
 
 def _phases(events: Iterable[EventView]) -> Iterator[Phase]:
-    """A phase for each stretch of events of one `when`."""
+    """A phase for each stretch of events of one `when`. What a seat remembers of its own replies begins none."""
     when = None
     for event in events:
-        if event.when != when:
+        if event.when not in (when, _OWN_REPLY):
             when = event.when
             word = when.split(" ", 1)[0].lower()
             yield Phase(label=when, kind=_PHASE_KINDS.get(word, "other"), first=event.place)

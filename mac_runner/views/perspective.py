@@ -79,14 +79,15 @@ def _seen(event: EventView, seat: str, own: Collection[str]) -> EventView:
         when=event.when,
         text=event.text,
         # Its text is all that a seat has of it: who acted is known where the text begins with the name.
-        agent=event.agent if event.agent == seat or _is_named(event.agent, event.text) else "",
+        agent=event.agent if event.agent == seat or is_named(event.agent, event.text) else "",
         reach=_reach(event, seat),
         turn=event.turn if is_own else "",
         thought=event.thought if is_own else "",
     )
 
 
-def _is_named(agent: str, text: str) -> bool:
+def is_named(agent: str, text: str) -> bool:
+    """Whether a text begins with the name of an agent."""
     return agent != "" and text.startswith(agent) and not text[len(agent) :][:1].isalnum()
 
 
