@@ -28,13 +28,21 @@ export function useRows(run: string): Followed {
 function follow(run: string, show: (change: (before: Followed) => Followed) => void): () => void {
   let rows = new Rows();
   let open = new Set<number>();
+  let served = 0;
   let isWanted = true;
   let isAsking = false;
   const tell = (error = ""): void => {
     const listed = [...open].sort((a, b) => a - b).slice(0, OPEN_MAX);
     if (isWanted) show(() => ({ rows, version: rows.version, isLoading: false, error, open: listed }));
   };
+  const begin = (): void => {
+    rows = new Rows();
+    open = new Set();
+  };
+  // False where rows are missing before these.
   const take = (columns: IndexColumns): boolean => {
+    if (served !== (columns.version ?? 0)) begin();
+    served = columns.version ?? 0;
     if (!rows.append(columns)) return false;
     if (open.size) for (let row = columns.since; row < rows.count; row += 1) open.delete(rows.number("number", row));
     return true;
@@ -43,7 +51,7 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
     if (isAsking) return;
     isAsking = true;
     try {
-      take(await transport.index(run, rows.count));
+      if (!take(await transport.index(run, rows.count))) take(await transport.index(run, 0));
       tell();
     } catch (fault) {
       tell(reason(fault));
@@ -55,10 +63,6 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
   void ask();
   const leave = transport.listen(run, {
     rows: (columns) => {
-      if (columns.since === 0 && columns.rows < rows.count) {
-        rows = new Rows();
-        open = new Set();
-      }
       if (take(columns)) tell();
       else void ask();
     },

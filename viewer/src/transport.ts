@@ -7,16 +7,10 @@ import type {
   ForkTree,
   IndexColumns,
   RunPage,
+  SearchPage,
   TurnView,
 } from "./model";
 import { Published } from "./published";
-
-/** A conversation in which a text was found. */
-export interface Hit {
-  readonly n: number;
-  readonly task_id: string;
-  readonly text: string;
-}
 
 /** What a run at work reports. */
 export interface Listener {
@@ -44,7 +38,8 @@ export interface Transport {
   /** `only` is a filter as the run page writes it, or row numbers with commas. */
   flow(run: string, only: string): Promise<FlowPage>;
   engines(run: string): Promise<EnginesPage>;
-  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]>;
+  /** Conversations from number `from` on in which the words occur. */
+  search(run: string, words: string, from: number, signal?: AbortSignal): Promise<SearchPage>;
   /** Calls the listener until the returned function is called. */
   listen(run: string, listener: Listener): () => void;
 }
@@ -90,8 +85,8 @@ export class Served implements Transport {
     return ask("engines", { run });
   }
 
-  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]> {
-    return ask("search", { run, q: words }, signal);
+  search(run: string, words: string, from: number, signal?: AbortSignal): Promise<SearchPage> {
+    return ask("search", { run, q: words, from: String(from) }, signal);
   }
 
   /** All listeners of a run share one connection: browsers allow few to one host. */
@@ -167,5 +162,12 @@ function words(body: unknown): string {
   return typeof error === "string" ? error : "";
 }
 
+function meta(name: string): string {
+  return document.querySelector(`meta[name="${name}"]`)?.getAttribute("content") ?? "";
+}
+
 /** The transport of this page. */
-export const transport: Transport = document.querySelector('meta[name="mac-data"]') ? new Published() : new Served();
+export const transport: Transport = meta("mac-data") ? new Published() : new Served();
+
+// A page of one conversation begins with it.
+if (meta("mac-start") && !window.location.hash) window.history.replaceState(null, "", meta("mac-start"));
