@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mac_runner.figures.model import DataColumn, Method, Value
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean, Interval
 
 UNITS_MIN: Final = 5
@@ -22,20 +23,20 @@ class Estimate(NamedTuple):
     interval: Interval | None
     n: int
     units: int
-    series: str = ""
+    group: str = ""
     x: float = 0
     """Where it stands on a time axis."""
 
 
-def of_rate(label: str, rate: ClusteredRate, *, series: str = "", x: float = 0) -> Estimate:
+def of_rate(label: str, rate: ClusteredRate, *, group: str = "", x: float = 0) -> Estimate:
     """A rate over clusters; with too few of them it has no interval."""
     value = rate.wins / rate.n if rate.n else None
-    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, series, x)
+    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, group, x)
 
 
-def of_mean(label: str, mean: ExactClusteredMean, *, series: str = "", x: float = 0) -> Estimate:
+def of_mean(label: str, mean: ExactClusteredMean, *, group: str = "", x: float = 0) -> Estimate:
     """A mean over clusters; with too few of them it has no interval."""
-    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, series, x)
+    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, group, x)
 
 
 def _given(interval: Interval | None, units: int) -> Interval | None:
@@ -43,38 +44,63 @@ def _given(interval: Interval | None, units: int) -> Interval | None:
 
 
 def estimate_columns(
-    label: str, *, series: str = "", x: str = "", value: str = "rate", kind: str = "rate", n: str = "n", units: str
+    label: str, *, group: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
 ) -> tuple[DataColumn, ...]:
-    """The columns of the rows of `estimate_rows`; without a title there is no column."""
-    number = "rate" if kind == "rate" else "score" if kind == "score" else "number"
+    """The columns of the rows of `estimate_rows`; what has no title is not printed."""
     named = (
-        DataColumn(name="x", title=x, kind="number"),
+        DataColumn(name="x", title=x, kind="count"),
         DataColumn(name="label", title=label),
-        DataColumn(name="series", title=series),
-        DataColumn(name="value", title=value, kind=number),
-        DataColumn(name="lo", title="95 % from", kind=number),
-        DataColumn(name="hi", title="to", kind=number),
+        DataColumn(name="group", title=group),
+        DataColumn(name="value", title=value, kind=kind),
+        DataColumn(name="lo", title="95 % from", kind=kind),
+        DataColumn(name="hi", title="to", kind=kind),
         DataColumn(name="n", title=n, kind="count"),
         DataColumn(name="units", title=units, kind="count"),
     )
-    return tuple(column for column in named if column.title and not (column.name == "n" and n == units))
+    return tuple(column for column in named if column.title)
 
 
-def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
-    """Estimates as rows."""
+def estimate_rows(
+    estimates: Iterable[Estimate], *, units: str, kind: ColumnKind = "rate"
+) -> tuple[dict[str, Value], ...]:
+    """Estimates as rows, each also in words."""
     return tuple(
         {
             "x": one.x,
             "label": one.label,
-            "series": one.series,
+            "group": one.group,
             "value": one.value,
             "lo": None if one.interval is None else one.interval.lo,
             "hi": None if one.interval is None else one.interval.hi,
             "n": one.n,
             "units": one.units,
+            "words": _in_words(one, units, kind),
         }
         for one in estimates
     )
+
+
+def _in_words(one: Estimate, units: str, kind: ColumnKind) -> str:
+    if one.value is None:
+        return "no case"
+    ends = "" if one.interval is None else f" ({' to '.join(_text(end, kind) for end in one.interval)})"
+    points = " pp" if kind == "score" else ""
+    return f"{_text(one.value, kind)}{points}{ends}, {counted(one.units, units)}"
+
+
+def counted(n: int, units: str) -> str:
+    """`1 game`, `2 games`."""
+    return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
+
+
+def _text(value: float, kind: ColumnKind) -> str:
+    match kind:
+        case "rate":
+            return f"{value:.0%}"
+        case "score":
+            return f"{100 * value:+.0f}" if abs(value) >= 0.005 else "0"
+        case _:
+            return f"{value:.2f}"
 
 
 def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:
@@ -88,24 +114,43 @@ def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]
     return tuple(notes)
 
 
-def rate_method(units: str, n: int) -> Method:
+def counted_as_lost(rate: ClusteredRate, failed: int, *, cases: int = 1) -> ClusteredRate:
+    """The rate with so many failed conversations of `cases` cases each, counted as lost.
+
+    A conversation that failed has no outcome. If failing depends on who plays, a rate over finished ones is biased.
+    """
+    found = replace(rate)
+    for _ in range(failed):
+        found.add(0, cases)
+    return found
+
+
+def failure_notes(failed: int, finished: int, units: str) -> tuple[str, ...]:
+    """That some conversations are not in a figure; nothing where none failed."""
+    if not failed:
+        return ()
+    share = failed / (failed + finished)
+    return (f"{failed:,} of {failed + finished:,} {units} failed ({share:.1%}) and have no result.",)
+
+
+def rate_method(unit: str, n: int) -> Method:
     """How the intervals of `of_rate` are made."""
     return Method(
         statement=(
-            f"Intervals of rates are Wilson score intervals over the effective number of cases: the cases of one of "
-            f"the {units} are dependent, so their number is divided by the design effect (Korn and Graubard 1998)."
+            f"Intervals of rates are Wilson score intervals over the effective number of cases: the cases of one "
+            f"{unit} depend on each other, so their number is divided by the design effect (Korn and Graubard 1998)."
         ),
-        unit=units,
+        unit=unit,
         n=n,
         interval="Wilson score over effective cases, 95 %",
     )
 
 
-def mean_method(units: str, n: int) -> Method:
+def mean_method(unit: str, n: int) -> Method:
     """How the intervals of `of_mean` are made."""
     return Method(
-        statement=f"Intervals of means are Student's, of a ratio of sums over {units} (Cochran 1977, 9A.1).",
-        unit=units,
+        statement=f"Intervals of means are Student's, of a ratio of sums over each {unit} (Cochran 1977, 9A.1).",
+        unit=unit,
         n=n,
         interval="Student's t of a ratio estimator, 95 %",
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mac_runner.figures.plots import forest, lines
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import Figure, Value
+from mac_runner.figures.plots import forest, lines
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import DiscussionResult, Share
 from mac_runner.environments.discussion.results.rates import Rate
-from mac_runner.figures.plots import forest
 from mac_runner.figures.data import RunData
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import Figure
+from mac_runner.figures.plots import forest
 from mac_runner.results import parsed
 
 _PLACES: Final = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mac_runner.figures.plots import lines
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import DataColumn, Figure
+from mac_runner.figures.plots import lines
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 

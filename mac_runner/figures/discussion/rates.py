@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from mac_runner.figures.plots import Unit
 from mac_runner.figures.model import DataColumn, Method, Value
+from mac_runner.figures.plots import Unit
 from mac_runner.results import integer, number
 from mac_runner.types import JsonObject
 

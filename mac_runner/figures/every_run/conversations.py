@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mac_runner.figures.plots import Unit, forest, histogram
 from mac_runner.figures.every_run.played import Played, failures
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.plots import Unit, forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from mac_runner.figures.plots import bars
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.plots import bars
 from mac_runner.results import number, section
 from mac_runner.types import JsonObject
 

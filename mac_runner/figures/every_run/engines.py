@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mac_runner.figures.plots import lines
 from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.plots import lines
 from mac_runner.view_model import EngineSeries, EnginesPage
 
 _POINTS_MAX = 150

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from mac_runner.figures.plots import forest
 from mac_runner.figures.every_run.conversations import mean_columns
 from mac_runner.figures.every_run.played import Played
 from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
 from mac_runner.results import integer, number, section

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mac_runner.config import recorded_speakers
-from mac_runner.figures.plots import bars
 from mac_runner.figures.every_run.played import Played
 from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.plots import bars
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 
