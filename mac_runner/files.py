@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -63,6 +63,14 @@ def read_regular(path: Path, size_bytes_max: int) -> bytes:
     """The first bytes of a regular file, found through links. Raises OSError, as `open_regular` does."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read(size_bytes_max)
+
+
+def chunks_from(path: Path, start: int, size_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """A regular file from an offset on, in pieces. Raises OSError, as `open_regular` does; a link is refused."""
+    with os.fdopen(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
+        file.seek(start)
+        while chunk := file.read(size_bytes):
+            yield chunk
 
 
 def _mode_of(path: Path, *, follows_links: bool) -> int | None:

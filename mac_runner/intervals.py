@@ -110,6 +110,12 @@ def _t_within(t: float, degrees: int) -> float:
     return (angle + within) * 2 / math.pi if is_odd else within
 
 
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """An interval of the mean of independent values: of a rate where all are 0 or 1. None where nothing is known."""
+    is_rate = all(value in (0.0, 1.0) for value in values)
+    return wilson(math.fsum(values), len(values)) if is_rate else mean_interval(values)
+
+
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
     """Student's interval of the mean of independent values.
 

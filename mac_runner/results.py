@@ -17,7 +17,7 @@ from mac_runner.flat import FlatColumn, Row, RowMaker
 from mac_runner.intervals import ClusteredRate, Interval, wilson
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
-from mac_runner.view_model import Scene
+from mac_runner.view_model import Fact, Scene
 
 UNKNOWN: Final = "–"
 RATE_HEADS: Final = ("rate", "95% interval")
@@ -166,6 +166,24 @@ class Truth(Protocol):
         ...
 
 
+class Stances(NamedTuple):
+    """What each participant of a conversation held, and who took over whose."""
+
+    by_agent: Mapping[str, Sequence[str]]
+    """By round, one of the names of `StanceSpec.named`."""
+    moved: Mapping[str, Mapping[str, tuple[int, int]]]
+    """By author and reader, how often the reader followed, of how many times that it could."""
+
+
+class StanceSpec(NamedTuple):
+    """How stances are read off outcomes, for the flow over all conversations."""
+
+    named: tuple[Fact, ...]
+    """The stances, in the order in which they are drawn."""
+    of: Callable[[JsonObject], Stances | None]
+    """From an outcome. Raises RunDirectoryError for a damaged one."""
+
+
 class PlayedCombination(NamedTuple):
     """A combination of a grid that has begun: what it differs in from others, and what came of its conversations.
 
@@ -259,6 +277,8 @@ class ResultsSpec:
 
     The transcript may be of an open or a failed conversation, whose outcome is None.
     """
+    stances: StanceSpec | None = None
+    """Where participants hold stances that change from round to round."""
 
 
 def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:

@@ -7,13 +7,15 @@ An outcome may hold mappings from the names of its agents to numbers or truth va
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeGuard
 
 from mac_runner.errors import ConversationError, boundary
 from mac_runner.types import JsonObject, JsonValue
 
 WON: Final = "won"
+PREFERRED: Final = ("faction_won", WON)
+"""The rewards that are a chance to win, in the order in which they are looked for."""
 _WINNERS: Final = ("winner", "winners")
 
 
@@ -83,6 +85,12 @@ def default_rewards(outcome: JsonObject, agent: str, agents: Collection[str]) ->
     if WON not in rewards and (winners := winners_of(outcome, agents)) is not None:
         rewards[WON] = float(agent in winners.names)
     return rewards
+
+
+def preferred(rewards: Iterable[str]) -> str | None:
+    """The reward that is a chance to win, else the first; None without any."""
+    named = [*rewards]
+    return next((name for name in PREFERRED if name in named), next(iter(named), None))
 
 
 def rewards_of(

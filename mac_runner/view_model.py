@@ -367,7 +367,9 @@ class NumberColumn(Struct, frozen=True):
 class IndexColumns(Struct, frozen=True):
     """The list of conversations by column, all of equal length, in the order in which they ended.
 
-    `since` is how many rows were sent before; the columns hold the rest, `rows` of them.
+    The columns hold `rows` rows, which take the place of all from row `since` on: a page keeps its first `since` rows
+    and adds these. `version` changes when rows that were sent before count no more, as after a retry: then `since` is
+    0, and the page begins again.
     """
 
     since: int
@@ -375,6 +377,7 @@ class IndexColumns(Struct, frozen=True):
     words: dict[str, WordColumn]
     lists: dict[str, WordsColumn]
     numbers: dict[str, NumberColumn]
+    version: int = 0
 
 
 # Engines over time.
@@ -475,3 +478,26 @@ class FlowPage(Struct, frozen=True):
     flows: tuple[Flow, ...]
     moved: ViewTable | None = None
     """Who moved whom."""
+
+
+# Text search.
+
+
+class SearchHit(Struct, frozen=True):
+    """A conversation in which the words were found, with what is around them at the first place."""
+
+    n: int
+    task_id: str
+    text: str
+
+
+class SearchPage(Struct, frozen=True, omit_defaults=True):
+    """What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`)."""
+
+    hits: tuple[SearchHit, ...]
+    searched: int
+    """So many conversations were looked through."""
+    total: int
+    """Of so many."""
+    next: int | None = None
+    """The number of the first conversation that was not looked through; None where all were."""

@@ -81,6 +81,8 @@ SWAPPED = {f"environments/adapters/chance.py: random.{name}" for name in ("Rando
 """Puts a conversation's own state into the generators that all share while it calls another library, and back."""
 STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
+SEARCHED = {"viewer/search.py"}
+"""Reads transcripts without holding up the loop that serves pages."""
 ENDS = {"cli/commands.py", "cli/entry.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
 
@@ -215,7 +217,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS | SEARCHED
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:

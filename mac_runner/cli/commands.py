@@ -30,6 +30,7 @@ from mac_runner.cli.process import (
     report,
     say,
 )
+from mac_runner.cli.publish import publish_pages
 from mac_runner.cli.report import ReportRequest, write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
@@ -46,6 +47,7 @@ from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
+from mac_runner.viewer.publish import PublishRequest
 from mac_runner.viewer.server import Address
 
 _DEFAULT_VERB = "run"
@@ -129,6 +131,7 @@ def cli() -> None:
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
     mac-run view RUN        show it in a browser, while it runs or after
+    mac-run publish RUN OUT write its pages as a folder for any static host, or to open by double click
     mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its tables as files: CSV, JSON Lines or Parquet
@@ -493,6 +496,36 @@ def view_command(
     """
     address = Address(host=host, port=port, names=names)
     _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened))
+
+
+@cli.command(name="publish")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--no-thoughts", "has_thoughts", is_flag=True, flag_value=False, default=True, help="Leave thoughts out.")
+@click.option("--no-prompts", "has_prompts", is_flag=True, flag_value=False, default=True, help="Leave prompts out.")
+@click.option("--only", metavar="CONDITION", multiple=True, help="Only these, as show --where takes them: 'days>5'.")
+@click.option("--sample", callback=_count, metavar="N", help="Only N of them [all, or 1000 of more than 5000].")
+@_trust_option
+def publish_command(
+    directory: Path,
+    out: Path,
+    has_thoughts: bool,
+    has_prompts: bool,
+    only: tuple[str, ...],
+    sample: int | None,
+    is_trusted: bool,
+) -> None:
+    """Write the pages of RUN, a run or a grid, to the folder OUT: it opens by double click and on any static host.
+
+    OUT is new, or a former publication, which is replaced. Addresses of engines, paths and names of machines never
+    go out. A run that is under way is published as it is now.
+
+    Exit codes: 0 written, 2 RUN is no run directory or OUT is something else, 4 OUT could not be written.
+    """
+    request = PublishRequest(
+        directory=directory, out=out, has_thoughts=has_thoughts, has_prompts=has_prompts, only=only, sample=sample
+    )
+    _end_trusted([directory], is_trusted, lambda: publish_pages(request))
 
 
 @cli.command(name="doctor")

@@ -258,6 +258,9 @@ _EVENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "day": FlatColumn("integer", "the day, where the environment has days", "days", f"{_EVENT}.day"),
     "phase": FlatColumn("text", "the phase of the day", source=f"{_EVENT}.phase"),
     "kind": FlatColumn("text", "its kind, where the environment names kinds", source=f"{_EVENT}.kind"),
+    "turn": FlatColumn(
+        "text", "the turn that made it; none where no single reply did, and before format 3", source=f"{_EVENT}.turn"
+    ),
     "is_public": FlatColumn("truth", "whether all learned of it"),
     "audience": FlatColumn("texts", "who learned of it; empty where all did", source=f"{_EVENT}.audience[]"),
     "text": FlatColumn("text", "what happened, in words", source=f"{_EVENT}.text"),

@@ -66,7 +66,8 @@ class Conversation(Protocol):
         """The environment's part of the transcript: who took part as what, and all that was said and done.
 
         Its `events` are for readers: objects with `when` and `text` in words, `audience` ("all", or the agents that
-        learned of it) and `data`.
+        learned of it) and `data`. An event may have `turn`: the key of the turn whose reply it is about, or null where
+        no single reply made it, such as at the opening or at the end of a round. Pages show the reply beside it.
         """
         ...
 

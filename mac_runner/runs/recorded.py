@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from mac_runner.config import Experiment, Loaded, recorded
 from mac_runner.config.experiment import PLUGINS
@@ -15,7 +16,7 @@ from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError,
 from mac_runner.plan import Plan, plan_of
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.store import RunContents, build_transcript, replies_of, task_of
+from mac_runner.store import RunContents, build_transcript, read_run, replies_of, task_of
 from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import METRIC_KEYS
@@ -199,3 +200,16 @@ def thoughts_of(turn: JsonObject) -> Thoughts:
     reply = entry(turn, "reply", dict)
     apart, found = reply.get("thinking"), thoughts(entry(reply, "text", str))
     return found._replace(thought=f"{apart.strip()}\n{found.thought}".strip()) if isinstance(apart, str) else found
+
+
+def parent_transcript(contents: RunContents, task_id: str) -> JsonObject:
+    """The transcript that forks of `task_id` leave, from the run that it was forked from.
+
+    Raises RunDirectoryError where that run, or that transcript, is not there any more or has changed.
+    """
+    fork = contents.fork
+    found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == task_id), None)
+    if found is None:
+        raise RunDirectoryError(f"{contents.layout.directory} has no forks of {task_id!r}")
+    parent = read_run(Path(entry(found, "run", str)))
+    return parent.acknowledged({"task_id": task_id, "sha256": found["transcript_sha256"]})

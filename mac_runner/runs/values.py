@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from mac_runner.comparisons import has_stats, mcnemar
 from mac_runner.errors import ConfigError
-from mac_runner.intervals import Interval, matched_difference, mean_interval, wilson
+from mac_runner.intervals import Interval, interval_of, matched_difference, mean_interval
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
-from mac_runner.rewards import is_number, rewards_of
+from mac_runner.rewards import PREFERRED, is_number, preferred, rewards_of
 from mac_runner.runs.fork_plan import Arm
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
@@ -28,8 +28,6 @@ SILENT: Final = Arm("silent", is_silent=True)
 _SCRIPTED: Final = "the players are scripted: the value is that of the turn among them, and says nothing of models"
 PAIRS_MIN: Final = 10
 """With fewer pairs an interval of a difference of chances may leave out 0 where the exact test shows nothing."""
-PREFERRED: Final = ("faction_won", "won")
-"""The rewards that are a chance to win, in the order in which they are looked for."""
 
 
 class Figure(NamedTuple):
@@ -45,7 +43,7 @@ class Figure(NamedTuple):
         """The number. Raises ConfigError naming what there is."""
         rewards = rewards_of(environment, outcome, self.agent, agents)
         if self.name is None:
-            name = _preferred(rewards)
+            name = preferred(rewards)
             if name is None or (name not in PREFERRED and len(rewards) > 1):
                 raise ConfigError(f"--outcome: say what counts; there are: {', '.join([*rewards, *outcome])}")
             return rewards[name]
@@ -60,13 +58,8 @@ class Figure(NamedTuple):
     def in_words(self, environment: object, outcome: JsonObject | None, agents: Sequence[str]) -> str:
         """What it is called."""
         rewards = {} if outcome is None else rewards_of(environment, outcome, self.agent, agents)
-        name = self.name or _preferred(rewards) or "reward"
+        name = self.name or preferred(rewards) or "reward"
         return f"{name} of {self.agent}" if name in rewards or self.name is None else name
-
-
-def _preferred(rewards: Iterable[str]) -> str | None:
-    """The reward that is a chance to win, else the first; None without any."""
-    return next((name for name in PREFERRED if name in rewards), next(iter(rewards), None))
 
 
 def _part(outcome: JsonObject, path: str) -> float | None:
@@ -138,11 +131,10 @@ def value_of(
 
 def _arm(found: Sequence[Rollout]) -> JsonObject:
     figures = [each.figure for each in found if each.figure is not None]
-    interval = wilson(sum(figures), len(figures)) if _is_binary(figures) else mean_interval(figures)
     return {
         "n": len(figures),
         "mean": fsum(figures) / len(figures) if figures else None,
-        "interval": _json(interval),
+        "interval": _json(interval_of(figures)),
         "failed": len(found) - len(figures),
     }
 

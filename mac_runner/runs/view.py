@@ -321,11 +321,12 @@ class RecordedConversation:
         return transcript_text(self.transcript, seat=seat, has_truth=truth)
 
     def seen(self, seat: str) -> list[JsonObject]:
-        """The events that an agent saw, without a list of who else did."""
+        """The events that an agent saw, without who else did, and with the turns of its own alone."""
         check_seat(self.transcript, seat)
         record = self.transcript["record"]
         events = record.get("events") if isinstance(record, dict) else None
-        return [_seen(event) for event in (events if isinstance(events, list) else []) if _is_seen(event, seat)]
+        own = {turn.key for turn in self.turns if turn.agent == seat}
+        return [_seen(event, own) for event in (events if isinstance(events, list) else []) if _is_seen(event, seat)]
 
     def prompt(self, turn: str, *, seat: str | None = None) -> Prompt:
         """What the engine was sent for a turn, such as `6/Abel/0/0`, or the beginning of its name.
@@ -343,5 +344,9 @@ def _is_seen(event: JsonValue, seat: str) -> bool:
     return not isinstance(audience, list) or seat in audience
 
 
-def _seen(event: JsonValue) -> JsonObject:
-    return {key: value for key, value in event.items() if key != "audience"} if isinstance(event, dict) else {}
+def _seen(event: JsonValue, own: Collection[str]) -> JsonObject:
+    """An event as its audience saw it. The turn of another agent would say who acted, which may be hidden."""
+    if not isinstance(event, dict):
+        return {}
+    is_own = event.get("turn") in own
+    return {key: value for key, value in event.items() if key != "audience" and (key != "turn" or is_own)}

@@ -285,17 +285,25 @@ class GridStanding:
         return sum(found is not None and found.ended == found.planned for _, found in self.combinations)
 
 
-def read_grid_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> GridStanding:
-    """How far a grid is; takes no lock. Raises RunDirectoryError when the directory has none."""
+def read_grid_standing(
+    directory: Path,
+    *,
+    disk: Disk | None = None,
+    machine: Machine | None = None,
+    begun: Callable[[Path], Standing | None] | None = None,
+) -> GridStanding:
+    """How far a grid is; takes no lock. Raises RunDirectoryError when the directory has none.
+
+    `begun` gives the standing of a combination's directory, where the caller knows it, or None for one not begun.
+    """
     disk = disk or Disk()
+    standing_of = begun or (lambda path: _begun(path, disk, machine))
     record = read_grid(directory, disk=disk)
     if record is None:
         raise RunDirectoryError(f"{directory} is not the directory of a grid: it has no grid.yaml")
-    combinations = tuple(
-        (known, _begun(directory / known.slug, disk, machine)) for known in record.entries if known.is_asked
-    )
-    begun = [standing for _, standing in combinations if standing is not None]
-    whole = _whole(directory, record, begun, disk=disk, machine=machine or Machine())
+    combinations = tuple((known, standing_of(directory / known.slug)) for known in record.entries if known.is_asked)
+    found = [standing for _, standing in combinations if standing is not None]
+    whole = _whole(directory, record, found, disk=disk, machine=machine or Machine())
     return GridStanding(whole=whole, combinations=combinations)
 
 

@@ -153,7 +153,7 @@ def _replies(
 ) -> dict[str, list[RecordedReply]]:
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
-        mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(_id(match)))
+        mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(id_of(match)))
         for record in _records(path, mine):
             task_id = entry(record, "id", str)
             if record["kind"] not in {"reply", "retry"} or not wanted(task_id):
@@ -174,7 +174,7 @@ def is_blank(disk: Disk, layout: Layout) -> bool:
     for path in _segments(disk, layout):
         for line in lines(disk.chunks(path)):
             found, is_damaged = records_of(line) if line.is_ended else ((), False)
-            if is_damaged or any(_checked(path, record)["kind"] not in _OF_SESSIONS for record in found):
+            if is_damaged or any(check_record(path, record)["kind"] not in _OF_SESSIONS for record in found):
                 return False
     return True
 
@@ -184,7 +184,7 @@ def replied(disk: Disk, layout: Layout) -> set[str]:
     found: set[str] = set()
 
     def note(match: re.Match[bytes]) -> bool:
-        found.add(_id(match))
+        found.add(id_of(match))
         return False
 
     for path in _segments(disk, layout):
@@ -235,10 +235,10 @@ def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
     """The intact records of some lines of one segment."""
     for line in found:
         for record in records_of(line)[0]:
-            yield _checked(path, record)
+            yield check_record(path, record)
 
 
-def _id(match: re.Match[bytes]) -> str:
+def id_of(match: re.Match[bytes]) -> str:
     """The id at the beginning of a frame, before its checksum is compared."""
     text = match[1].decode("ascii", "replace")
     with suppress(ValueError):
@@ -246,7 +246,8 @@ def _id(match: re.Match[bytes]) -> str:
     return text
 
 
-def _checked(path: Path, record: JsonObject) -> JsonObject:
+def check_record(path: Path, record: JsonObject) -> JsonObject:
+    """The record. Raises RunDirectoryError for a format of another version, and for one without id and kind."""
     if record.get("kind") == "session" and record.get("version") not in _READABLE:
         raise RunDirectoryError(
             f"{path} is of format {record.get('version')!r}; this version reads 1 and {JOURNAL_FORMAT}: "

@@ -188,7 +188,7 @@ def decode_frame(data: bytes) -> JsonObject | None:
 
 def lines(chunks: Iterable[bytes]) -> Iterator[Line]:
     """The lines of a file given in pieces. Holds one line in memory, at most `FRAME_BYTES_MAX` long."""
-    for block in _blocks(chunks):
+    for block in blocks(chunks):
         offset = block.offset
         for data in block.data.split(b"\n"):
             yield Line(offset, len(data) + block.dropped, data, block.is_ended)
@@ -199,7 +199,7 @@ def lines_with(
     pattern: re.Pattern[bytes], chunks: Iterable[bytes], wants: Callable[[re.Match[bytes]], bool] = lambda match: True
 ) -> Iterator[Line]:
     """The ended lines with a match of `pattern` that `wants` accepts; all others cost next to nothing."""
-    for block in _blocks(chunks):
+    for block in blocks(chunks):
         passed = 0
         for match in pattern.finditer(block.data) if block.is_ended else ():
             if match.start() >= passed and wants(match):
@@ -209,7 +209,7 @@ def lines_with(
                 yield Line(block.offset + start, passed - start, block.data[start:passed], True)
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Whole lines without their last newline, or the end of a file that lacks one.
 
     Of a line too long to keep, only the size is known, in `dropped`.
@@ -221,22 +221,23 @@ class _Block(NamedTuple):
     dropped: int = 0
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
+def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
+    """A file given in pieces, as whole lines."""
     offset, dropped, tail = 0, 0, b""
     for chunk in chunks:
         data = tail + chunk
         if dropped and (end := data.find(b"\n")) >= 0:
-            yield _Block(offset, b"", True, dropped + end)
+            yield Block(offset, b"", True, dropped + end)
             offset, dropped, data = offset + dropped + end + 1, 0, data[end + 1 :]
         end = data.rfind(b"\n")
         if end >= 0:
-            yield _Block(offset, data[:end], True)
+            yield Block(offset, data[:end], True)
             offset += end + 1
         tail = data[end + 1 :]
         if dropped or len(tail) > FRAME_BYTES_MAX:
             dropped, tail = dropped + len(tail), b""
     if dropped or tail:
-        yield _Block(offset, tail, False, dropped)
+        yield Block(offset, tail, False, dropped)
 
 
 def records_of(line: Line) -> tuple[tuple[JsonObject, ...], bool]:

@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
@@ -46,8 +47,8 @@ from mac_runner.types import (
     TurnRecord,
 )
 
-TRANSCRIPT_FORMAT = 2
-"""Format 1 has `cached` of the token counts outside `timing`, and is otherwise the same."""
+TRANSCRIPT_FORMAT = 3
+"""Events of format 2 have no `turn`. Format 1 has `cached` of the token counts outside `timing`, too."""
 
 METRIC_KEYS: Final = ("metrics", "metric_errors")
 """What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
@@ -101,7 +102,7 @@ def encode_transcript(transcript: JsonObject) -> bytes:
 
 
 def decode_transcript(data: bytes) -> JsonObject:
-    """A transcript from its file, in the layout of `TRANSCRIPT_FORMAT`.
+    """A transcript from its file: in the layout of `TRANSCRIPT_FORMAT`, or of format 2.
 
     Raises ValueError when this version cannot read it.
     """
@@ -109,12 +110,32 @@ def decode_transcript(data: bytes) -> JsonObject:
     if not isinstance(transcript, dict):
         raise ValueError("a transcript is a JSON object")
     match transcript.get("format"):
-        case 2:
+        case 2 | 3:
             return transcript
         case 1:
             return _upgraded(transcript)
         case found:
-            raise ValueError(f"this version does not read format {found!r}: it reads 1 and {TRANSCRIPT_FORMAT}")
+            raise ValueError(f"this version does not read format {found!r}: it reads 1 to {TRANSCRIPT_FORMAT}")
+
+
+def in_format_of(transcript: JsonObject, recorded: JsonObject) -> JsonObject:
+    """A transcript of this version in the format of the `recorded` one, to be compared with it."""
+    if recorded.get("format") != 2:
+        return transcript
+    record = transcript.get("record")
+    if isinstance(record, dict) and isinstance(events := record.get("events"), list):
+        # An environment may have had a `turn` of its own.
+        before = recorded.get("record")
+        known = before.get("events") if isinstance(before, dict) else None
+        has_turn = [isinstance(event, dict) and "turn" in event for event in (known if isinstance(known, list) else ())]
+        plain: list[JsonValue] = [
+            event
+            if not isinstance(event, dict) or is_kept
+            else {key: value for key, value in event.items() if key != "turn"}
+            for event, is_kept in zip_longest(events, has_turn[: len(events)], fillvalue=False)
+        ]
+        record = {**record, "events": plain}
+    return {**transcript, "format": 2, "record": record}
 
 
 def upgraded_row(row: JsonObject) -> JsonObject:
@@ -394,7 +415,7 @@ def _upgraded(transcript: JsonObject) -> JsonObject:
         turns.append({**turn, "reply": {**reply, "tokens": upgraded_tokens(entry(reply, "tokens", dict))}})
     return {
         **transcript,
-        "format": TRANSCRIPT_FORMAT,
+        "format": 2,
         "counts": upgraded_counts(transcript.get("counts")),
         "turns": turns,
     }

@@ -31,6 +31,7 @@ from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.transcripts import (
     Attempts,
     decode_transcript,
+    in_format_of,
     index_row,
     is_acknowledged,
     sha256_of,
@@ -57,7 +58,7 @@ class _Comparison(NamedTuple):
 
     def changed(self, transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
         """The keys in which the two differ."""
-        one, other = self.essence(transcript), self.essence(rebuilt)
+        one, other = self.essence(transcript), self.essence(in_format_of(rebuilt, transcript))
         return sorted(key for key in {*one, *other} - {"timing"} if _plain(one, key) != _plain(other, key))
 
 

@@ -331,7 +331,8 @@ def _overflow(subject: Subject, task: Task) -> None:
 
 
 def _record(subject: Subject, task: Task) -> None:
-    record = subject.play(task, subject.careless_player(task)).conversation.record()
+    played = subject.play(task, subject.careless_player(task))
+    record, answered = played.conversation.record(), {turn.key for turn in played.turns}
     agents = {agent.agent_id for agent in task.agents}
     events = record.get("events", [])
     subject.json(record, "record")
@@ -343,6 +344,8 @@ def _record(subject: Subject, task: Task) -> None:
         audience = event["audience"]
         if audience != "all" and not (isinstance(audience, list) and {*map(str, audience)} <= agents):
             subject.broken(f"event {number} of its record has the audience {audience!r}; there are {', '.join(agents)}")
+        if (turn := event.get("turn")) is not None and turn not in answered:
+            subject.broken(f"event {number} of its record is of the turn {turn!r}, which was not answered before it")
 
 
 def _apart(subject: Subject, task: Task) -> None:

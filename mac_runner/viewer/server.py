@@ -10,9 +10,8 @@ import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeVar
@@ -20,17 +19,23 @@ from typing import Final, TypeVar
 from aiohttp import web
 from yarl import URL
 
+from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.files import read_regular
 from mac_runner.threads import DaemonExecutor
 from mac_runner.viewer.answers import Body, body_of, packed_body
+from mac_runner.viewer.follower import NotThereError
 from mac_runner.viewer.guard import HEADERS, LOOPBACK, TOKEN, Asked, Guard, allowed_hosts
-from mac_runner.viewer.source import NotThereError, Source
+from mac_runner.viewer.live import Cursor, Live, Pace, cursor_of
+from mac_runner.viewer.recent import Recent
+from mac_runner.viewer.search import search
+from mac_runner.viewer.source import Source
 
 T = TypeVar("T")
 
 _KINDS: Final[Mapping[str, str]] = {"app.js": "text/javascript", "app.css": "text/css", "index.html": "text/html"}
 _PAGE: Final = "index.html"
+_BODIES_MAX: Final = 8
 _FILE_BYTES_MAX: Final = 1 << 20
 _JSON: Final = "application/json"
 
@@ -56,13 +61,18 @@ class Address:
 class Viewer:
     """A server of one source, from `open` to `close`."""
 
-    def __init__(self, source: Source, address: Address, *, token: str | None = None) -> None:
+    def __init__(
+        self, source: Source, address: Address, *, clock: Clock | None = None, pace: Pace | None = None
+    ) -> None:
         address.check()
         self._source = source
         self._address = address
-        self._token = token or secrets.token_urlsafe(24)
+        self._token = secrets.token_urlsafe(24)
         self._static = _static()
-        self._worker = DaemonExecutor(1, "viewer")
+        self._clock = clock or SystemClock()
+        self._worker, self._engines_worker = DaemonExecutor(1, "viewer"), DaemonExecutor(1, "viewer-engines")
+        self._live = Live(source, self._at_work, self._at_engines, self._clock, pace)
+        self._bodies = Recent[str, tuple[object, Body]](_BODIES_MAX)
         self._runner: web.AppRunner | None = None
         self.url = ""
         """What to open in a browser; the token is part of it."""
@@ -85,8 +95,10 @@ class Viewer:
     async def close(self) -> None:
         """Stop listening, end what is under way."""
         if self._runner is not None:
+            await self._live.close()
             await self._runner.cleanup()
         self._worker.shutdown(wait=False)
+        self._engines_worker.shutdown(wait=False)
 
     # Requests.
 
@@ -95,17 +107,29 @@ class Viewer:
         return [
             web.get("/", self._page),
             web.get("/static/{name}", self._file),
-            web.get("/api/run", self._answers(lambda asked: partial(source.run, asked.slug))),
+            web.get("/api/run", self._answers(lambda asked: source.run(asked.slug))),
             web.get(
                 "/api/index",
-                self._answers(lambda asked: partial(source.index, asked.slug, asked.count("since")), "since"),
+                self._answers(
+                    lambda asked: source.index(asked.slug, asked.count("since"), asked.version), "since", "version"
+                ),
             ),
             web.get(
                 "/api/c/{n}",
                 self._answers(
-                    lambda asked: partial(source.conversation, asked.slug, asked.path("n"), asked.text("seat")), "seat"
+                    lambda asked: source.conversation(asked.slug, asked.path("n"), asked.text("seat")), "seat"
                 ),
             ),
+            web.get(
+                "/api/c/{n}/turn/{key}",
+                self._answers(
+                    lambda asked: source.turn(asked.slug, asked.path("n"), asked.path("key"), asked.text("seat")),
+                    "seat",
+                ),
+            ),
+            web.get("/api/engines", self._engines),
+            web.get("/api/search", self._search),
+            web.get("/api/stream", self._stream),
         ]
 
     @web.middleware
@@ -145,18 +169,52 @@ class Viewer:
         return _response(request, self._static[name], _KINDS[name])
 
     def _answers(
-        self, work: Callable[[Parameters], Callable[[], object]], *names: str
+        self, work: Callable[[Parameters], object], *names: str
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """A handler that answers with the JSON of what `work` returns; `names` are its parameters beside `run`."""
 
         async def handler(request: web.Request) -> web.Response:
-            call = work(Parameters(request).check("run", *names))
-            return _response(request, await self._at_work(lambda: body_of(call())), _JSON)
+            asked = Parameters(request).check("run", *names)
+            return _response(request, await self._at_work(lambda: self._body(request.path_qs, work(asked))), _JSON)
 
         return handler
 
+    def _body(self, name: str, value: object) -> Body:
+        """The body for a value. One that was asked for lately and is the same object is not made again."""
+        known = self._bodies.get(name)
+        if known is None or known[0] is not value:
+            known = self._bodies.put(name, (value, body_of(value)))
+        return known[1]
+
+    async def _engines(self, request: web.Request) -> web.Response:
+        slug = Parameters(request).check("run").slug
+        return _response(request, await self._at_engines(lambda: body_of(self._source.engines(slug))), _JSON)
+
+    async def _search(self, request: web.Request) -> web.Response:
+        asked = Parameters(request).check("run", "q", "from")
+        words, start = asked.text("q"), asked.count("from")
+        texts = await self._at_work(lambda: self._source.texts(asked.slug))
+        return _response(request, body_of(await search(texts, words, start=start, clock=self._clock)), _JSON)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        asked = Parameters(request).check("run", "since", "version")
+        slug, since, version = asked.slug, asked.count("since"), asked.version
+        cursor = Cursor(version, since) if version is not None else cursor_of(request.headers.get("Last-Event-ID", ""))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        async with self._live.events(slug, cursor) as events:
+            with suppress(ConnectionError):
+                async for event in events:
+                    await response.write(event)
+        return response
+
     async def _at_work(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    async def _at_engines(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._engines_worker, call)
 
 
 class Parameters:
@@ -190,6 +248,11 @@ class Parameters:
         if not (text.isascii() and text.isdecimal()) or len(text) > 15:
             raise ConfigError(f"the parameter {name!r} is a whole number, not {text!r:.60}")
         return int(text)
+
+    @property
+    def version(self) -> int | None:
+        """Of which version the list is that the page has; None where it does not say."""
+        return self.count("version") if self.text("version") else None
 
     def path(self, name: str) -> str:
         """A part of the path, decoded."""

@@ -1,85 +1,235 @@
 """What pages ask for (`Source`), and where it comes from: a run directory or a grid (`RunSource`).
 
 A request names a combination by its slug and a conversation by its number or its task id. Both are looked up among what
-is there, so no text of a request becomes a path. A source is used by one thread at a time.
+is there, so no text of a request becomes a path.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.errors import ConfigError
-from mac_runner.reports import status_json
-from mac_runner.store import RunContents, begun_combinations, is_grid, read_run, read_standing
+from mac_runner.errors import MacRunnerError
+from mac_runner.runs.replays import Prompts
+from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ConversationView, IndexColumns, RunPage
-from mac_runner.viewer import stand_in
+from mac_runner.view_model import ConversationView, EnginesPage, IndexColumns, RunPage, TurnView
+from mac_runner.viewer.engine_log import EngineLog
+from mac_runner.viewer.follower import Follower, NotThereError
+from mac_runner.viewer.recent import Recent
+from mac_runner.viewer.summaries import SummaryKeeper
+from mac_runner.views.conversation import whole_view
+from mac_runner.views.inspector import PromptOf, turn_view
+from mac_runner.views.perspective import perspective
+from mac_runner.views.run_page import grid_page, run_page
+
+PLAYED_MAX: Final = 64
+"""So many conversations are kept as they were played."""
 
 
-class NotThereError(ConfigError):
-    """A request names something that the run does not have."""
+class Text(NamedTuple):
+    """A conversation whose transcript can be searched."""
+
+    number: int
+    task_id: str
+    path: Path
+
+
+class Pulse(NamedTuple):
+    """How a run has changed. `touched` are the numbers of conversations with replies since the last pulse."""
+
+    version: int
+    rows: int | None
+    """How long the list is; None for a grid, which has none."""
+    touched: frozenset[int]
+    state: object
+    """Changes when the head of the run may have."""
 
 
 class Source(Protocol):
-    """What pages ask for. Raises NotThereError for a name that is not there, RunDirectoryError for damage."""
+    """What pages ask for. Raises NotThereError for a name that is not there, RunDirectoryError for damage.
+
+    `slug` names a combination of a grid, and is empty otherwise. All methods but `engines` are called on one thread,
+    and `engines` on another.
+    """
 
     def run(self, slug: str) -> RunPage:
         """The head of the run, or of a combination."""
         ...
 
-    def index(self, slug: str, since: int) -> IndexColumns:
-        """The list of conversations from row `since` on."""
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
+        """The list of conversations from row `since` on, `most` rows of it; all where it is of another version."""
         ...
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
         """A conversation, whole or as a seat saw it."""
         ...
 
+    def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
+        """A turn of a conversation, whole or as a seat saw it."""
+        ...
+
+    def engines(self, slug: str) -> EnginesPage:
+        """What the engines did over time."""
+        ...
+
+    def texts(self, slug: str) -> Sequence[Text]:
+        """The conversations that have ended, in the order of their numbers."""
+        ...
+
+    def pulse(self, slug: str) -> Pulse:
+        """How the run has changed."""
+        ...
+
+
+class Played(NamedTuple):
+    """A conversation that was asked for, with what was made of it."""
+
+    mark: object
+    transcript: JsonObject
+    view: ConversationView
+    prompts: list[Prompts | MacRunnerError]
+    """What its turns were sent, or why that is not known; empty until a page asks."""
+
 
 class RunSource:
-    """The run or grid in a directory."""
+    """The run or grid in a directory. With `is_awaited` it may begin later."""
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None) -> None:
+    def __init__(self, directory: Path, *, clock: Clock | None = None, is_awaited: bool = False) -> None:
         self.directory = directory
         self._clock = clock or SystemClock()
+        self._is_awaited = is_awaited
+        self._runs: dict[str, _Run] = {}
+        self._logs: dict[str, EngineLog] = {}
+        self._played = Recent[tuple[str, str], Played](PLAYED_MAX)
+
+    # The run.
 
     def run(self, slug: str) -> RunPage:  # noqa: D102
-        directory = self._directory(slug)
-        standing = status_json(read_standing(directory), self._clock.utc_now())
-        contents = read_run(directory)
-        counts = contents.counts
-        return stand_in.run_page(
-            str(directory),
-            contents.experiment_name,
-            contents.environment_name,
-            str(standing["state"]),
-            (counts.planned, counts.done, counts.failed),
-        )
+        grid = None if slug else self._grid()
+        if grid is not None:
+            return self._grid_page(grid)
+        run = self._run(slug)
+        standing, now = run.follower.standing(), self._clock.utc_now()
+        summary = run.summaries.summary(run.follower.contents, is_live=bool(standing.is_owner_alive))
+        resolved, how = run.follower.contents.resolved, run.follower.table.how
+        return run_page(standing, resolved, how, now, name=slug, summary=summary)
 
-    def index(self, slug: str, since: int) -> IndexColumns:  # noqa: D102
-        rows = list(read_run(self._directory(slug)).rows())
-        return stand_in.index_columns(rows[since:], since)
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:  # noqa: D102
+        run = self._run(slug)
+        table = run.follower.table
+        since = since if version in (None, table.version) else 0
+        if since or most is not None:
+            return table.columns(since, most)
+        if run.columns is None or (run.columns.version, run.columns.rows) != (table.version, table.rows):
+            run.columns = table.columns()
+        return run.columns
+
+    def engines(self, slug: str) -> EnginesPage:  # noqa: D102
+        directory = self._directory(slug)
+        if slug not in self._logs:
+            self._logs[slug] = EngineLog(directory)
+        return self._logs[slug].page()
+
+    def texts(self, slug: str) -> Sequence[Text]:  # noqa: D102
+        contents = self._run(slug).follower.contents
+        ended = sorted((ending.task_index, task_id) for task_id, ending in contents.state.endings.items())
+        return [Text(number, task_id, contents.layout.transcript(task_id)) for number, task_id in ended]
+
+    def pulse(self, slug: str) -> Pulse:  # noqa: D102
+        grid = None if slug else self._grid()
+        if grid is not None:
+            states = tuple(self._run(entry.slug).follower.state() for entry in self._begun(grid))
+            return Pulse(0, None, frozenset(), states)
+        follower = self._run(slug).follower
+        return Pulse(follower.table.version, follower.table.rows, follower.take_touched(), follower.state())
+
+    # Conversations.
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
+        view = self._conversation(slug, name).view
+        return perspective(view, seat) if seat else view
+
+    def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
+        played = self._conversation(slug, name)
+        prompt_of, missing = self._prompts(slug, played)
+        return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
+
+    def _conversation(self, slug: str, name: str) -> Played:
+        follower = self._run(slug).follower
+        task_id = follower.task_id(name)
+        mark, known = follower.mark(task_id), self._played.get((slug, task_id))
+        if known is None or known.mark != mark:
+            transcript = follower.transcript(task_id)
+            view = whole_view(transcript, command=str(follower.directory))
+            known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
+        return known
+
+    def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
+        """What gives the prompts of a conversation, or why there are none."""
+        if not played.prompts:
+            try:
+                played.prompts.append(self._run(slug).follower.replays.prompts(played.transcript))
+            except MacRunnerError as fault:
+                played.prompts.append(fault)
+        found = played.prompts[0]
+        return (None, str(found)) if isinstance(found, MacRunnerError) else (found, "")
+
+    # Directories.
+
+    def _run(self, slug: str) -> _Run:
+        """A run as it is now."""
         directory = self._directory(slug)
-        contents = read_run(directory)
-        return stand_in.conversation_view(_transcript(contents, name), str(directory))
+        if slug not in self._runs:
+            self._runs[slug] = _Run(Follower(directory), SummaryKeeper(self._clock))
+        run = self._runs[slug]
+        run.follower.look()
+        return run
+
+    def _grid(self) -> GridRecord | None:
+        return read_grid(self.directory) if is_grid(self.directory) else None
+
+    def _begun(self, grid: GridRecord) -> list[GridEntry]:
+        return [entry for entry in grid.entries if has_run(self.directory / entry.slug)]
 
     def _directory(self, slug: str) -> Path:
-        if not is_grid(self.directory):
-            if slug:
-                raise NotThereError(f"{self.directory} is a single run: leave run={slug!r:.60} out")
-            return self.directory
-        slugs = [entry.slug for entry in begun_combinations(self.directory)]
-        if slug in slugs:
-            return self.directory / slug
-        raise NotThereError(f"no combination of the grid that has begun is called {slug!r:.60}")
+        """The directory of a combination, or of the run."""
+        grid = self._grid()
+        if grid is not None:
+            return self.directory / self._slug(grid, slug)
+        if slug:
+            raise NotThereError(f"{self.directory} is a single run, without combinations: leave run={slug!r:.60} out")
+        if self._is_awaited and not has_run(self.directory):
+            raise NotThereError("the run has not begun yet")
+        return self.directory
+
+    def _slug(self, grid: GridRecord, slug: str) -> str:
+        found = next((entry.slug for entry in grid.entries if entry.slug == slug), None)
+        if found is None:
+            asked = f"no combination of the grid is called {slug!r:.60}" if slug else "this is of one combination"
+            raise NotThereError(f"{asked}; name one with run=")
+        if not has_run(self.directory / found):
+            raise NotThereError(f"the combination {found} has not begun yet")
+        return found
+
+    def _grid_page(self, grid: GridRecord) -> RunPage:
+        runs = {entry.slug: self._run(entry.slug) for entry in self._begun(grid)}
+        standings = {self.directory / slug: run.follower.standing() for slug, run in runs.items()}
+        standing = read_grid_standing(self.directory, begun=standings.get)
+        is_live = bool(standing.whole.is_owner_alive)
+        found = {slug: run.summaries.summary(run.follower.contents, is_live=is_live) for slug, run in runs.items()}
+        resolved = next((run.follower.contents.resolved for run in runs.values()), {})
+        summaries = {slug: summary for slug, summary in found.items() if summary is not None}
+        return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries)
 
 
-def _transcript(contents: RunContents, name: str) -> JsonObject:
-    for task_id, ending in contents.state.endings.items():
-        if name in (task_id, str(ending.task_index)):
-            return contents.transcript(task_id)
-    raise NotThereError(f"no conversation that has ended is called {name!r:.60}")
+class _Run:
+    """What is kept of one run directory."""
+
+    def __init__(self, follower: Follower, summaries: SummaryKeeper) -> None:
+        self.follower = follower
+        self.summaries = summaries
+        self.columns: IndexColumns | None = None
+        """The whole list as it was last asked for."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.filters import words_of
 from mac_runner.results import Value
@@ -25,31 +27,52 @@ def index_columns(rows: Iterable[JsonObject], how: Listed, *, since: int = 0) ->
 
     Raises RunDirectoryError for a damaged row.
     """
-    words: dict[str, _Words] = {}
-    lists: dict[str, _Lists] = {}
-    numbers: dict[str, _Numbers] = {}
-    for name, column in how.columns.items():
-        match column.kind:
-            case "word":
-                words[name] = _Words()
-            case "words":
-                lists[name] = _Lists()
-            case "number" | "truth":
-                numbers[name] = _Numbers()
-    columns: list[tuple[str, _Words | _Lists | _Numbers]] = [*words.items(), *lists.items(), *numbers.items()]
-    count = 0
+    table = IndexTable(how)
     for row in rows:
-        count += 1
-        values = how.values(row)
-        for name, made in columns:
-            made.add(values.get(name))
-    return IndexColumns(
-        since=since,
-        rows=count,
-        words={name: made.column() for name, made in words.items()},
-        lists={name: made.column() for name, made in lists.items()},
-        numbers={name: made.column() for name, made in numbers.items()},
-    )
+        table.add(row)
+    return replace(table.columns(), since=since)
+
+
+class IndexTable:
+    """The list of conversations by column, which grows by rows. `version` counts replacements of rows before."""
+
+    def __init__(self, how: Listed, version: int = 0) -> None:
+        self.rows = 0
+        self.how = how
+        self.version = version
+        self._words: dict[str, _Words] = {}
+        self._lists: dict[str, _Lists] = {}
+        self._numbers: dict[str, _Numbers] = {}
+        for name, column in how.columns.items():
+            match column.kind:
+                case "word":
+                    self._words[name] = _Words()
+                case "words":
+                    self._lists[name] = _Lists()
+                case "number" | "truth":
+                    self._numbers[name] = _Numbers()
+
+    def add(self, row: JsonObject) -> None:
+        """Add an index row. Raises RunDirectoryError for a damaged one, which is not added."""
+        values = self.how.values(row)
+        self.rows += 1
+        for made in (self._words, self._lists, self._numbers):
+            for name, column in made.items():
+                column.add(values.get(name))
+
+    def columns(self, since: int = 0, most: int | None = None) -> IndexColumns:
+        """The columns from row `since` on, or `most` rows of them, with the words that those rows have."""
+        since = min(since, self.rows)
+        until = self.rows if most is None else min(self.rows, since + most)
+        part = slice(since, until)
+        return IndexColumns(
+            since=since,
+            rows=until - since,
+            words={name: made.column(part) for name, made in self._words.items()},
+            lists={name: made.column(part) for name, made in self._lists.items()},
+            numbers={name: made.column(part) for name, made in self._numbers.items()},
+            version=self.version,
+        )
 
 
 class _Words:
@@ -66,8 +89,10 @@ class _Words:
         word = value if isinstance(value, str) else ", ".join(words_of(value))
         self._rows.append(self._codes.setdefault(word, len(self._codes)))
 
-    def column(self) -> WordColumn:
-        return WordColumn(tuple(self._codes), tuple(self._rows))
+    def column(self, part: slice) -> WordColumn:
+        words, used = [*self._codes], dict[int, int]()
+        codes = tuple(-1 if code < 0 else used.setdefault(code, len(used)) for code in self._rows[part])
+        return WordColumn(tuple(words[code] for code in used), codes)
 
 
 class _Lists:
@@ -81,8 +106,10 @@ class _Lists:
         codes = self._codes
         self._rows.append(tuple(codes.setdefault(word, len(codes)) for word in words_of(value)))
 
-    def column(self) -> WordsColumn:
-        return WordsColumn(tuple(self._codes), tuple(self._rows))
+    def column(self, part: slice) -> WordsColumn:
+        words, used = [*self._codes], dict[int, int]()
+        lists = tuple(tuple(used.setdefault(code, len(used)) for code in codes) for codes in self._rows[part])
+        return WordsColumn(tuple(words[code] for code in used), lists)
 
 
 class _Numbers:
@@ -94,5 +121,5 @@ class _Numbers:
     def add(self, value: Value) -> None:
         self._rows.append(value + 0 if isinstance(value, int | float) else None)
 
-    def column(self) -> NumberColumn:
-        return NumberColumn(tuple(self._rows))
+    def column(self, part: slice) -> NumberColumn:
+        return NumberColumn(tuple(self._rows[part]))

@@ -15,14 +15,18 @@ import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.environments.base import Environment
 from mac_runner.environments.replay import receive
+from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import request_seed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
+from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.trust import trust
 from mac_runner.store import read_run
 from mac_runner.store.fork import Branch
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.transcripts import decode_transcript, without_timing
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
+from mac_runner.views.compare import compare_view
+from mac_runner.views.forks import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
@@ -449,3 +453,25 @@ def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
         run, where=(one for one in ["finished"]), turn="#60", out=f"{functions}-all", progress=False
     )
     assert len(several) == len(mac_runner.open_run(run))
+
+
+def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_once: AtOnce) -> None:
+    assert at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "3", "--out", "fk").returncode == Exit.OK
+    contents = read_run(forked.path / "fk")
+    tree, *others = fork_trees(contents.rows())
+    parent = parent_transcript(contents, GAME)
+
+    assert (tree.parent, others) == (GAME, [])
+    assert sum(len(arm.draws) for arm in tree.arms) == contents.counts.done
+    assert all(arm.value is not None and arm.lo is not None for arm in tree.arms)
+    for row in contents.rows():
+        view = compare_view(contents.transcript(str(row["task_id"])), parent)
+        assert view.reason == f"{row['task_id']} is a fork of {GAME}"
+        assert view.first_turn in ("", row["turn"])
+
+    file = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
+    file.write_bytes(file.read_bytes() + b"\n")
+    with pytest.raises(RunDirectoryError, match="is not what was acknowledged"):
+        parent_transcript(contents, GAME)
+    with pytest.raises(RunDirectoryError, match="has no forks of 'small-000002'"):
+        parent_transcript(contents, "small-000002")

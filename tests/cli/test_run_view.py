@@ -99,6 +99,8 @@ def test_a_conversation_has_what_show_prints(played: Path, at_once: AtOnce, lab:
     seen = game.seen(seat)
     assert 0 < len(seen) < len(game.events)
     assert not any("audience" in event for event in seen)
+    own = {one.key for one in game.turns if one.agent == seat}
+    assert {event["turn"] for event in seen if "turn" in event} <= own
     assert [one.task_id for one in run] == ["small-000000", "small-000001"]
     assert all(not each.report.findings for each in run.verify())
     standing: Any = run.standing()

@@ -14,6 +14,7 @@ from mac_runner.store.transcripts import (
     build_transcript,
     decode_transcript,
     encode_transcript,
+    in_format_of,
     index_row,
     replies_of,
     task_of,
@@ -23,6 +24,7 @@ from mac_runner.types import (
     Agent,
     FinishReason,
     JsonObject,
+    JsonValue,
     Receipt,
     ReceiptKind,
     RecordedReply,
@@ -198,13 +200,22 @@ def test_what_an_engine_had_in_its_cache_is_a_matter_of_time() -> None:
     assert without_timing(frames[0]) == without_timing(frames[1])
 
 
-def test_transcript_of_format_1_is_read_as_one_of_this_format() -> None:
+def test_transcript_of_format_1_is_read_as_one_of_format_2() -> None:
     found = built(RECORDS)
     text = encode_transcript({**found, "format": 1}).decode("ascii")
     old = re.sub(r', "timing": \{("cached": \d+)\}', r", \1", text)
 
     assert old.count('"cached"') == text.count('"cached"') == old.count(', "cached"') == 5
-    assert decode_transcript(old.encode("ascii")) == found
+    assert decode_transcript(old.encode("ascii")) == {**found, "format": 2}
+
+
+def test_transcript_of_format_2_is_compared_without_the_turns_that_its_events_do_not_have() -> None:
+    events: list[JsonValue] = [{"when": "Start", "text": "a", "turn": None}, {"when": "End", "text": "b", "turn": "k"}]
+    now: JsonObject = {**built(RECORDS), "record": {"events": events}}
+    then: JsonObject = {**now, "format": 2, "record": {"events": [{"when": "Start", "text": "a"}, events[1]]}}
+
+    assert in_format_of(now, then) == then
+    assert in_format_of(now, {**then, "format": 3}) == now
 
 
 def test_transcript_gives_back_its_task_and_its_replies() -> None:
@@ -228,7 +239,7 @@ def test_transcript_without_turns_can_be_written_and_read() -> None:
     assert replies_of(decode_transcript(encode_transcript(built([], failure="no")))) == []
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 3}', b'{"format": 1}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 4}', b'{"format": 1}', b"\xff"])
 def test_file_that_is_no_transcript_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_transcript(data)

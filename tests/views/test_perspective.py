@@ -37,6 +37,7 @@ from mac_runner.view_model import (
 from mac_runner.views import perspective as module
 from mac_runner.views.conversation import conversation_view, whole_view
 from mac_runner.views.perspective import perspective
+from tests.environments.discussion.table import everything
 from tests.views.playing import ROOT, experiment, marker, transcripts
 
 SEATS = ("Ann", "Ben", "__proto__")
@@ -274,6 +275,7 @@ def played() -> Iterator[JsonObject]:
     yield from transcripts(experiment("experiments/tos_100games.yaml", "game.calendar.max_days=3"), "heuristic")
     lagging = experiment("experiments/tos_information_lag.yaml", "game.calendar.max_days=2")
     yield from transcripts(lagging, "random", turns=150)
+    yield from transcripts(everything(), "clumsy", count=3)
     yield from transcripts(experiment("experiments/echo.yaml"), "echo")
     for name in ("werewolf", "negotiation", "twenty_questions"):
         yield from transcripts(experiment(f"examples/{name}.yaml"))

@@ -281,7 +281,9 @@ export interface NumberColumn {
 /**
  * The list of conversations by column, all of equal length, in the order in which they ended.
  *
- * `since` is how many rows were sent before; the columns hold the rest, `rows` of them.
+ * The columns hold `rows` rows, which take the place of all from row `since` on: a page keeps its first `since` rows
+ * and adds these. `version` changes when rows that were sent before count no more, as after a retry: then `since` is
+ * 0, and the page begins again.
  */
 export interface IndexColumns {
   readonly since: number;
@@ -289,6 +291,7 @@ export interface IndexColumns {
   readonly words: Readonly<Record<string, WordColumn>>;
   readonly lists: Readonly<Record<string, WordsColumn>>;
   readonly numbers: Readonly<Record<string, NumberColumn>>;
+  readonly version?: number;
 }
 
 /** One model over the time of a run. All lists have one entry for each bin of `EnginesPage.bin_s`. */
@@ -364,4 +367,19 @@ export interface FlowPage {
   readonly stances: readonly Fact[];
   readonly flows: readonly Flow[];
   readonly moved?: ViewTable | null;
+}
+
+/** A conversation in which the words were found, with what is around them at the first place. */
+export interface SearchHit {
+  readonly n: number;
+  readonly task_id: string;
+  readonly text: string;
+}
+
+/** What a search found. It stops after so many hits, or after some seconds; `next` is where to go on (`from`). */
+export interface SearchPage {
+  readonly hits: readonly SearchHit[];
+  readonly searched: number;
+  readonly total: number;
+  readonly next?: number | null;
 }

@@ -9,6 +9,7 @@ import type {
   RunPage,
   TurnView,
 } from "./model";
+import { Published } from "./published";
 
 /** A conversation in which a text was found. */
 export interface Hit {
@@ -132,4 +133,4 @@ function words(body: unknown): string {
 }
 
 /** The transport of this page. */
-export const transport: Transport = new Served();
+export const transport: Transport = document.querySelector('meta[name="mac-data"]') ? new Published() : new Served();

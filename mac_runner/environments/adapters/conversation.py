@@ -126,18 +126,18 @@ class GameConversation:
         refusal, cause = (EMPTY, "empty") if said is None else (move.refusal, "invalid_move")
         self._digest.update(json.dumps([player, said, list(move)]).encode("ascii"))
         if refusal is None:
-            self._next_round()
+            self._next_round(turn)
             return Receipt(kind=ReceiptKind.ACT, detail=move.detail[:_DETAIL_CHARS_MAX])
         if move.is_asked_again and said is not None:
             self._is_silent = False
             self._refusals.append(refusal)
             self._invalid[player] += 1
-            self._take_in()
+            self._take_in(turn)
             return Receipt(kind=ReceiptKind.CORRECTION, detail=refusal, cause=cause)
         receipt = exhausted(turn, self._when_exhausted, default=move.detail, reason=refusal, cause=cause)
         if receipt.kind is not ReceiptKind.FAILURE:
             self._invalid[player] += 1
-            self._next_round()
+            self._next_round(turn)
         return receipt
 
     def record(self) -> JsonObject:
@@ -164,26 +164,27 @@ class GameConversation:
         assert asked is not None, "a turn of a game that has ended"
         return asked
 
-    def _next_round(self) -> None:
+    def _next_round(self, turn: Turn) -> None:
         self._round += 1
         self._refusals = []
         self._is_silent = False
-        self._take_in()
+        self._take_in(turn)
 
-    def _take_in(self) -> None:
-        """What players were shown becomes events; a game that has ended gets its outcome."""
+    def _take_in(self, turn: Turn | None = None) -> None:
+        """What players were shown after a turn becomes events; a game that has ended gets its outcome."""
         for heard in self._game.heard():
-            self._events.append(self._event(heard))
+            self._events.append(self._event(heard, turn))
             self._digest.update(json.dumps([heard.text, sorted(heard.players), heard.sender]).encode("ascii"))
         if self._game.asked is None or self._round >= self._moves_max:
             self._outcome = self._ended()
 
-    def _event(self, heard: Heard) -> JsonObject:
+    def _event(self, heard: Heard, turn: Turn | None) -> JsonObject:
         everyone = len(heard.players) == len(self._agents)
         audience: JsonValue = "all" if everyone else [self._agents[player].agent_id for player in sorted(heard.players)]
         said_by = None if heard.sender is None else self._agents[heard.sender].agent_id
         return {
             "when": f"Move {self._round}" if self._round else "Start",
+            "turn": None if turn is None else turn.key,
             "audience": audience,
             "text": heard.text if said_by is None else f"{said_by}: {heard.text}",
             "data": {"kind": heard.kind, "agent": said_by},

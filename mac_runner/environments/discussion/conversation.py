@@ -80,7 +80,7 @@ class DiscussionConversation:
         seat = self._seats[turn.agent]
         said = self._read(seat, reply)
         if isinstance(said, Said):
-            self._put(seat, said)
+            self._put(turn, said)
             return Receipt(kind=ReceiptKind.ACT, detail=_detail(said))
         if turn.attempt < self._rules.corrections_max:
             problems = self._state.problems
@@ -89,7 +89,7 @@ class DiscussionConversation:
         when = self._rules.when_exhausted
         receipt = exhausted(turn, when, default="passes", reason=said.reason, cause=said.cause)
         if receipt.kind is ReceiptKind.DEFAULT:
-            self._put(seat, None, said.cause)
+            self._put(turn, None, said.cause)
         return receipt
 
     def record(self) -> JsonObject:
@@ -101,9 +101,9 @@ class DiscussionConversation:
         state = state_of(self._state, self._ending)
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
-    def _put(self, seat: Seat, said: Said | None, cause: Cause | None = None) -> None:
+    def _put(self, turn: Turn, said: Said | None, cause: Cause | None = None) -> None:
         before = self._state.round
-        self._state.put(seat, said, cause)
+        self._state.put(self._seats[turn.agent], said, cause, turn=turn.key)
         if self._state.round > before:
             settings = self._rules.settings
             self._ending = ending(self._state, settings.max_rounds, settings.stopping)

@@ -68,7 +68,7 @@ def influence(state: DiscussionState) -> dict[str, dict[str, Tally]]:
     Authors are participants and devil's advocates, readers are participants. Pairs without a case are left out.
     """
     tallies: dict[str, defaultdict[str, Tally]] = {seat.agent: defaultdict(Tally) for seat in _authors(state)}
-    for case in _exposures(state):
+    for case in exposures(state):
         tallies[case.author.agent][case.reader].add(case.has_followed)
     return {author: dict(sorted(readers.items())) for author, readers in tallies.items()}
 
@@ -76,18 +76,20 @@ def influence(state: DiscussionState) -> dict[str, dict[str, Tally]]:
 def influence_by_identity(state: DiscussionState) -> dict[str, Tally]:
     """By the identity that its author was then shown with: how often a participant followed another."""
     by_identity: defaultdict[str, Tally] = defaultdict(Tally)
-    for case in _exposures(state):
+    for case in exposures(state):
         if case.author.role == "participant":
             by_identity[case.author.identity.shown_in(case.round) or NOT_SHOWN].add(case.has_followed)
     return dict(sorted(by_identity.items()))
 
 
-class _Exposure(NamedTuple):
+class Exposure(NamedTuple):
     """A participant that had read another answer than its own, and whether it then took it over."""
 
     author: Seat
     reader: str
     round: int
+    is_same_round: bool
+    """Whether it read the author's answer of its own round, and not that of the round before."""
     has_followed: bool
 
 
@@ -95,7 +97,8 @@ def _authors(state: DiscussionState) -> list[Seat]:
     return [seat for seat in state.seats if seat.role in ("participant", "devils_advocate")]
 
 
-def _exposures(state: DiscussionState) -> Iterator[_Exposure]:
+def exposures(state: DiscussionState) -> Iterator[Exposure]:
+    """Every case in which a participant could follow another agent."""
     given = [state.given(number) for number in range(state.round)]
     for number, (earlier, now) in enumerate(pairwise(given), start=1):
         for seat in state.participants:
@@ -105,7 +108,8 @@ def _exposures(state: DiscussionState) -> Iterator[_Exposure]:
             for author in _authors(state):
                 held = None if author.agent == seat.agent else _read_by(seat, author.agent, earlier, now)
                 if held is not None and same(held) != same(before):
-                    yield _Exposure(author, seat.agent, number, same(after) == same(held))
+                    has_waited = author.agent in seat.waits_for
+                    yield Exposure(author, seat.agent, number, has_waited, same(after) == same(held))
 
 
 def _read_by(seat: Seat, author: str, earlier: Answers, now: Answers) -> str | None:

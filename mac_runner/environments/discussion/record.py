@@ -196,7 +196,7 @@ def _asked(state: DiscussionState, edition: int) -> JsonObject:
     data: JsonObject = {"question_id": question.question_id}
     if edition >= 3:
         data["order"] = _order(state)
-    return {"when": "Question", "audience": "all", "text": text, "data": data}
+    return {"when": "Question", "turn": None, "audience": "all", "text": text, "data": data}
 
 
 def _event(statement: Statement, state: DiscussionState) -> JsonObject:
@@ -232,13 +232,15 @@ def _public_event(statement: Statement, state: DiscussionState, text: str, data:
         if seat.agent == statement.agent or statement.agent in seat.reads | seat.waits_for
     ]
     audience: JsonValue = "all" if len(readers) == len(state.seats) else [*sorted(readers)]
-    return {"when": f"Round {statement.round + 1}", "audience": audience, "text": text, "data": data}
+    when = f"Round {statement.round + 1}"
+    return {"when": when, "turn": statement.turn, "audience": audience, "text": text, "data": data}
 
 
 def _aside_events(statement: Statement, state: DiscussionState) -> list[JsonObject]:
     return [
         {
             "when": f"Round {statement.round + 1}",
+            "turn": statement.turn,
             "audience": [*sorted(seat.agent for seat in state.seats if channel in seat.channels)],
             "text": f"{statement.agent} in {channel}: {defuse(text)}",
             "data": {"round": statement.round, "agent": statement.agent, "channel": channel, "text": text},

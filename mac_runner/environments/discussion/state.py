@@ -66,6 +66,8 @@ class Statement:
     role: DiscussionRole
     said: Said | None
     cause: Cause | None = None
+    turn: str = ""
+    """The key of the turn."""
 
     @property
     def answer(self) -> str | None:
@@ -115,12 +117,13 @@ class DiscussionState:
         """Every agent's answer of a complete round, such as what a devil's advocate argued for; None for none."""
         return {seat.agent: self.statements[round_number, seat.place].answer for seat in self.seats}
 
-    def put(self, seat: Seat, said: Said | None, cause: Cause | None = None) -> None:
-        """Record what `seat` says in the present round; None: it passes, for `cause`."""
+    def put(self, seat: Seat, said: Said | None, cause: Cause | None = None, *, turn: str = "") -> None:
+        """Record what `seat` says in the present round, in the turn with this key; None: it passes, for `cause`."""
         now = self.round
         self.problems.pop(seat.place, None)
-        statement = Statement(round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said, cause=cause)
-        self.statements[now, seat.place] = statement
+        self.statements[now, seat.place] = Statement(
+            round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said, cause=cause, turn=turn
+        )
         self.round = len(self.statements) // len(self.seats)
 
 

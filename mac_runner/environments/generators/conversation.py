@@ -83,6 +83,8 @@ class _Open:
     is_answered: bool = False
     answer: Any = None
     is_default: bool = False
+    turn: str = ""
+    """The key of the turn that answered it."""
 
 
 class GeneratorConversation:
@@ -110,6 +112,9 @@ class GeneratorConversation:
         self._is_list = False
         self._outcome: JsonObject | None = None
         self._digest = hashlib.sha256()
+        self._told_by: list[str | None] = []
+        """Of each text that was told, the turn whose answer came just before; None at the beginning and where several
+        answers came together. An agent's own answer is of its turn."""
         generator = script(self._table)
         if not isinstance(generator, Generator):
             raise ConversationError(f"{kind} is no generator: it has no `yield`, or it returned {_named(generator)}")
@@ -166,7 +171,7 @@ class GeneratorConversation:
             one.answer, one.is_default = one.ask.default, True
         else:
             receipt = Receipt(kind=ReceiptKind.ACT, detail=_shown(one.answer))
-        one.is_answered = True
+        one.is_answered, one.turn = True, turn.key
         if all(each.is_answered for each in self._open):
             self._close_round()
         return receipt
@@ -177,7 +182,9 @@ class GeneratorConversation:
             "participants": [
                 {"agent": agent.agent_id, "definition": agent.definition} for agent in self._agents.values()
             ],
-            "events": [_event(told) for told in self._table.told],
+            "events": [
+                {**_event(told), "turn": turn} for told, turn in zip(self._table.told, self._told_by, strict=True)
+            ],
         }
 
     def fingerprint(self) -> str:
@@ -205,6 +212,7 @@ class GeneratorConversation:
             self._digest.update(json.dumps([one.ask.agent, one.ask.text, _shown(one.answer)]).encode("ascii"))
             if one.ask.is_remembered and not one.is_default:
                 self._table.tell(_remembered(one), to=[one.ask.agent], when="Own")
+                self._told_by.append(one.turn)
         answers = [one.answer for one in self._open]
         self._advance(answers if self._is_list else answers[0])
 
@@ -224,6 +232,7 @@ class GeneratorConversation:
         Raises ConversationError for what it may not yield.
         """
         told = len(self._table.told)
+        turn = self._open[0].turn if len(self._open) == 1 else None
         try:
             asked = step()
         except StopIteration as end:
@@ -232,6 +241,7 @@ class GeneratorConversation:
             return True
         finally:
             for each in self._table.told[told:]:
+                self._told_by.append(turn)
                 self._digest.update(json.dumps(_event(each)).encode("ascii"))
         self._is_list = isinstance(asked, list | tuple)
         asks = list(asked) if self._is_list else [asked]

@@ -198,14 +198,15 @@ class Game:
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
             receipt = exhausted(turn, self._when_exhausted, default="wait", reason=reading.reason, cause=reading.cause)
             if receipt.kind is ReceiptKind.DEFAULT:
-                self._take(Chosen(act=Act(seat=seat, verb="wait")), is_default=True)
+                self._take(turn, Chosen(act=Act(seat=seat, verb="wait")), is_default=True)
             return receipt
-        self._take(reading)
+        self._take(turn, reading)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
 
-    def _take(self, chosen: Chosen, *, is_default: bool = False) -> None:
+    def _take(self, turn: Turn, chosen: Chosen, *, is_default: bool = False) -> None:
         asked = self._asked.pop(chosen.act.seat)
-        self._game.take(chosen, took_ms=asked.took_ms, is_default=is_default, refused=tuple(asked.refused))
+        refused = tuple(asked.refused)
+        self._game.take(chosen, turn=turn.key, took_ms=asked.took_ms, is_default=is_default, refused=refused)
 
     def _refusal(self, turn: Turn, seat: int, reason: str) -> Refusal:
         state = self._game.state

@@ -78,6 +78,8 @@ class GameLoop:
         self.completion_tokens = 0
         """What the replies have cost so far."""
         self._held: dict[int, _Held] = {}
+        self._turn_keys: dict[int, str] = {}
+        """By seat, the turn of the choice that it holds. No part of the state, from which nothing else follows."""
         self._queue: SpeakingQueue | None = None
         self._close_finished_rounds()
 
@@ -101,10 +103,11 @@ class GameLoop:
         return tuple(seat for seat in first_speakers(self.state) if seat in self.state.due and seat not in self._held)
 
     def take(
-        self, chosen: Chosen, *, took_ms: int, is_default: bool = False, refused: tuple[Refusal, ...] = ()
+        self, chosen: Chosen, *, turn: str, took_ms: int, is_default: bool = False, refused: tuple[Refusal, ...] = ()
     ) -> None:
-        """Take the choice of a seat after a turn of `took_ms`, and do all that is certain to happen now."""
+        """Take the choice of a seat in the turn with this key, of `took_ms`, and do all that is certain to happen."""
         seat = chosen.act.seat
+        self._turn_keys[seat] = turn
         # What it was shown: the state changes for a seat only when its turn is over.
         place = place_of(chosen.act, self.state) if self.state.options.shuffle_options else None
         self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused, place=place)
@@ -160,7 +163,7 @@ class GameLoop:
         changed = apply(self.state, Beside(act) if is_beside else act)
         self.acts.append(self._act_record(act, due, is_default=is_default, place=place))
         self.state = changed.state
-        self.log.append(changed.events)
+        self.log.append(changed.events, self._turn_keys[act.seat])
 
     def _act_record(
         self,

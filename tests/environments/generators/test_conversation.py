@@ -18,6 +18,7 @@ from mac_runner.types import (
     Agent,
     FinishReason,
     JsonObject,
+    JsonValue,
     Prompt,
     ReceiptKind,
     RecordedReply,
@@ -217,3 +218,22 @@ def test_an_outcome_that_is_no_json_and_a_full_context_fail_the_conversation() -
     conversation = opened()
     receipt = conversation.receive(conversation.turns()[0], Reply(text="", finish_reason=FinishReason.OVERFLOW))
     assert receipt.kind is ReceiptKind.FAILURE
+
+
+def test_what_is_told_after_one_answer_is_of_its_turn_and_after_several_of_none() -> None:
+    conversation, replies = played(5)
+    answered = {reply.turn_key for reply in replies}
+    events = conversation.record()["events"]
+    assert isinstance(events, list)
+    found: dict[str, list[tuple[str, JsonValue]]] = {}
+    for event in events:
+        assert isinstance(event, dict)
+        found.setdefault(str(event["when"]), []).append((str(event["text"]), event["turn"]))
+
+    assert all(turn is None for _, turn in found["Deal"])
+    assert all(turn in answered for _, turn in found["Own"])
+    killed, *said = found["Day 1"]
+    assert killed[1] in answered
+    assert "was killed" in killed[0]
+    assert said
+    assert all(turn is None for _, turn in said)

@@ -30,6 +30,7 @@ from mac_runner.environments.discussion.results.positions import position_tables
 from mac_runner.environments.discussion.results.power import power_lines
 from mac_runner.environments.discussion.results.repetition import repetition_lines
 from mac_runner.environments.discussion.results.transitions import transition_tables
+from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,
@@ -282,4 +283,6 @@ RESULTS: Final = ResultsSpec(
     exports={"answers": ANSWERS},
     conversation_columns=DISCUSSION_CONVERSATION_COLUMNS,
     agent_columns=DISCUSSION_AGENT_COLUMNS,
+    scene=discussion_scene,
+    stances=STANCES,
 )

@@ -152,7 +152,7 @@ def record_of(
         "kind": "town_of_salem",
         "lobby": list(state.lobby),
         "cast": [_cast(state, player, log, task) for player in state.players],
-        "events": [_event(event, names) for event in log.events],
+        "events": [_event(event, turn, names) for event, turn in zip(log.events, log.turns, strict=True)],
         "acts": [_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
         "nights": [night_row(dusk, night) for dusk, night in seen.nights],
         "trials": trial_rows(log.events),
@@ -177,13 +177,14 @@ def _cast(state: GameState, player: Player, log: GameLog, task: Task) -> JsonObj
     }
 
 
-def _event(event: Event, names: list[str]) -> JsonObject:
+def _event(event: Event, turn: str | None, names: list[str]) -> JsonObject:
     audience: JsonValue = "all" if event.audience is None else [names[seat] for seat in sorted(event.audience)]
     return {
         "when": stamp(event),
         "day": event.day,
         "phase": event.phase.value,
         "kind": event.kind.value,
+        "turn": turn,
         "audience": audience,
         "text": sentence(event),
         "data": event.data,

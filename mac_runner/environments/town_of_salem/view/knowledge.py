@@ -39,6 +39,8 @@ class GameLog:
 
     def __init__(self, seats: int) -> None:
         self.events: list[Event] = []
+        self.turns: list[str | None] = []
+        """Of each event, the key of the turn whose act made it; None for what the rules do by themselves."""
         self.public: list[Event] = []
         self.public_lines: list[str] = []
         self.private: list[list[Event]] = [[] for _ in range(seats)]
@@ -48,10 +50,11 @@ class GameLog:
         self._public_stamp = ""
         self._private_stamps = [""] * seats
 
-    def append(self, events: Events) -> None:
-        """Add what happened."""
+    def append(self, events: Events, turn: str | None = None) -> None:
+        """Add what happened, by the act of a turn or by the rules alone."""
         for event in events:
             self.events.append(event)
+            self.turns.append(turn)
             when = stamp(event)
             if event.audience is None:
                 self.public.append(event)

@@ -1,0 +1,201 @@
+"""A journal that is read on while a run writes it: what ended, and where the replies of open conversations are.
+
+A reader that looks at a run again and again must not read its journal each time. A `JournalTail` keeps how far it has
+read in each segment. It folds what it reads into a `RunState`, and keeps the places of the replies of conversations
+that have not ended, so one of them can be read without a search. No reply is parsed before it is asked for. Not for two
+threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.files import chunks_from
+from mac_runner.store import journal
+from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
+from mac_runner.store.layout import Layout
+from mac_runner.store.records import Line, blocks, entry, recorded_from_json, records_of
+from mac_runner.store.run_state import RunState
+from mac_runner.types import JsonObject, RecordedReply
+
+_FRAME: Final = re.compile(rb""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"([a-z]+)",""")
+
+
+class Place(NamedTuple):
+    """Where a frame is."""
+
+    session: int
+    offset: int
+    size_bytes: int
+
+
+class News(NamedTuple):
+    """What was new in a journal."""
+
+    replied: frozenset[str]
+    """The tasks that have a new reply."""
+    is_anew: bool = False
+    """Whether rows that were given out before count no more: `RunState.rows` has those that do."""
+
+
+class _Segment:
+    """How far one segment was read."""
+
+    def __init__(self, session: int, inode: int) -> None:
+        self.session = session
+        self.inode = inode
+        self.offset = 0
+
+
+class JournalTail:
+    """The journal of a run directory, as far as it was read."""
+
+    def __init__(self, disk: Disk, layout: Layout) -> None:
+        self._disk = disk
+        self._layout = layout
+        self.state = RunState()
+        self.replied: set[str] = set()
+        """The tasks that have a reply and have not ended."""
+        self._places: dict[str, list[Place]] = {}
+        self._segments: list[_Segment] = []
+
+    def read_on(self, on_row: Callable[[JsonObject], None]) -> News:
+        """Read what was appended since the last call; `on_row` takes the index row of each conversation that ended.
+
+        Raises RunDirectoryError or StoreError where the journal cannot be read.
+        """
+        found = [(session, self._stat(session)) for session in journal.sessions(self._disk, self._layout)]
+        is_replaced = self._is_replaced(dict(found))
+        if is_replaced:
+            self._forget()
+        touched: set[str] = set()
+        is_anew = is_replaced
+        for place, (session, stat) in enumerate(found):
+            if place == len(self._segments):
+                self._segments.append(_Segment(session, stat.st_ino))
+                self.state.begin(session)
+            segment = self._segments[place]
+            if stat.st_size > segment.offset:
+                is_anew |= self._read(segment, on_row, touched)
+        return News(frozenset(touched), is_anew)
+
+    def replies(self, task_id: str) -> list[RecordedReply]:
+        """The replies of a conversation that has not ended, as far as the journal was read."""
+        found: list[RecordedReply] = []
+        for place in self._places.get(task_id, ()):
+            record = self._record(place)
+            if record is None:
+                continue
+            n = entry(record, "n", int)
+            if n <= len(found):
+                del found[n:]
+                found.append(recorded_from_json(record))
+        return found
+
+    def reply_count(self, task_id: str) -> int:
+        """How many frames of replies a conversation has that has not ended."""
+        return len(self._places.get(task_id, ()))
+
+    # Reading.
+
+    def _read(self, segment: _Segment, on_row: Callable[[JsonObject], None], touched: set[str]) -> bool:
+        """Read a segment to its end; whether rows that were given out count no more."""
+        path, start, is_anew = self._layout.segment(segment.session), segment.offset, False
+        for block in blocks(self._chunks(path, start)):
+            if not block.is_ended:
+                break
+            at = start + block.offset
+            for line, is_reply, task_id in _frames(block.data):
+                if is_reply:
+                    self._note(task_id, Place(segment.session, at + line.offset, line.size_bytes), touched)
+                    continue
+                for record in records_of(line)[0]:
+                    is_anew |= self._apply(path, record, on_row)
+            segment.offset = at + len(block.data) + block.dropped + 1
+        return is_anew
+
+    def _chunks(self, path: Path, start: int, size_bytes: int = READ_CHUNK_BYTES) -> Iterator[bytes]:
+        try:
+            yield from chunks_from(path, start, size_bytes)
+        except OSError as fault:
+            raise StoreError(f"cannot read {path}: {fault.strerror or fault}") from fault
+
+    def _note(self, task_id: str, place: Place, touched: set[str]) -> None:
+        touched.add(task_id)
+        if task_id not in self.state.endings:
+            self.replied.add(task_id)
+            self._places.setdefault(task_id, []).append(place)
+
+    def _apply(self, path: Path, record: JsonObject, on_row: Callable[[JsonObject], None]) -> bool:
+        """Fold a record; whether rows that were given out count no more."""
+        journal.check_record(path, record)
+        kind, task_id = record["kind"], str(record["id"])
+        had = task_id in self.state.endings
+        try:
+            self.state.apply(record)
+        except ValueError as fault:
+            raise RunDirectoryError(
+                f"{path} holds a record ({kind}) of {task_id} that cannot be read: {fault}"
+            ) from fault
+        if kind in {"done", "retry"}:
+            self.replied.discard(task_id)
+            self._places.pop(task_id, None)
+        if kind == "done":
+            on_row(entry(record, "row", dict))
+            return had
+        return kind == "retry" and had
+
+    def _record(self, place: Place) -> JsonObject | None:
+        """The reply at a place; None where the frame is damaged."""
+        path = self._layout.segment(place.session)
+        data = b"".join(islice(self._chunks(path, place.offset, place.size_bytes), 1))
+        found = records_of(Line(place.offset, len(data), data, True))[0]
+        return next((record for record in found if record["kind"] == "reply"), None)
+
+    # Replacement.
+
+    def _stat(self, session: int) -> os.stat_result:
+        path = self._layout.segment(session)
+        try:
+            return path.stat()
+        except OSError as fault:
+            raise StoreError(f"cannot read {path}: {fault.strerror or fault}") from fault
+
+    def _is_replaced(self, found: dict[int, os.stat_result]) -> bool:
+        """Whether a segment that was read is gone, is another file or is shorter."""
+        return (
+            any(
+                segment.session not in found
+                or found[segment.session].st_ino != segment.inode
+                or found[segment.session].st_size < segment.offset
+                for segment in self._segments
+            )
+            or [segment.session for segment in self._segments] != [*found][: len(self._segments)]
+        )
+
+    def _forget(self) -> None:
+        self.state = RunState()
+        self.replied.clear()
+        self._places.clear()
+        self._segments.clear()
+
+
+def _frames(data: bytes) -> Iterator[tuple[Line, bool, str]]:
+    """The lines that have a frame: each with its offset, whether it is a reply, and its id."""
+    passed = 0
+    for match in _FRAME.finditer(data):
+        if match.start() < passed:
+            continue
+        start = data.rfind(b"\n", 0, match.start()) + 1
+        end = data.find(b"\n", match.end())
+        passed = len(data) if end < 0 else end
+        is_reply = match[2] == b"reply"
+        # A reply is parsed when its conversation is asked for.
+        line = Line(start, passed - start, b"" if is_reply else data[start:passed], True)
+        yield line, is_reply, journal.id_of(match)

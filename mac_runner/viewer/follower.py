@@ -1,0 +1,315 @@
+"""A run directory that is looked at again and again, while a run writes it or after.
+
+Nothing is locked and nothing is written. What was read once is kept: the journal is read on from where the last look
+ended, small files are read again when they change. Not for two threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mac_runner.config import recorded_speakers
+from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
+from mac_runner.reports import listed
+from mac_runner.reports.conversations import Listed
+from mac_runner.runs.replays import Replays
+from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
+from mac_runner.store.identity import read_config, read_shard
+from mac_runner.store.layout import CONFIG, MANIFEST, Layout
+from mac_runner.store.lock import is_alive, last_sign_of_life, read_owner
+from mac_runner.store.machine import Machine
+from mac_runner.store.manifest import decode_manifest
+from mac_runner.store.reader import added_counts
+from mac_runner.store.tail import JournalTail
+from mac_runner.types import JsonObject
+from mac_runner.views.index import IndexTable
+
+if TYPE_CHECKING:
+    from mac_runner.plan import Shard
+
+_NAMES_SHOWN_MAX: Final = 3
+_DIGITS_MAX: Final = 16
+_BATCH_ROWS: Final = 1000
+"""So many index rows are held at once."""
+
+
+class NotThereError(ConfigError):
+    """A request names something that the run does not have."""
+
+
+class Mark(NamedTuple):
+    """By what a file is known to be the same as before."""
+
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def mark_of(path: Path) -> Mark | None:
+    """The mark of a file; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - one call
+    except OSError:
+        return None
+    return Mark(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class Follower:
+    """One run directory, as it was at the last `look`."""
+
+    def __init__(self, directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> None:
+        self.directory = directory
+        self._disk = disk or Disk()
+        self._machine = machine or Machine()
+        self._version = -1
+        self._begin()
+        self._touched: set[int] = set()
+        self._resolved: JsonObject = {}
+        self._layout = Layout(directory=directory, experiment_name="unknown")
+        self._shard: Shard | None = None
+        self._planned: Mapping[str, int] = {}
+        self._unplanned: set[str] = set()
+        """Tasks that ended and that the manifest does not have yet, or not any more."""
+        self._numbered: Mapping[int, Sequence[str]] | None = None
+        self._clear(())
+
+    def _begin(self) -> None:
+        """Forget all that was read."""
+        self._version += 1
+        self._marks: tuple[Mark | None, Mark | None] | None = None
+        self._tail: JournalTail | None = None
+        self._replays: Replays | None = None
+
+    def look(self) -> None:
+        """Read what is new.
+
+        Raises RunDirectoryError or StoreError where the run cannot be read; the next look begins again.
+        """
+        try:
+            self._look()
+        except MacRunnerError:
+            self._begin()
+            raise
+
+    # What there is.
+
+    @property
+    def contents(self) -> RunContents:
+        """The run as the readers of run directories take it."""
+        state = self._known_tail.state
+        return RunContents(
+            layout=self._layout,
+            resolved=self._resolved,
+            counts=Counts(
+                planned=self._planned_count,
+                finished=len(state.endings) - len(self._failures),
+                failed=len(self._failures),
+            ),
+            state=state,
+            disk=self._disk,
+        )
+
+    @property
+    def table(self) -> IndexTable:
+        """The list of its conversations."""
+        return self._table
+
+    def take_touched(self) -> frozenset[int]:
+        """The numbers of the conversations that had new replies since this was last called."""
+        found = frozenset(self._touched)
+        self._touched.clear()
+        return found
+
+    def state(self) -> object:
+        """Changes when the standing does, apart from its times."""
+        owner, tail = read_owner(self._disk, self.directory), self._known_tail
+        is_owner_alive = None if owner is None else is_alive(owner, self._machine)
+        counts = len(tail.state.endings), len(self._failures), self._planned_count, len(tail.replied)
+        return self.table.version, counts, len(tail.state.sessions), owner, is_owner_alive
+
+    @property
+    def replays(self) -> Replays:
+        """Plays its conversations again."""
+        if self._replays is None:
+            self._replays = Replays(self.contents)
+        return self._replays
+
+    def standing(self) -> Standing:
+        """How far it is, as `read_standing` says it."""
+        tail, directory = self._known_tail, self.directory
+        owner, sessions = read_owner(self._disk, directory), tail.state.sessions
+        return Standing(
+            directory=directory,
+            experiment_name=self._layout.experiment_name,
+            shard=self._shard,
+            planned=self._planned_count,
+            finished=len(tail.state.endings) - len(self._failures),
+            failed=len(self._failures),
+            half_done=len(tail.replied),
+            failures=tuple(self._failures.values()),
+            sessions=len(sessions),
+            latest=sessions[-1] if sessions else None,
+            usage=reduce(merge_accounting, (session.usage for session in sessions), {}),
+            owner=owner,
+            is_owner_alive=None if owner is None else is_alive(owner, self._machine),
+            last_sign_of_life=last_sign_of_life(self._disk, directory),
+            counts=self._counts,
+            speakers=recorded_speakers(self._resolved),
+        )
+
+    def task_id(self, name: str) -> str:
+        """The task with this id or number. Raises NotThereError for none, ConfigError where several have the number."""
+        if name in self._known_tail.state.endings or name in self._planned:
+            return name
+        is_number = name.isascii() and name.isdecimal() and len(name) < _DIGITS_MAX
+        found = self._by_number().get(int(name), ()) if is_number else ()
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(found[:_NAMES_SHOWN_MAX])
+            raise ConfigError(f"several conversations have the number {name}; use the task id, such as {some}")
+        raise NotThereError(
+            f"no conversation of {self.directory} is called {name!r:.60} or has this number; numbers go from 0"
+        )
+
+    def _by_number(self) -> Mapping[int, Sequence[str]]:
+        if self._numbered is None:
+            found: dict[int, list[str]] = defaultdict(list)
+            for task_id in (*self._planned, *self._unplanned):
+                found[self.number(task_id)].append(task_id)
+            self._numbered = found
+        return self._numbered
+
+    @property
+    def _planned_count(self) -> int:
+        return len(self._planned) + len(self._unplanned)
+
+    def number(self, task_id: str) -> int:
+        """The number of a task."""
+        ending = self._known_tail.state.endings.get(task_id)
+        return self._planned.get(task_id, -1) if ending is None else ending.task_index
+
+    def mark(self, task_id: str) -> object:
+        """Changes when the transcript of a task does."""
+        if task_id in self._known_tail.state.endings:
+            return mark_of(self._layout.transcript(task_id))
+        return self._known_tail.reply_count(task_id)
+
+    def transcript(self, task_id: str) -> JsonObject:
+        """The transcript of a task, also of one that has not ended. Raises NotThereError for one that has not begun."""
+        if task_id in self._known_tail.state.endings:
+            return self.contents.transcript(task_id)
+        if not (replies := self._known_tail.replies(task_id)):
+            raise NotThereError(f"{task_id} has not begun yet; look again when it has a reply")
+        return self.replays.open_transcript(task_id, replies)
+
+    # Looking.
+
+    @property
+    def _known_tail(self) -> JournalTail:
+        assert self._tail is not None, "the first look has been taken"
+        return self._tail
+
+    def _look(self) -> None:
+        self._read_settings()
+        batch: list[JsonObject] = []
+
+        def take(row: JsonObject) -> None:
+            batch.append(row)
+            if len(batch) == _BATCH_ROWS:
+                self._add(batch)
+                batch.clear()
+
+        news = self._known_tail.read_on(take)
+        if news.is_anew:
+            self._version += 1
+            self._fill()
+        elif batch:
+            self._add(batch)
+        self._touched.update(map(self.number, news.replied))
+
+    def _read_settings(self) -> None:
+        """Read the experiment and the manifest, if they changed."""
+        marks = mark_of(self.directory / CONFIG), mark_of(self.directory / MANIFEST)
+        if self._tail is not None and marks == self._marks and None not in marks:
+            return
+        resolved = read_config(self._disk, self.directory)
+        path = self.directory / MANIFEST
+        if not self._disk.exists(path):
+            raise RunDirectoryError(f"{self.directory} was never started fully; run the same command again")
+        manifest = decode_manifest(self._disk.chunks(path), str(path))
+        self._planned = manifest.planned
+        self._shard = read_shard(self._disk, self.directory)
+        if self._tail is None or resolved != self._resolved or manifest.experiment_name != self._layout.experiment_name:
+            self._resolved = resolved
+            self._layout = Layout(directory=self.directory, experiment_name=manifest.experiment_name)
+            self._tail = JournalTail(self._disk, self._layout)
+            self._clear(())
+        self._marks, self._replays = marks, None
+        self._unplanned = self._known_tail.state.endings.keys() - manifest.planned.keys()
+        self._numbered = None
+
+    # The list.
+
+    def _fill(self) -> None:
+        """Make the list anew from all rows."""
+        state = self._known_tail.state
+        self._clear(state.rows(self._disk, self._layout))
+        self._append(state.rows(self._disk, self._layout))
+
+    def _clear(self, rows: Iterable[JsonObject]) -> None:
+        """Begin the list again, with columns for these rows."""
+        self._kinds: dict[str, set[str]] = {}
+        self._failures: dict[str, JsonObject] = {}
+        self._counts: JsonObject = {}
+        how = self._columns(rows)
+        self._note(how)
+        self._table = IndexTable(how, self._version)
+
+    def _add(self, rows: Sequence[JsonObject]) -> None:
+        if self._has_open_columns and self._note(self._columns(rows)):
+            self._version += bool(self._table.rows)
+            self._fill()
+        else:
+            self._append(rows)
+
+    def _append(self, rows: Iterable[JsonObject]) -> None:
+        for row in rows:
+            self._table.add(row)
+            if (task_id := str(row["task_id"])) not in self._planned:
+                self._unplanned.add(task_id)
+                self._numbered = None
+            self._counts = added_counts(self._counts, row.get("counts"))
+            if row["status"] == "failed":
+                self._failures[task_id] = row
+
+    @property
+    def _has_open_columns(self) -> bool:
+        """Whether rows decide which columns there are."""
+        return not listed(self._environment_name).own.of or bool(self._resolved.get("metrics"))
+
+    def _columns(self, rows: Iterable[JsonObject]) -> Listed:
+        how = listed(self._environment_name)
+        if not self._has_open_columns:
+            return how
+        found = [*rows]
+        return how.with_outcomes(found).with_metrics(found)
+
+    def _note(self, how: Listed) -> bool:
+        """Whether columns have a name or a kind that no row before had."""
+        is_new = False
+        for name, column in how.columns.items():
+            kinds = self._kinds.setdefault(name, set())
+            is_new |= column.kind not in kinds
+            kinds.add(column.kind)
+        return is_new
+
+    @property
+    def _environment_name(self) -> str:
+        conversation = self._resolved.get("conversation_config")
+        return str(conversation.get("environment")) if isinstance(conversation, dict) else ""

@@ -1,0 +1,247 @@
+"""What open pages are sent while a run goes on: server-sent events.
+
+Each run that a page looks at is polled by one task. A poll compares sizes of files, and reads what was appended. A
+stream sends what is new since it was last awake, so a slow page gets fewer and larger messages.
+
+| event | data |
+|---|---|
+| `rows` | IndexColumns from `since` on: the conversations that ended. A stream begins with one of no rows |
+| `standing` | RunPage |
+| `touched` | the numbers of conversations with new replies |
+| `engines` | EnginesPage |
+| `trouble` | `{"error": words}` while the run cannot be read, and without words when it can be again |
+
+The id of an event is `version.rows`. A browser that connects again sends the last one, and the stream goes on there. A
+page whose list has not `since` rows, or is of another version, asks for `/api/index`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from mac_runner.clock import Clock
+from mac_runner.errors import MacRunnerError
+from mac_runner.viewer.answers import encoded
+from mac_runner.viewer.source import Pulse, Source
+
+T = TypeVar("T")
+
+ROWS_MAX: Final = 2_000
+"""So many rows are sent in one event."""
+_STANDING: Final = "standing"
+_ENGINES: Final = "engines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things are looked at and sent, in seconds."""
+
+    poll_s: float = 0.7
+    standing_s: float = 2.0
+    engines_s: float = 3.0
+    alive_s: float = 15.0
+    """After so long without an event a comment is sent, by which the server notices that a browser has gone."""
+
+
+class Work(Protocol):
+    """Calls a function on a worker thread."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]:
+        """What the function returns."""
+        ...
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How much of the list a page has. `version` is None for a page that has not said so."""
+
+    version: int | None = None
+    rows: int = 0
+
+
+def cursor_of(event_id: str) -> Cursor:
+    """The cursor that the id of an event names; a new one for any other text."""
+    version, _, rows = event_id[:40].partition(".")
+    with suppress(ValueError):
+        return Cursor(int(version), max(int(rows), 0))
+    return Cursor()
+
+
+class Live:
+    """The polls and the streams of one server. `work` and `engines_work` call the source on its two threads."""
+
+    def __init__(self, source: Source, work: Work, engines_work: Work, clock: Clock, pace: Pace | None = None) -> None:
+        self.source = source
+        self.work = work
+        self.engines_work = engines_work
+        self.clock = clock
+        self.pace = pace or Pace()
+        self.is_closing = False
+        self._streams: dict[str, list[_Stream]] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """End all streams and polls."""
+        self.is_closing = True
+        for streams in self._streams.values():
+            for stream in streams:
+                stream.wake()
+        polls = [*self._polls.values()]
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+
+    @asynccontextmanager
+    async def events(self, slug: str, cursor: Cursor) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The events of a run, encoded, from the cursor on, until the server closes."""
+        stream = _Stream(self, slug, cursor)
+        streams = self._streams.setdefault(slug, [])
+        streams.append(stream)
+        if slug not in self._polls:
+            self._polls[slug] = asyncio.create_task(self._poll(slug))
+        try:
+            yield stream.events()
+        finally:
+            streams.remove(stream)
+            if not streams and (poll := self._polls.pop(slug, None)) is not None:
+                poll.cancel()
+
+    async def _poll(self, slug: str) -> None:
+        """Look at a run again and again while a page listens."""
+        while True:
+            pulse, trouble = None, ""
+            try:
+                pulse = await self.work(lambda: self.source.pulse(slug))
+            except MacRunnerError as fault:
+                trouble = str(fault)
+            for stream in self._streams[slug]:
+                stream.notice(pulse, trouble)
+            await self.clock.sleep(self.pace.poll_s)
+
+
+class _Stream:
+    """What one page has been sent, and what it is owed."""
+
+    def __init__(self, live: Live, slug: str, cursor: Cursor) -> None:
+        self._live = live
+        self._slug = slug
+        self._cursor = cursor
+        self._news = asyncio.Event()
+        self._pulse: Pulse | None = None
+        self._trouble = ""
+        self._has_trouble_news = False
+        self._touched: set[int] = set()
+        self._owed: set[str] = set()
+        self._sent_s: dict[str, float] = {}
+        self._pauses = {_STANDING: live.pace.standing_s, _ENGINES: live.pace.engines_s}
+
+    def wake(self) -> None:
+        """Have the stream look whether there is something to send."""
+        self._news.set()
+
+    def notice(self, pulse: Pulse | None, trouble: str) -> None:
+        """Take the result of a poll."""
+        self._has_trouble_news |= trouble != self._trouble
+        is_news = trouble != self._trouble or (pulse is not None and (pulse != self._pulse or bool(pulse.touched)))
+        self._trouble = trouble
+        if pulse is not None:
+            if is_news:
+                self._owed |= {_STANDING, _ENGINES}
+            self._touched |= pulse.touched
+            self._pulse = pulse
+        if is_news:
+            self._news.set()
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The events, and a comment where there are none for long."""
+        while True:
+            is_woken = await self._rest()
+            if self._live.is_closing:
+                return
+            found = [event async for event in self._new()] if is_woken else []
+            found += [event for name in sorted(self._due()) if (event := await self._page(name))]
+            if found or not is_woken:
+                yield b"".join(found) or b": alive\n\n"
+
+    async def _rest(self) -> bool:
+        """Wait for news, until a page that is owed is due, or until the browser is to be tried; whether news came."""
+        try:
+            async with asyncio.timeout(self._pause_s()):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    def _pause_s(self) -> float:
+        now_s = self._live.clock.monotonic_s()
+        due = [self._due_s(name) - now_s for name in self._owed]
+        return max(0.001, min([self._live.pace.alive_s, *due]))
+
+    def _due_s(self, name: str) -> float:
+        return self._sent_s.get(name, float("-inf")) + self._pauses[name]
+
+    def _due(self) -> set[str]:
+        now_s = self._live.clock.monotonic_s()
+        return {name for name in self._owed if self._due_s(name) <= now_s}
+
+    async def _new(self) -> AsyncIterator[bytes]:
+        """Rows and replies."""
+        if self._has_trouble_news:
+            self._has_trouble_news = False
+            yield _event("trouble", encoded({"error": self._trouble}))
+        try:
+            async for event in self._rows():
+                yield event
+        except MacRunnerError as fault:
+            yield _event("trouble", encoded({"error": str(fault)}))
+        if self._touched:
+            touched, self._touched = sorted(self._touched), set()
+            yield _event("touched", encoded(touched))
+
+    async def _rows(self) -> AsyncIterator[bytes]:
+        pulse, cursor = self._pulse, self._cursor
+        if pulse is None or pulse.rows is None:
+            return
+        if cursor.version is None:
+            # The page has a list from before the stream: it learns how long the list is now, and asks for the rest.
+            cursor.version, cursor.rows = pulse.version, pulse.rows
+            yield await self._rows_event()
+        while cursor.version != pulse.version or cursor.rows < pulse.rows:
+            yield await self._rows_event()
+
+    async def _rows_event(self) -> bytes:
+        """An event with the rows from the cursor on, which moves the cursor."""
+        cursor, source, slug = self._cursor, self._live.source, self._slug
+        since, version = cursor.rows, cursor.version
+
+        def work() -> tuple[int, int, bytes]:
+            columns = source.index(slug, since, version, ROWS_MAX)
+            return columns.version, columns.since + columns.rows, encoded(columns)
+
+        cursor.version, cursor.rows, data = await self._live.work(work)
+        return _event("rows", data, f"{cursor.version}.{cursor.rows}")
+
+    async def _page(self, name: str) -> bytes:
+        """An event with a page that is due; nothing where there is none."""
+        self._owed.discard(name)
+        source, slug = self._live.source, self._slug
+        try:
+            if name == _STANDING:
+                data = await self._live.work(lambda: encoded(source.run(slug)))
+            else:
+                data = await self._live.engines_work(lambda: encoded(source.engines(slug)))
+        except MacRunnerError:
+            return b""
+        self._sent_s[name] = self._live.clock.monotonic_s()
+        return _event(name, data)
+
+
+def _event(name: str, data: bytes, event_id: str = "") -> bytes:
+    """An event as bytes. JSON has no line break, so the data is one line."""
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"

@@ -1,0 +1,214 @@
+// Data from files beside the page, or from the page itself: a publication, opened by double click or from any host.
+//
+// A page of the file system may neither fetch nor load modules, but it may load scripts. Each piece of data is a script
+// that calls `__mac_data` with its name and its Base64. `mac_runner/viewer/packing.py` writes them.
+import type {
+  CompareView,
+  ConversationView,
+  EnginesPage,
+  FlowPage,
+  ForkTree,
+  IndexColumns,
+  RunPage,
+  TurnView,
+} from "./model";
+import { TransportError, type Hit, type Listener, type Transport } from "./transport";
+
+interface Seen<T> {
+  readonly whole: T;
+  /** By seat. */
+  readonly seats: readonly T[];
+}
+
+/** What was compared when the run was published. */
+interface Compared {
+  readonly run: string;
+  readonly left: number;
+  readonly right: number;
+  readonly other: string;
+  readonly rows: CompareView["rows"];
+  readonly first_turn: string;
+  readonly reason: string;
+}
+
+declare global {
+  interface Window {
+    __mac_data?: (name: string, data: string) => void;
+  }
+}
+
+const KEPT_MAX = 24;
+const BLOCK = 1000;
+const MARK = "\u0001";
+const EMBEDDED = "data:";
+
+const arrived = new Map<string, string>();
+
+/** From a publication. What it does not hold is an error that says so. */
+export class Published implements Transport {
+  readonly isServed = false;
+  private readonly kept = new Map<string, Promise<unknown>>();
+
+  async run(run: string): Promise<RunPage> {
+    return this.load<RunPage>(`${await this.number(run)}/run`);
+  }
+
+  async index(run: string, since: number): Promise<IndexColumns> {
+    const found = await this.load<IndexColumns>(`${await this.number(run)}/index`);
+    return since < found.rows ? found : { since, rows: 0, words: {}, lists: {}, numbers: {} };
+  }
+
+  async conversation(run: string, name: string, seat: string): Promise<ConversationView> {
+    const seen = await this.seen<ConversationView>("c", run, name);
+    if (seat === "") return seen.whole;
+    return found(
+      seen.seats.find((view) => view.seat === seat),
+      `No agent called ${seat} took part.`,
+    );
+  }
+
+  async turn(run: string, name: string, key: string, seat: string): Promise<TurnView> {
+    const turns = await this.seen<readonly TurnView[]>("t", run, name);
+    const seats = (await this.conversation(run, name, "")).seats;
+    const own = seat === "" ? turns.whole : turns.seats[seats.indexOf(seat)];
+    return found(
+      own?.find((turn) => turn.key === key),
+      `There is no turn ${key}.`,
+    );
+  }
+
+  async compare(run: string, left: string, right: string, other: string): Promise<CompareView> {
+    const [a, b] = [await this.task(run, left), await this.task(other || run, right)];
+    const pairs = await this.load<readonly Compared[]>("0/compare");
+    const pair = found(
+      pairs.find((one) => one.run === run && one.left === a && one.right === b && one.other === other),
+      "This comparison was not published: forks are compared with their parents, and one seed in two combinations.",
+    );
+    const [first, second] = [this.conversation(run, left, ""), this.conversation(other || run, right, "")];
+    return { left: await first, right: await second, rows: pair.rows, first_turn: pair.first_turn, reason: pair.reason };
+  }
+
+  async forks(run: string, name: string): Promise<readonly ForkTree[]> {
+    const all = await this.load<Readonly<Record<string, readonly ForkTree[]>>>(`${await this.number(run)}/forks`);
+    const number = String(await this.task(run, name));
+    return Object.hasOwn(all, number) ? (all[number] ?? []) : [];
+  }
+
+  async flow(run: string, only: string): Promise<FlowPage> {
+    if (only !== "") {
+      throw new TransportError("A publication holds the flow of all its conversations; mac-run view can filter it.");
+    }
+    return this.load<FlowPage>(`${await this.number(run)}/flow`);
+  }
+
+  async engines(run: string): Promise<EnginesPage> {
+    return this.load<EnginesPage>(`${await this.number(run)}/engines`);
+  }
+
+  async search(): Promise<readonly Hit[]> {
+    throw new TransportError("A publication cannot be searched; mac-run view can.");
+  }
+
+  listen(_run: string, _listener: Listener): () => void {
+    return () => undefined;
+  }
+
+  /** The folder of a run: 0, or the place of a combination, from 1. */
+  private async number(run: string): Promise<number> {
+    if (run === "") return 0;
+    const grid = await this.load<RunPage>("0/run");
+    const place = (grid.combinations ?? []).findIndex((one) => one.slug === run);
+    if (place < 0) throw new TransportError(`There is no combination ${run} in this publication.`);
+    return place + 1;
+  }
+
+  /** The number of a conversation that is named by number or task id. */
+  private async task(run: string, name: string): Promise<number> {
+    if (/^\d+$/.test(name)) return Number(name);
+    const columns = await this.index(run, 0);
+    const ids = columns.words["id"];
+    const row = ids ? ids.codes.indexOf(ids.words.indexOf(name)) : -1;
+    return found(row < 0 ? null : columns.numbers["number"]?.numbers[row], `No conversation is called ${name}.`);
+  }
+
+  private async seen<T>(kind: string, run: string, name: string): Promise<Seen<T>> {
+    const [folder, number] = [await this.number(run), await this.task(run, name)];
+    const { numbers } = await this.index(run, 0);
+    const row = numbers["number"]?.numbers.indexOf(number) ?? -1;
+    // Of a sample, the list says what can be opened: a script that is not there would be an error in the console.
+    if (row < 0 || numbers["published"]?.numbers[row] === 0) {
+      throw new TransportError(`Conversation ${name} was not published.`);
+    }
+    return this.load<Seen<T>>(`${folder}/${kind}${Math.floor(number / BLOCK)}/${number}`);
+  }
+
+  /** Data by name; the last ones that were used are kept. */
+  private load<T>(name: string): Promise<T> {
+    const known = this.kept.get(name) ?? read(name);
+    this.kept.delete(name);
+    this.kept.set(name, known);
+    known.catch(() => this.kept.delete(name));
+    for (const [old] of this.kept) {
+      if (this.kept.size <= KEPT_MAX) break;
+      this.kept.delete(old);
+    }
+    return known as Promise<T>;
+  }
+}
+
+async function read(name: string): Promise<unknown> {
+  const embedded = document.getElementById(EMBEDDED + name);
+  const data = embedded?.textContent ?? (isSingle() ? null : await fromScript(name));
+  if (data === null) throw new TransportError("This was not published, or its file is missing.");
+  const [table, value] = (await unpack(data)) as [string[], unknown];
+  return expand([value], table)[0];
+}
+
+/** Whether this page is all there is. */
+export function isSingle(): boolean {
+  return document.querySelector('meta[name="mac-data"]')?.getAttribute("content") === "single";
+}
+
+function fromScript(name: string): Promise<string | null> {
+  window.__mac_data ??= (arrival, data) => void arrived.set(arrival, data);
+  return new Promise((resolve) => {
+    const script = document.createElement("script");
+    script.src = `data/${name}.js`;
+    script.onload = () => {
+      script.remove();
+      resolve(arrived.get(name) ?? null);
+      arrived.delete(name);
+    };
+    script.onerror = () => {
+      script.remove();
+      resolve(null);
+    };
+    document.head.append(script);
+  });
+}
+
+async function unpack(data: string): Promise<unknown> {
+  const packed = Uint8Array.from(atob(data.trim()), (char) => char.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/** Puts the texts of the table into the places that name them by number. */
+function expand<T extends object>(part: T, table: readonly string[]): T {
+  // Own keys alone: a name such as `__proto__` is one like any other.
+  const parts = part as Record<string, unknown>;
+  for (const key of Object.keys(parts)) {
+    const value = parts[key];
+    if (typeof value === "string") {
+      if (value.startsWith(MARK)) parts[key] = table[Number(value.slice(1))];
+    } else if (typeof value === "object" && value !== null) {
+      expand(value, table);
+    }
+  }
+  return part;
+}
+
+function found<T>(value: T | null | undefined, missing: string): T {
+  if (value === null || value === undefined) throw new TransportError(missing);
+  return value;
+}
