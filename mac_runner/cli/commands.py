@@ -31,7 +31,7 @@ from mac_runner.cli.process import (
     say,
 )
 from mac_runner.cli.publish import publish_pages
-from mac_runner.cli.report import ReportRequest, write_report
+from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
@@ -44,6 +44,7 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
+from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
@@ -659,7 +660,7 @@ def report_command(
     Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
     """
     directories = [directory] if other is None else [directory, other]
-    request = ReportRequest(directories=directories, out=out, json=numbers, has_pdf=has_pdf, viewer=viewer)
+    request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
     _end_trusted(directories, is_trusted, lambda: write_report(request))
 
 

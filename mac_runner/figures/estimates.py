@@ -23,20 +23,20 @@ class Estimate(NamedTuple):
     interval: Interval | None
     n: int
     units: int
-    group: str = ""
+    series: str = ""
     x: float = 0
     """Where it stands on a time axis."""
 
 
-def of_rate(label: str, rate: ClusteredRate, *, group: str = "", x: float = 0) -> Estimate:
+def of_rate(label: str, rate: ClusteredRate, *, series: str = "", x: float = 0) -> Estimate:
     """A rate over clusters; with too few of them it has no interval."""
     value = rate.wins / rate.n if rate.n else None
-    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, group, x)
+    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, series, x)
 
 
-def of_mean(label: str, mean: ExactClusteredMean, *, group: str = "", x: float = 0) -> Estimate:
+def of_mean(label: str, mean: ExactClusteredMean, *, series: str = "", x: float = 0) -> Estimate:
     """A mean over clusters; with too few of them it has no interval."""
-    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, group, x)
+    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, series, x)
 
 
 def _given(interval: Interval | None, units: int) -> Interval | None:
@@ -44,13 +44,13 @@ def _given(interval: Interval | None, units: int) -> Interval | None:
 
 
 def estimate_columns(
-    label: str, *, group: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
+    label: str, *, series: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
 ) -> tuple[DataColumn, ...]:
     """The columns of the rows of `estimate_rows`; what has no title is not printed."""
     named = (
         DataColumn(name="x", title=x, kind="count"),
         DataColumn(name="label", title=label),
-        DataColumn(name="group", title=group),
+        DataColumn(name="series", title=series),
         DataColumn(name="value", title=value, kind=kind),
         DataColumn(name="lo", title="95 % from", kind=kind),
         DataColumn(name="hi", title="to", kind=kind),
@@ -60,47 +60,26 @@ def estimate_columns(
     return tuple(column for column in named if column.title)
 
 
-def estimate_rows(
-    estimates: Iterable[Estimate], *, units: str, kind: ColumnKind = "rate"
-) -> tuple[dict[str, Value], ...]:
-    """Estimates as rows, each also in words."""
+def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
+    """Estimates as rows."""
     return tuple(
         {
             "x": one.x,
             "label": one.label,
-            "group": one.group,
+            "series": one.series,
             "value": one.value,
             "lo": None if one.interval is None else one.interval.lo,
             "hi": None if one.interval is None else one.interval.hi,
             "n": one.n,
             "units": one.units,
-            "words": _in_words(one, units, kind),
         }
         for one in estimates
     )
 
 
-def _in_words(one: Estimate, units: str, kind: ColumnKind) -> str:
-    if one.value is None:
-        return "no case"
-    ends = "" if one.interval is None else f" ({' to '.join(_text(end, kind) for end in one.interval)})"
-    points = " pp" if kind == "score" else ""
-    return f"{_text(one.value, kind)}{points}{ends}, {counted(one.units, units)}"
-
-
 def counted(n: int, units: str) -> str:
     """`1 game`, `2 games`."""
     return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
-
-
-def _text(value: float, kind: ColumnKind) -> str:
-    match kind:
-        case "rate":
-            return f"{value:.0%}"
-        case "score":
-            return f"{100 * value:+.0f}" if abs(value) >= 0.005 else "0"
-        case _:
-            return f"{value:.2f}"
 
 
 def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:

@@ -156,10 +156,11 @@ def _drawn(figure: Figure) -> _Drawn:
 
 
 def _table(figure: Figure) -> _Table:
-    """The numbers as a table; one of a few rows and many columns is turned, so that it fits on paper."""
-    heads = [_Cell(printable(_head(column)), column.kind != "word") for column in figure.columns]
+    """The numbers as a table, without empty columns; one of a few rows and many columns is turned to fit on paper."""
+    columns = [one for one in figure.columns if any(row.get(one.name) not in (None, "") for row in figure.rows)]
+    heads = [_Cell(printable(_head(column)), column.kind != "word") for column in columns]
     rows = [
-        [_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in figure.columns]
+        [_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in columns]
         for row in figure.rows[:ROWS_MAX]
     ]
     if len(heads) > _COLUMNS_MAX and len(rows) <= _TURNED_ROWS_MAX:

@@ -6,26 +6,18 @@ Nothing is fetched, and what models or authors wrote reaches the picture as text
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from typing import Final
 
-from mac_runner.errors import MissingPackageError
 from mac_runner.figures.model import Figure
 from mac_runner.printable import printable
 from mac_runner.types import JsonObject, JsonValue
 
-PACKAGES: Final = ("altair", "scipy", "vl_convert")
-HINT: Final = "a report needs the packages of an extra: pip install 'mac_runner[report]'"
 _ID: Final = re.compile(r'(?<= id=")[^"]*(?=")')
 _USE: Final = re.compile(r'(?<=url\(#)[^)]*(?=\))|(?<=href="#)[^"]*(?=")')
 _ROOT: Final = re.compile(r"<svg\b[^>]*>")
 _SIZE: Final = re.compile(r' (width|height|viewBox)="([^"<>]*)"')
-
-
-def check_packages() -> None:
-    """Raises MissingPackageError where what draws figures is not installed."""
-    if missing := [name.replace("_", "-") for name in PACKAGES if find_spec(name) is None]:
-        raise MissingPackageError(f"{HINT} (missing here: {', '.join(missing)})")
+_PADDING: Final[JsonObject] = {"left": 24, "right": 48, "top": 5, "bottom": 5}
+"""Room for texts that a browser sets in a wider font than they were measured in."""
 
 
 def svg_of(figure: Figure) -> str:
@@ -36,7 +28,7 @@ def svg_of(figure: Figure) -> str:
 
     spec = spec_of(figure)
     assert spec is not None, "the figure has one"
-    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[], show_warnings=False)
+    drawn: str = vl_convert.vegalite_to_svg({"padding": _PADDING, **spec}, allowed_base_urls=[], show_warnings=False)
     return _embedded(drawn, figure.id, figure.title)
 
 

@@ -24,7 +24,6 @@ from mac_runner.figures.every_run import Played, engine_section, first_sections,
 from mac_runner.figures.model import Section
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
-from mac_runner.figures.svg import check_packages
 from mac_runner.flat import Row
 from mac_runner.results import count_text, decimal_text, number, section
 from mac_runner.runs.summary import summary_of
@@ -67,10 +66,9 @@ class _Subject:
 def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
     """The report of a run or a grid, or of two runs compared.
 
-    Raises MissingPackageError without the extra, RunDirectoryError for what is no run directory, ConfigError for two
+    Raises RunDirectoryError for what is no run directory, ConfigError for two
     that cannot be compared.
     """
-    check_packages()
     subject = _subject(directories, now)
     return Report(
         title=subject.title,

@@ -7,7 +7,7 @@ from typing import Final
 
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import Figure, Value
-from mac_runner.figures.plots import forest, lines
+from mac_runner.figures.plots import by_round, forest
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 
@@ -38,19 +38,7 @@ def accuracy_figures(report: JsonObject) -> Iterator[Figure]:
         unit="answers",
         columns=rate_columns(("of", "of"), ("round", "round"), value="right", kind="rate"),
         rows=tuple(rows),
-        spec=lines(
-            rows,
-            x="round",
-            y="value",
-            unit="rate",
-            titles=("round; the group after the last", "right answers"),
-            group="of",
-            has_points=True,
-            has_band=True,
-            x_unit="count",
-            domain=(0, 1),
-            ticks=len(rounds) + 1,
-        ),
+        spec=by_round(rows, title="right answers", unit="rate", group="of", x_title="round; the group after the last"),
         methods=rate_methods(rows),
     )
     yield from _by_context(section(report, "accuracy_by_context"))
@@ -121,6 +109,6 @@ def _forest(
         unit="answers",
         columns=rate_columns(label, group, value="right", kind="rate"),
         rows=tuple(rows),
-        spec=forest(rows, label=label[0], value="value", unit="rate", title="right answers", group=group[0]),
+        spec=forest(rows, label=label[0], unit="rate", title="right answers", units="questions", group=group[0]),
         methods=rate_methods(rows),
     )

@@ -8,7 +8,7 @@ from typing import Final
 from mac_runner.figures.discussion.accuracy import KINDS
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import Figure, Value
-from mac_runner.figures.plots import forest, heat, lines
+from mac_runner.figures.plots import by_round, forest, heat
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 
@@ -40,18 +40,7 @@ def bias_figures(report: JsonObject) -> Iterator[Figure]:
             unit="answers",
             columns=rate_columns(("context", "context"), ("round", "round"), value="bias score", kind="score"),
             rows=tuple(rows),
-            spec=lines(
-                rows,
-                x="round",
-                y="value",
-                unit="score",
-                titles=("round", "bias score"),
-                group="context",
-                has_points=True,
-                has_band=True,
-                x_unit="count",
-                ticks=len(rounds),
-            ),
+            spec=by_round(rows, title="bias score", unit="number", group="context"),
             methods=rate_methods(rows, is_score=True),
         )
 
@@ -80,16 +69,7 @@ def _heat(bias: JsonObject) -> Figure:
             ("category", "category"), ("context", "context"), ("answers", "answers"), value="bias score", kind="score"
         ),
         rows=tuple(rows),
-        spec=heat(
-            rows,
-            across="place",
-            down="category",
-            value="value",
-            text="text",
-            titles=("", ""),
-            limits=(-1, 1),
-            is_split=True,
-        ),
+        spec=heat(rows, across="place", down="category", value="value", text="text", titles=("", ""), is_score=True),
         methods=rate_methods(rows, is_score=True),
     )
 
@@ -113,7 +93,13 @@ def compared_bias(reports: Sequence[tuple[str, JsonObject]]) -> Iterator[Figure]
                 columns=rate_columns(("run", "run"), ("answers", "answers"), value="bias score", kind="score"),
                 rows=tuple(rows),
                 spec=forest(
-                    rows, label="run", value="value", unit="score", title="bias score", group="answers", reference=0.0
+                    rows,
+                    label="run",
+                    unit="number",
+                    title="bias score",
+                    units="questions",
+                    group="answers",
+                    reference=0.0,
                 ),
                 methods=rate_methods(rows, is_score=True),
             )

@@ -46,7 +46,7 @@ def conformity_figure(data: RunData) -> Figure | None:
         unit="answers",
         columns=rate_columns(("place", "own answer"), value="changed", kind="rate"),
         rows=tuple(rows),
-        spec=forest(rows, label="place", value="value", unit="rate", title="changed in the next round"),
+        spec=forest(rows, label="place", unit="rate", title="changed in the next round", units="questions"),
         methods=rate_methods(rows),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import DataColumn, Figure
-from mac_runner.figures.plots import lines
+from mac_runner.figures.plots import by_round
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 
@@ -47,17 +47,6 @@ def course_figures(report: JsonObject) -> Iterator[Figure]:
                 *rate_columns(value="changed", kind="rate"),
             ),
             rows=tuple(rows),
-            spec=lines(
-                rows,
-                x="round",
-                y="value",
-                unit="rate",
-                titles=("round", "changed answers"),
-                has_points=True,
-                has_band=True,
-                x_unit="count",
-                domain=(0, 1),
-                ticks=len(rows),
-            ),
+            spec=by_round(rows, title="changed answers", unit="rate"),
             methods=rate_methods(rows),
         )

@@ -68,8 +68,6 @@ def _transition(counts: JsonObject, kind: str, title: str) -> Iterator[Figure]:
                 value="share",
                 text="text",
                 titles=("last answer", "first answer"),
-                limits=(0, 1),
-                scheme="blues",
             ),
         )
 
@@ -94,8 +92,6 @@ def _moved(moved: JsonObject) -> Iterator[Figure]:
             value="value",
             text="text",
             titles=("reader", "author"),
-            limits=(0, 1),
-            scheme="blues",
         )
     yield Figure(
         id="influence-matrix",
@@ -125,6 +121,6 @@ def _identities(found: JsonObject, what: str, title: str, value: str, unit: str)
         unit=unit,
         columns=rate_columns(("identity", "identity"), value=value, kind="rate", cases=unit),
         rows=tuple(rows),
-        spec=forest(rows, label="identity", value="value", unit="rate", title=value),
+        spec=forest(rows, label="identity", unit="rate", title=value, units="questions"),
         methods=rate_methods(rows),
     )

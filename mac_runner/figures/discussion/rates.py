@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from mac_runner.figures.model import DataColumn, Method, Value
-from mac_runner.figures.plots import Unit
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
 from mac_runner.results import integer, number
 from mac_runner.types import JsonObject
 
@@ -36,7 +35,9 @@ def rate_row(record: JsonObject, **words: Value) -> dict[str, Value]:
     }
 
 
-def rate_columns(*words: tuple[str, str], value: str, kind: Unit, cases: str = "answers") -> tuple[DataColumn, ...]:
+def rate_columns(
+    *words: tuple[str, str], value: str, kind: ColumnKind, cases: str = "answers"
+) -> tuple[DataColumn, ...]:
     """The columns of such rows, behind those of words (name and head)."""
     return (
         *(DataColumn(name=name, title=title) for name, title in words),

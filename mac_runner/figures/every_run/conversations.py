@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner.figures.every_run.played import Played, failures
-from mac_runner.figures.model import DataColumn, Figure, Method, Value, number_text
-from mac_runner.figures.plots import Unit, forest, histogram
+from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
+from mac_runner.types import JsonObject
 
 _BARS: Final = 24
 _MEAN: Final = "A mean over conversations has Student's 95 % interval; conversations are independent of each other."
@@ -93,7 +94,7 @@ def _length(
                 DataColumn(name="count", title="conversations", kind="count"),
             ),
             rows=(rows := tuple(classes(values))),
-            spec=histogram(rows, lo="from", hi="to", count="count", title=unit),
+            spec=None if values[0] == values[-1] else _histogram(rows, unit),
         )
         return
     rows = tuple(_mean_row(run, of(run)) for run in runs if len(of(run)))
@@ -105,12 +106,18 @@ def _length(
         unit="conversations",
         columns=mean_columns("run", unit),
         rows=rows,
-        spec=forest(rows, label="run", value="mean", unit="number", title=f"{unit} per conversation"),
+        spec=forest(
+            rows, label="run", value="mean", unit="number", title=f"{unit} per conversation", units="conversations"
+        ),
         methods=(Method(statement=_MEAN, unit="conversation", interval="Student's t, 95 %"),),
     )
 
 
-def mean_columns(label: str, unit: str, *, kind: Unit = "number") -> tuple[DataColumn, ...]:
+def _histogram(rows: Sequence[Mapping[str, Value]], unit: str) -> JsonObject:
+    return histogram(rows, lo="from", hi="to", count="count", title=unit, counted="conversations")
+
+
+def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple[DataColumn, ...]:
     """The columns of means with intervals."""
     return (
         DataColumn(name=label, title=label),

@@ -73,7 +73,7 @@ def cost_figures(definitions: Mapping[str, JsonObject], accounts: JsonObject, fi
             DataColumn(name="usd", title="cost", kind="number", unit="USD"),
         ),
         rows=tuple(rows),
-        spec=bars(priced, label="model", value="usd", unit="number", title="US dollars") if len(priced) > 1 else None,
+        spec=bars(priced, label="model", value="usd", title="US dollars") if len(priced) > 1 else None,
         methods=(Method(statement=_STATEMENT),),
         notes=(f"Without a price: {', '.join(without)}.",) if without else (),
     )

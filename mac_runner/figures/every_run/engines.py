@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mac_runner.figures.model import DataColumn, Figure, Value
-from mac_runner.figures.plots import lines
+from mac_runner.figures.plots import steps
 from mac_runner.view_model import EngineSeries, EnginesPage
 
 _POINTS_MAX = 150
@@ -85,7 +85,6 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
     sessions = f" {len(page.sessions)} sessions; the time between them is left out." if len(page.sessions) > 1 else ""
     caption = f"Means over {_duration(width)} each, over {_duration(page.elapsed_s)} of play.{sessions}"
     at = DataColumn(name="at", title="from", kind="number", unit=unit)
-    group = "model" if len(engines) > 1 else ""
     titles = f"time at play ({unit})"
     yield Figure(
         id="utilisation",
@@ -95,9 +94,7 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
         unit="replies",
         columns=(_MODEL, at, DataColumn(name="used", title="slots used", kind="rate")),
         rows=tuple({key: row[key] for key in ("model", "at", "used")} for row in rows),
-        spec=lines(
-            rows, x="at", y="used", unit="rate", titles=(titles, "slots used"), group=group, is_step=True, domain=(0, 1)
-        ),
+        spec=steps(rows, x="at", y="used", unit="rate", titles=(titles, "slots used"), group="model"),
     )
     if any(sum(engine.tokens) for engine in engines):
         yield Figure(
@@ -108,15 +105,7 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
             unit="replies",
             columns=(_MODEL, at, DataColumn(name="tokens_per_s", title="tokens a second", kind="number")),
             rows=tuple({key: row[key] for key in ("model", "at", "tokens_per_s")} for row in rows),
-            spec=lines(
-                rows,
-                x="at",
-                y="tokens_per_s",
-                unit="number",
-                titles=(titles, "tokens a second"),
-                group=group,
-                is_step=True,
-            ),
+            spec=steps(rows, x="at", y="tokens_per_s", titles=(titles, "tokens a second"), group="model"),
         )
 
 
@@ -134,15 +123,13 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
         for bound, count in zip(engine.latency_bounds_ms, engine.latency_counts, strict=False):
             below += count
             rows.append({"model": engine.model, "latency_ms": bound, "share": below / total if total else None})
-    spec = lines(
+    spec = steps(
         rows,
         x="latency_ms",
         y="share",
         unit="rate",
         titles=("milliseconds from departure to reply (logarithmic)", "replies as fast or faster"),
-        group="model" if len(engines) > 1 else "",
-        is_step=True,
-        domain=(0, 1),
+        group="model",
         is_log=True,
     )
     return Figure(

@@ -80,7 +80,9 @@ def _values(
         spec = None
         if unit == "rate":
             group = "run" if len(runs) > 1 else ""
-            spec = forest(rows, label="value", value="mean", unit="rate", title="rate", group=group)
+            spec = forest(
+                rows, label="value", value="mean", unit="rate", title="rate", units="conversations", group=group
+            )
         n = max(int(row["n"] or 0) for row in rows)
         columns = mean_columns("value", "", kind="rate" if unit == "rate" else "number")
         extremes = tuple(DataColumn(name=end, title=end, kind="number") for end in ("min", "max"))
@@ -120,9 +122,10 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
         for run, texts in found:
             record = section(texts, key)
             counts = section(record, "counts")
-            n += integer(record.get("n")) or 0
+            of = integer(record.get("n")) or 0
+            n += of
             hidden += max(0, len(counts) - _TEXTS_MAX)
-            rows += [{"run": run.name, **_text_row(text, section(counts, text))} for text in [*counts][:_TEXTS_MAX]]
+            rows += [{"run": run.name, **_text_row(text, section(counts, text), of)} for text in [*counts][:_TEXTS_MAX]]
         if not rows:
             continue
         yield Figure(
@@ -140,15 +143,32 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
                 DataColumn(name="hi", title="to", kind="rate"),
             ),
             rows=tuple(rows),
-            spec=forest(rows, label="text", value="mean", unit="rate", title="share", group="run" if has_runs else ""),
+            spec=forest(
+                rows,
+                label="text",
+                value="mean",
+                unit="rate",
+                title="share",
+                units="conversations",
+                clusters="of",
+                group="run" if has_runs else "",
+            ),
             methods=_METHODS,
             notes=(f"{hidden} rarer texts are left out; summary.json has them.",) if hidden else (),
         )
 
 
-def _text_row(text: str, record: JsonObject) -> dict[str, Value]:
+def _text_row(text: str, record: JsonObject, n: int) -> dict[str, Value]:
     lo, hi = _ends(record.get("interval"))
-    return {"text": text, "count": integer(record.get("count")), "mean": number(record.get("rate")), "lo": lo, "hi": hi}
+    return {
+        "text": text,
+        "n": n,
+        "of": n,
+        "count": integer(record.get("count")),
+        "mean": number(record.get("rate")),
+        "lo": lo,
+        "hi": hi,
+    }
 
 
 def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bool) -> Iterator[Figure]:
@@ -184,8 +204,10 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
                 rows,
                 label="of",
                 value="mean",
-                unit=unit if unit == "rate" else "number",
+                unit="rate" if unit == "rate" else "number",
                 title=printable(key),
+                units="conversations",
+                clusters="games",
                 group="run" if has_runs else "",
             ),
             methods=_BY_AGENT,

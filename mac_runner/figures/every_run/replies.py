@@ -66,7 +66,7 @@ def _chart(rows: Sequence[Mapping[str, Value]], *, is_grid: bool) -> JsonObject 
         {"cause": cause, "group": group, "count": count} for (cause, group), count in causes.most_common()
     ]
     title = "replies that could not be used"
-    return bars(values, label="cause", value="count", unit="count", title=title, group="group")
+    return bars(values, label="cause", value="count", title=title, group="group")
 
 
 def _row(run: str, model: str, cause: str, count: int, turns: int) -> dict[str, Value]:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
-from mac_runner.figures.plots import forest
+from mac_runner.figures.model import DataColumn, Figure, Method
 from mac_runner.figures.statistics.differences import (
     RateDifference,
     rate_difference,
@@ -90,12 +90,11 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
         "wins-by-run",
         "In which run does each faction win most often?",
         "Share of games that each faction won.",
-        [of_rate(run.name, run.rate(side), group=side) for run in played for side in sides],
+        [of_rate(run.name, run.rate(side), series=side) for run in played for side in sides],
         games=sum(run.games for run in played),
         label="run",
         value="games won",
-        group="faction",
-        is_nested=True,
+        series="faction",
     )
     others = [run for run in played if run is not reference]
     wins = [((run.name, side), _won(reference, run, side)) for run in others for side in sides]
@@ -136,7 +135,11 @@ def _difference_figure(name: str, title: str, caption: str, found: Sequence[_Nam
     kept = [(label, one) for (label, _), one in zip(found, adjusted, strict=True) if one is not None]
     if not kept:
         return None
-    rows = [_row(*label, one) for label, one in kept]
+    estimates = [_estimate(*label, one) for label, one in kept]
+    rows = [
+        {**row, "p": one.p, "q": one.q, "paired": "paired" if one.is_paired else "unpaired"}
+        for row, (_, one) in zip(estimate_rows(estimates), kept, strict=True)
+    ]
     paired = [one for _, one in kept if one.is_paired]
     return Figure(
         id=name,
@@ -147,31 +150,22 @@ def _difference_figure(name: str, title: str, caption: str, found: Sequence[_Nam
         columns=_columns(group),
         rows=tuple(rows),
         spec=forest(
-            rows,
-            label="label",
-            value="value",
-            unit="points",
-            title="difference in percentage points",
-            group="group" if group else "",
-            reference=0.0,
-            words="words",
+            estimates, title="difference in percentage points", unit="difference", units="games", reference=0.0
         ),
         methods=tuple(_methods(paired, len(kept))),
         notes=tuple(_notes([one for _, one in kept])),
     )
 
 
-def _row(label: str, group: str, one: RateDifference) -> dict[str, Value]:
+def _estimate(label: str, series: str, one: RateDifference) -> Estimate:
     # With a handful of games the interval says nothing.
-    interval = one.interval if one.n >= UNITS_MIN else None
-    (row,) = estimate_rows([Estimate(label, one.value, interval, one.n, one.n, group)], units="games", kind="score")
-    return {**row, "p": one.p, "q": one.q, "paired": "paired" if one.is_paired else "unpaired"}
+    return Estimate(label, one.value, one.interval if one.n >= UNITS_MIN else None, one.n, one.n, series)
 
 
 def _columns(group: str) -> tuple[DataColumn, ...]:
     columns = (
         DataColumn(name="label", title="run" if group == "faction" else "share"),
-        DataColumn(name="group", title=group),
+        DataColumn(name="series", title=group),
         DataColumn(name="value", title="difference", kind="score"),
         DataColumn(name="lo", title="95 % from", kind="score"),
         DataColumn(name="hi", title="to", kind="score"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mac_runner.figures.charts import forest
 from mac_runner.figures.estimates import (
     Estimate,
     estimate_columns,
@@ -12,7 +13,6 @@ from mac_runner.figures.estimates import (
     rate_method,
 )
 from mac_runner.figures.model import Figure
-from mac_runner.figures.plots import forest
 
 
 def rate_forest(
@@ -25,33 +25,22 @@ def rate_forest(
     label: str,
     value: str,
     cases: str = "",
-    group: str = "",
-    is_nested: bool = False,
+    series: str = "",
     notes: tuple[str, ...] = (),
 ) -> Figure | None:
     """Rates in a row each, with intervals over games; None without any case."""
     estimates = [one for one in estimates if one.n]
     if not estimates:
         return None
-    rows = estimate_rows(estimates, units="games")
     return Figure(
         id=name,
         title=title,
         caption=f"{caption} Lines are 95 % intervals over games.",
         n=games,
         unit="games",
-        columns=estimate_columns(label, group=group, value=value, n=cases, units="games"),
-        rows=rows,
-        spec=forest(
-            rows,
-            label="label",
-            value="value",
-            unit="rate",
-            title=value,
-            group="group" if group else "",
-            words="words",
-            is_nested=is_nested,
-        ),
+        columns=estimate_columns(label, series=series, value=value, n=cases, units="games"),
+        rows=estimate_rows(estimates),
+        spec=forest(estimates, title=value, units="games"),
         methods=(rate_method("game", games),),
         notes=(*interval_notes(estimates, "games"), *notes),
     )

@@ -58,5 +58,5 @@ def _by_game(data: RunData, chosen: frozenset[str]) -> Iterator[list[tuple[str, 
 def _rows(kind: str, tally: Tally) -> Iterator[dict[str, Value]]:
     for verdict in _VERDICTS:
         rate = tally.get(kind, verdict)
-        (row,) = estimate_rows([of_rate(kind, rate, group=verdict)], units="games")
-        yield {**row, "count": rate.wins, "words": counted(rate.n, "claims")}
+        (row,) = estimate_rows([of_rate(kind, rate, series=verdict)])
+        yield {**row, "part": verdict, "share": row["value"], "count": rate.wins, "words": counted(rate.n, "claims")}

@@ -8,10 +8,12 @@ from itertools import pairwise
 from typing import Final
 
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
-from mac_runner.figures.plots import lines, panels
+from mac_runner.figures.charts import over_time, panels
+from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows
+from mac_runner.figures.model import Figure, Method
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
 from mac_runner.figures.town_of_salem.games import Game, in_order, side_of
+from mac_runner.intervals import Interval
 
 _BAND: Final = "log(-log) band with a variance over games, 95 %"
 _WARNING: Final = "It takes players to be independent, and players of one game are not: p is too small."
@@ -45,7 +47,7 @@ class Lives:
         if not self._games:
             return
         sides = in_order(self._by_side)
-        rows = [row for side in sides for row in _curve(side, side, self._by_side[side])]
+        curves = [point for side in sides for point in _curve(side, side, self._by_side[side])]
         yield Figure(
             id="survival-by-faction",
             title="Which faction lives longest?",
@@ -53,20 +55,9 @@ class Lives:
             f"({_BAND[:-6]}). A player is seen until death or the end of the game.",
             n=self._games,
             unit="games",
-            columns=_columns("faction", "alive"),
-            rows=tuple(rows),
-            spec=lines(
-                rows,
-                x="day",
-                y="share",
-                unit="rate",
-                titles=("day", "players alive"),
-                group="group",
-                has_band=True,
-                x_unit="count",
-                is_step=True,
-                domain=(0, 1),
-            ),
+            columns=estimate_columns("faction", x="day", value="alive", n="players seen", units="games"),
+            rows=estimate_rows(curves),
+            spec=over_time(curves, x_title="day", title="players alive", is_survival=True),
             methods=(self._method("players alive"),),
             notes=tuple(self._tests(sides, self._by_side)),
         )
@@ -75,7 +66,7 @@ class Lives:
     def _roles(self) -> Figure:
         order = in_order(side_of(role) for role in self._by_role)
         roles = sorted(self._by_role, key=lambda role: (order.index(side_of(role)), role))
-        rows = [row for role in roles for row in _curve(role, side_of(role), self._by_role[role])]
+        curves = [point for role in roles for point in _curve(role, side_of(role), self._by_role[role])]
         return Figure(
             id="survival-by-role",
             title="Which roles live longest?",
@@ -83,9 +74,9 @@ class Lives:
             "colour of the faction. Bands are 95 % intervals over games.",
             n=self._games,
             unit="games",
-            columns=_columns("role", "alive"),
-            rows=tuple(rows),
-            spec=panels(rows, x="day", y="share", titles=("day", "alive"), panel="label", group="group"),
+            columns=estimate_columns("role", x="day", value="alive", n="players seen", units="games"),
+            rows=estimate_rows(curves),
+            spec=panels(curves, x_title="day", title="alive"),
             methods=(self._method("players alive"),),
         )
 
@@ -94,7 +85,7 @@ class Lives:
         if not any(case.has_ended for cases in self._lies.values() for case in cases):
             return None
         sides = in_order(self._lies)
-        rows = [row for side in sides for row in _curve(side, side, self._lies[side], is_risen=True)]
+        curves = [point for side in sides for point in _curve(side, side, self._lies[side], is_risen=True)]
         return Figure(
             id="first-lie",
             title="How soon do players tell their first lie?",
@@ -102,20 +93,9 @@ class Lives:
             "curve: a player who died honest is seen until then. Bands are 95 % intervals over games.",
             n=self._games,
             unit="games",
-            columns=_columns("faction", "have lied"),
-            rows=tuple(rows),
-            spec=lines(
-                rows,
-                x="day",
-                y="share",
-                unit="rate",
-                titles=("day", "players who have lied"),
-                group="group",
-                has_band=True,
-                x_unit="count",
-                is_step=True,
-                domain=(0, 1),
-            ),
+            columns=estimate_columns("faction", x="day", value="have lied", n="players seen", units="games"),
+            rows=estimate_rows(curves),
+            spec=over_time(curves, x_title="day", title="players who have lied", is_survival=True),
             methods=(self._method("first lies"),),
         )
 
@@ -135,24 +115,12 @@ class Lives:
             yield f"Log-rank test of equal survival: {', '.join(tests)}. {_WARNING}"
 
 
-def _curve(label: str, group: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[dict[str, Value]]:
-    """The rows of a curve from day 0 on; with `is_risen` the share of those that have ended."""
-    start: dict[str, Value] = {"label": label, "group": group, "day": 0, "at_risk": len(cases), "ended": 0}
-    yield {**start, "share": 0.0 if is_risen else 1.0, "lo": None, "hi": None}
+def _curve(label: str, series: str, cases: Sequence[Case], *, is_risen: bool = False) -> Iterator[Estimate]:
+    """A curve from day 0 on; with `is_risen` the share of those that have ended."""
+    games = len({case.game for case in cases})
+    yield Estimate(label, 0.0 if is_risen else 1.0, None, len(cases), games, series)
     for point in survival(cases):
-        share, band = point.share, point.interval
-        ends = (None, None) if band is None else (1 - band.hi, 1 - band.lo) if is_risen else (band.lo, band.hi)
-        row = {**start, "day": point.time, "at_risk": point.at_risk, "ended": point.ended}
-        yield {**row, "share": 1 - share if is_risen else share, "lo": ends[0], "hi": ends[1]}
-
-
-def _columns(label: str, share: str) -> tuple[DataColumn, ...]:
-    return (
-        DataColumn(name="label", title=label),
-        DataColumn(name="day", title="day", kind="count"),
-        DataColumn(name="at_risk", title="players seen", kind="count"),
-        DataColumn(name="ended", title="died" if share == "alive" else "first lies", kind="count"),
-        DataColumn(name="share", title=share, kind="rate"),
-        DataColumn(name="lo", title="95 % from", kind="rate"),
-        DataColumn(name="hi", title="to", kind="rate"),
-    )
+        share, band = point.share, point.interval if games >= UNITS_MIN else None
+        if is_risen:
+            share, band = 1 - share, None if band is None else Interval(1 - band.hi, 1 - band.lo)
+        yield Estimate(label, share, band, point.at_risk, games, series, point.time)

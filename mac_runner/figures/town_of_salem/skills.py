@@ -9,6 +9,7 @@ from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
 from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.figures.charts import over_time, shares
 from mac_runner.figures.estimates import (
     Estimate,
     counted,
@@ -19,7 +20,6 @@ from mac_runner.figures.estimates import (
     rate_method,
 )
 from mac_runner.figures.model import DataColumn, Figure, Value
-from mac_runner.figures.plots import lines, shares
 from mac_runner.figures.town_of_salem.forests import rate_forest
 from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_order, side_of
 
@@ -105,18 +105,17 @@ class Skills:
 
     def _accuracy(self) -> Figure | None:
         models = sorted(self._models) if len(self._models) > 1 else [""]
-        rows, estimates = list[dict[str, Value]](), list[Estimate]()
-        for model in models:
-            keys = sorted(key for key in self._tally.keys_of("votes") if key[1] == model)
-            for key in keys:
-                rate = self._tally.get(*key)
-                if rate.n:
-                    estimates.append(of_rate(f"day {key[2]}", rate, group=model or "votes", x=int(key[2])))
-                    chance = self._chance["votes", "", key[2]] / 1000 / self._tally.get("votes", "", key[2]).n
-                    (row,) = estimate_rows(estimates[-1:], units="games")
-                    rows.append({**row, "chance": chance})
-        if not rows:
+        estimates = [
+            of_rate(f"day {day}", self._tally.get("votes", model, day), series=model or "votes", x=day)
+            for model in models
+            for day in sorted(int(key[2]) for key in self._tally.keys_of("votes") if key[1] == model)
+        ]
+        estimates = [one for one in estimates if one.n]
+        if not estimates:
             return None
+        chance = [self._by_lot(day) for day in sorted({int(one.x) for one in estimates})]
+        by_lot = {one.x: one.value for one in chance}
+        rows = [{**row, "chance": by_lot[one.x]} for row, one in zip(estimate_rows(estimates), estimates, strict=True)]
         several = "model" if len(models) > 1 else ""
         return Figure(
             id="vote-accuracy",
@@ -126,25 +125,20 @@ class Skills:
             n=self._games,
             unit="games",
             columns=(
-                *estimate_columns("when", group=several, value="votes right", n="votes", units="games"),
+                *estimate_columns("when", series=several, value="votes right", n="votes", units="games"),
                 DataColumn(name="chance", title="by lot", kind="rate"),
             ),
             rows=tuple(rows),
-            spec=lines(
-                rows,
-                x="x",
-                y="value",
-                unit="rate",
-                titles=("day", "votes for an opponent"),
-                group="group" if several else "",
-                has_points=True,
-                has_band=True,
-                ticks=max(int(one.x) for one in estimates),
-                domain=(0, 1),
-                reference="chance",
-            ),
+            spec=over_time(estimates, x_title="day", title="votes for an opponent", reference=chance),
             methods=(rate_method("game", self._games),),
             notes=interval_notes(estimates, "games"),
+        )
+
+    def _by_lot(self, day: int) -> Estimate:
+        """What votes by lot would have hit on a day, over all models."""
+        votes = self._tally.get("votes", "", day)
+        return Estimate(
+            "by lot", self._chance["votes", "", day] / 1000 / votes.n, None, votes.n, votes.games, "by lot", day
         )
 
     def _mislynches(self) -> Figure | None:
@@ -188,8 +182,14 @@ class Skills:
         for verdict, _ in _VERDICTS:
             rate = self._tally.get("claims", side, verdict)
             if rate.n:
-                (row,) = estimate_rows([of_rate(side, rate, group=verdict)], units="games")
-                yield {**row, "count": rate.wins, "words": counted(rate.n, "claims")}
+                (row,) = estimate_rows([of_rate(side, rate, series=verdict)])
+                yield {
+                    **row,
+                    "part": verdict,
+                    "share": row["value"],
+                    "count": rate.wins,
+                    "words": counted(rate.n, "claims"),
+                }
 
     def _skill_figure(self, name: str, title: str, caption: str, skills: tuple[_Skill, ...]) -> Figure | None:
         several = len(self._models) > 1
@@ -199,7 +199,7 @@ class Skills:
             for side in in_order(str(key[3]) for key in keys):
                 label = skill.label if skill.side is not None else f"{skill.label}: {side}"
                 for model in sorted(self._models):
-                    estimates.append(of_rate(label, self._tally.get("skill", skill.key, model, side), group=model))
+                    estimates.append(of_rate(label, self._tally.get("skill", skill.key, model, side), series=model))
         return rate_forest(
             name,
             title,
@@ -209,16 +209,15 @@ class Skills:
             label="measure",
             value="share",
             cases="cases",
-            group="model" if several else "",
-            is_nested=several,
+            series="model" if several else "",
         )
 
     def nights(self) -> Figure | None:
         """Whose actions at night had an effect."""
         roles = [str(key[1]) for key in self._tally.keys_of("night")]
         order = in_order(side_of(role) for role in roles)
-        estimates = [of_rate(role, self._tally.get("night", role), group=side_of(role)) for role in roles]
-        estimates.sort(key=lambda one: (order.index(one.group), -(one.value or 0), one.label))
+        estimates = [of_rate(role, self._tally.get("night", role), series=side_of(role)) for role in roles]
+        estimates.sort(key=lambda one: (order.index(one.series), -(one.value or 0), one.label))
         return rate_forest(
             "night-effect",
             "Whose actions at night have an effect?",
@@ -228,7 +227,7 @@ class Skills:
             label="role",
             value="actions with an effect",
             cases="actions",
-            group="faction",
+            series="faction",
         )
 
 
@@ -253,15 +252,20 @@ def claims_figure(
         unit="games",
         columns=(
             DataColumn(name="label", title=label),
-            DataColumn(name="group", title="verdict"),
+            DataColumn(name="part", title="verdict"),
             DataColumn(name="count", title="claims", kind="count"),
-            DataColumn(name="value", title="share", kind="rate"),
+            DataColumn(name="share", title="share", kind="rate"),
             DataColumn(name="lo", title="95 % from", kind="rate"),
             DataColumn(name="hi", title="to", kind="rate"),
             DataColumn(name="units", title="games", kind="count"),
         ),
         rows=tuple(rows),
-        spec=shares(rows, label="label", part="group", share="value", title="claims", words="words"),
+        spec=shares(
+            rows,
+            parts=[verdict for verdict, _ in _VERDICTS],
+            title="claims",
+            labels=[*dict.fromkeys(str(row["label"]) for row in rows)],
+        ),
         methods=(rate_method("game", games),),
         notes=notes,
     )

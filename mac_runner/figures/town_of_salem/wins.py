@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from mac_runner.figures.charts import columns
 from mac_runner.figures.estimates import Estimate, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value
-from mac_runner.figures.plots import columns
 from mac_runner.figures.town_of_salem.forests import rate_forest
 from mac_runner.figures.town_of_salem.games import FailedSeat, Game, Key, Tally, in_order, side_of
 
@@ -61,8 +61,7 @@ class Wins:
             games=self._games,
             label="faction",
             value="games won",
-            group="counting" if self._failed else "",
-            is_nested=bool(self._failed),
+            series="counting" if self._failed else "",
             notes=failure_notes(self._failed, self._games, "games"),
         )
         yield self._roles()
@@ -73,15 +72,15 @@ class Wins:
             yield self._by_side("definition", sorted(definitions), sides)
 
     def _estimates(self, label: str, *key: str) -> Iterator[Estimate]:
-        yield of_rate(label, self._tally.get(*key), group=_FINISHED)
+        yield of_rate(label, self._tally.get(*key), series=_FINISHED if self._failed else "")
         if self._failed:
-            yield of_rate(label, self._with_failed.get(*key), group=_LOST)
+            yield of_rate(label, self._with_failed.get(*key), series=_LOST)
 
     def _roles(self) -> Figure | None:
         roles = [str(key[1]) for key in self._tally.keys_of("role")]
         order = in_order(side_of(role) for role in roles)
-        estimates = [of_rate(role, self._tally.get("role", role), group=side_of(role)) for role in roles]
-        estimates.sort(key=lambda one: (order.index(one.group), -(one.value or 0), one.label))
+        estimates = [of_rate(role, self._tally.get("role", role), series=side_of(role)) for role in roles]
+        estimates.sort(key=lambda one: (order.index(one.series), -(one.value or 0), one.label))
         return rate_forest(
             "wins-by-role",
             "Which roles win most often?",
@@ -91,13 +90,13 @@ class Wins:
             label="role",
             value="players who won",
             cases="players",
-            group="faction",
+            series="faction",
         )
 
     def _by_side(self, group: str, names: Sequence[str], sides: Sequence[str]) -> Figure | None:
         word = _GROUPS[group]
         estimates = [
-            of_rate(f"{name} as {side}", tally.get(group, name, side), group=counting)
+            of_rate(f"{name} as {side}", tally.get(group, name, side), series=counting if self._failed else "")
             for side in sides
             for name in names
             for tally, counting in ((self._tally, _FINISHED), (self._with_failed, _LOST))
@@ -112,8 +111,7 @@ class Wins:
             games=self._games,
             label=word,
             value="games won",
-            group="counting" if self._failed else "",
-            is_nested=bool(self._failed),
+            series="counting" if self._failed else "",
             notes=failure_notes(self._failed, self._games, "games"),
         )
 
@@ -124,7 +122,7 @@ class Wins:
         winners = in_order(winner for _, winner in self._lengths)
         days = range(min(day for day, _ in self._lengths), max(day for day, _ in self._lengths) + 1)
         rows: list[dict[str, Value]] = [
-            {"day": day, "winner": winner, "games": self._lengths[day, winner]} for winner in winners for day in days
+            {"x": day, "part": winner, "count": self._lengths[day, winner]} for winner in winners for day in days
         ]
         every = sorted(self._lengths.elements())
         median = every[len(every) // 2][0]
@@ -136,12 +134,10 @@ class Wins:
             n=self._games,
             unit="games",
             columns=(
-                DataColumn(name="day", title="day", kind="count"),
-                DataColumn(name="winner", title="won by"),
-                DataColumn(name="games", title="games", kind="count"),
+                DataColumn(name="x", title="day", kind="count"),
+                DataColumn(name="part", title="won by"),
+                DataColumn(name="count", title="games", kind="count"),
             ),
-            rows=tuple(row for row in rows if row["games"]),
-            spec=columns(
-                rows, x="day", count="games", group="winner", titles=("last day of the game", "games"), legend="won by"
-            ),
+            rows=tuple(row for row in rows if row["count"]),
+            spec=columns(rows, x_title="last day of the game", title="games", parts=winners, legend="won by"),
         )

@@ -1,0 +1,115 @@
+"""The files of a report, made whole before the first is written; a file of anything else is never replaced.
+
+What draws figures is heavy and an extra, so it is imported when a report is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from mac_runner.errors import ConfigError, MissingPackageError
+from mac_runner.runs.pdf import browser, pdf_of
+from mac_runner.store import Disk, encode_for_reading, is_grid
+
+_PACKAGES: Final = {"altair": "altair", "scipy": "scipy", "vl_convert": "vl-convert-python"}
+_MARK: Final = b"mac_runner report"
+"""What each file of a report says of itself (`figures.page.MADE_BY`)."""
+_MARK_BYTES: Final = 400
+"""The mark is within so many bytes of the beginning or the end of a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRequest:
+    """What a report is made of, and where its files are put."""
+
+    directories: Sequence[Path]
+    out: Path | None = None
+    numbers: Path | None = None
+    """Where the numbers are written as JSON."""
+    has_pdf: bool = False
+    viewer: str = ""
+    """The address of the published run, for links."""
+
+    @property
+    def page(self) -> Path:
+        """The HTML page: beside the run, unless another file is named."""
+        return self.out if self.out is not None else default_out(self.directories)
+
+    @property
+    def pdf(self) -> Path | None:
+        """The PDF, beside the page."""
+        return self.page.with_suffix(".pdf") if self.has_pdf else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFiles:
+    """A report that is ready to be written."""
+
+    files: Mapping[Path, bytes]
+    figures: int
+    state: str
+
+
+def default_out(directories: Sequence[Path]) -> Path:
+    """`RUN.report.html` beside RUN; of a combination beside its grid."""
+    resolved = [directory.resolve() for directory in directories]
+    first = resolved[0]
+    is_combination = is_grid(first.parent)
+    place = first.parent.parent if is_combination else first.parent
+    own = f"{first.parent.name}.{first.name}" if is_combination else first.name
+    name = ".".join([own, *(f"against.{other.name}" for other in resolved[1:])])
+    here, path = Path.cwd(), place / f"{name}.report.html"
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def check_packages() -> None:
+    """Raises MissingPackageError where what draws figures is not installed."""
+    if missing := [package for module, package in _PACKAGES.items() if find_spec(module) is None]:
+        raise MissingPackageError(
+            f"a report needs {', '.join(missing)}, which is not installed: pip install 'mac_runner[report]'"
+        )
+
+
+def report_files(request: ReportRequest, now: datetime) -> ReportFiles:
+    """Make a report. Writes nothing.
+
+    Raises MissingPackageError without the extra, ConfigError for a file that cannot be written and where the browser
+    for the PDF is missing, RunDirectoryError for what is no run directory.
+    """
+    check_packages()
+    program = browser() if request.has_pdf else ""
+    for flag, path in (("--out", request.page), ("--json", request.numbers), ("--pdf", request.pdf)):
+        if path is not None:
+            _refuse(path, flag)
+    from mac_runner.figures.page import report_html, report_json
+    from mac_runner.runs.report import report_of
+
+    made = report_of(request.directories, now, viewer=request.viewer)
+    html = report_html(made).encode("utf-8", "backslashreplace")
+    files = {request.page: html}
+    if request.numbers is not None:
+        files[request.numbers] = encode_for_reading(report_json(made))
+    if request.pdf is not None:
+        files[request.pdf] = pdf_of(html, program) + b"\n% " + _MARK + b"\n"
+    count = sum(len(section.figures) for section in made.sections)
+    return ReportFiles(files=files, figures=count, state=made.state)
+
+
+def _refuse(path: Path, flag: str) -> None:
+    """Raises ConfigError where no report can be written: only a former report is replaced."""
+    disk = Disk()
+    if not path.parent.is_dir():
+        raise ConfigError(f"{flag}: there is no directory {path.parent}; make it, or name another file")
+    if path.is_symlink() or (disk.exists(path) and not disk.is_file(path)):
+        raise ConfigError(f"{flag}: {path} is no plain file; name another")
+    if disk.exists(path) and not _is_report(disk.read(path)):
+        raise ConfigError(f"{flag}: {path} is there already and is not a report; name another file, or remove it")
+
+
+def _is_report(data: bytes) -> bool:
+    return _MARK in data[:_MARK_BYTES] or _MARK in data[-_MARK_BYTES:]
