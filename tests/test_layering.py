@@ -89,6 +89,7 @@ ENDS = {"cli/commands.py", "cli/entry.py"}
 
 LIBRARIES = (
     "aiohttp",
+    "altair",
     "anthropic",
     "click",
     "filelock",
@@ -105,6 +106,7 @@ LIBRARIES = (
     "rich",
     "scipy",
     "tqdm",
+    "vl_convert",
     "yaml",
 )
 
@@ -152,16 +154,18 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
 
     assert users == {
         "aiohttp": {"backends", "viewer"},
+        "altair": {"figures"},
         "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
         "filelock": {"store"},
         "httpx": {"backends"},
         "httpx2": {"backends"},
-        "jinja2": {"environments", "nano"},
+        "jinja2": {"environments", "figures", "nano"},
         "json_repair": {"environments"},
         "msgspec": {
             "backends",
             "environments",
+            "figures",
             "flat",
             "reports",
             "results",
@@ -177,8 +181,9 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "pytest": {"testing"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
-        "scipy": {"comparisons", "paired"},
+        "scipy": {"comparisons", "figures", "paired"},
         "tqdm": {"status"},
+        "vl_convert": {"figures"},
         "yaml": {"config", "store"},
     }
 
