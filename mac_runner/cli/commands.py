@@ -34,7 +34,7 @@ from mac_runner.cli.publish import publish_pages
 from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
-from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.show import View, list_conversations, show, show_page
 from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
@@ -449,6 +449,9 @@ def verify_command(directory: Path, is_trusted: bool) -> None:
 @click.option("--prompt", metavar="TURN", help="What was sent for a turn, such as 12/Abel/0/0 or 12/Abel.")
 @click.option("--raw", metavar="TURN", is_flag=False, flag_value=ALL, help="What came back for a turn, or for all.")
 @click.option("--thoughts", "has_thoughts", is_flag=True, help="What was thought at each turn, beside what was said.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write it as one page that can be mailed."
+)
 @_trust_option
 def show_command(
     directory: Path,
@@ -461,6 +464,7 @@ def show_command(
     prompt: str | None,
     raw: str | None,
     has_thoughts: bool,
+    html: Path | None,
     is_trusted: bool,
 ) -> None:
     """List the conversations of RUN, a run or a grid. With GAME: print that one as text.
@@ -471,7 +475,13 @@ def show_command(
 
     Exit codes: 0 printed, 2 RUN, GAME or a flag is wrong, or this version would send another prompt.
     """
-    views = {"--turns": has_turns, "--prompt": prompt is not None, "--raw": raw is not None, "--thoughts": has_thoughts}
+    views = {
+        "--turns": has_turns,
+        "--prompt": prompt is not None,
+        "--raw": raw is not None,
+        "--thoughts": has_thoughts,
+        "--html": html is not None,
+    }
     flags = {"--seat": seat is not None, "--truth": has_truth, **views}
     given = [flag for flag, is_given in flags.items() if is_given]
     if game is None:
@@ -490,7 +500,11 @@ def show_command(
         raise click.UsageError(f"{' and '.join(chosen)} show different things of a conversation: leave one of them out")
     for flag in ("--seat", "--truth"):
         if flag in given and chosen and (chosen == ["--turns"] or flag == "--truth"):
-            raise click.UsageError(f"{chosen[0]} shows turns as they were, so {flag} has no effect: leave it out")
+            what = "shows everything" if chosen == ["--html"] else "shows turns as they were"
+            raise click.UsageError(f"{chosen[0]} {what}, so {flag} has no effect: leave it out")
+    if html is not None:
+        to = html
+        _end_trusted([directory], is_trusted, lambda: show_page(directory, game, seat, to))
     view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
     _end_trusted([directory], is_trusted, lambda: show(directory, game, view))
 

@@ -16,12 +16,25 @@ from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ConversationView, EnginesPage, IndexColumns, RunPage, TurnView
+from mac_runner.view_model import (
+    CompareView,
+    ConversationView,
+    EnginesPage,
+    FlowPage,
+    ForkTree,
+    IndexColumns,
+    RunPage,
+    TurnView,
+)
 from mac_runner.viewer.engine_log import EngineLog
 from mac_runner.viewer.follower import Follower, NotThereError
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.summaries import SummaryKeeper
+from mac_runner.views.compare import compare_view
 from mac_runner.views.conversation import whole_view
+from mac_runner.views.filter import chosen_rows
+from mac_runner.views.flows import flow_page
+from mac_runner.views.forks import fork_trees
 from mac_runner.views.inspector import PromptOf, turn_view
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import grid_page, run_page
@@ -70,6 +83,18 @@ class Source(Protocol):
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
         """A turn of a conversation, whole or as a seat saw it."""
+        ...
+
+    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:
+        """Two conversations beside each other; with `other` the right one is of that combination."""
+        ...
+
+    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:
+        """The forks of each parent; with `name` only of the parent of that conversation."""
+        ...
+
+    def flow(self, slug: str, only: str) -> FlowPage:
+        """The stance flow over the conversations that a filter chooses."""
         ...
 
     def engines(self, slug: str) -> EnginesPage:
@@ -164,6 +189,26 @@ class RunSource:
         prompt_of, missing = self._prompts(slug, played)
         return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
+    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
+        ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
+        commands = ours.view.command, theirs.view.command
+        return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
+
+    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
+        follower = self._run(slug).follower
+        contents = follower.contents
+        number = follower.number(follower.task_id(name)) if name else None
+        return () if contents.fork is None else fork_trees(contents.rows(), number)
+
+    def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
+        run = self._run(slug)
+        table = run.follower.table
+        asked = table.version, table.rows, only
+        if run.flow is None or run.flow[0] != asked:
+            rows = run.follower.contents.rows_in_task_order()
+            run.flow = asked, flow_page(chosen_rows(rows, table.how, only))
+        return run.flow[1]
+
     def _conversation(self, slug: str, name: str) -> Played:
         follower = self._run(slug).follower
         task_id = follower.task_id(name)
@@ -242,3 +287,5 @@ class _Run:
         self.summaries = summaries
         self.columns: IndexColumns | None = None
         """The whole list as it was last asked for."""
+        self.flow: tuple[object, FlowPage] | None = None
+        """The last flow, and what was asked for."""
