@@ -22,6 +22,7 @@ GROUND = (
     "problems",
     "latency",
     "intervals",
+    "bottleneck",
     "comparisons",
     "paired",
     "flat",
