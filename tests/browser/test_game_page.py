@@ -61,7 +61,7 @@ def test_page_of_a_seat_has_what_the_seat_saw_and_the_server_sends_nothing_else(
         assert len(unseen) > 10
         assert len(bodies) == 1
         assert not [text for text in unseen if json.dumps(text, ensure_ascii=False)[1:-1] in bodies[0]]
-        assert page.locator(".chip, .truth, .standing").count() == 0
+        assert page.locator(".chip, .truth, .area").count() == 0
         bodies.clear()
 
 

@@ -79,7 +79,10 @@ function FactText({ facts }: { readonly facts: readonly Fact[] }) {
   if (!last) return null;
   const before = facts.map((fact) => fact.text).filter((text) => text !== last.text);
   return (
-    <span class={`tone-${last.tone ?? "plain"}`} title={before.length ? printable(`before: ${before.join(", ")}`) : undefined}>
+    <span
+      class={`fact tone-${last.tone ?? "plain"}`}
+      title={printable([last.text, before.length && `before: ${before.join(", ")}`].filter(Boolean).join("; "))}
+    >
       <Text text={last.text} />
     </span>
   );
