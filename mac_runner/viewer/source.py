@@ -114,6 +114,8 @@ class Played(NamedTuple):
     """A conversation that was asked for, with what was made of it."""
 
     mark: object
+    follower: Follower
+    """Of the run that has it."""
     transcript: JsonObject
     view: ConversationView
     prompts: list[Prompts | MacRunnerError]
@@ -134,6 +136,8 @@ class RunSource:
         self._is_awaited = is_awaited
         self._is_trusted = is_trusted
         self._runs: dict[str, _Run] = {}
+        self._parents: dict[Path, Follower] = {}
+        """The runs that forks come from."""
         self._logs: dict[str, EngineLog] = {}
         self._played = Recent[tuple[str, str], Played](PLAYED_MAX)
 
@@ -186,7 +190,7 @@ class RunSource:
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        prompt_of, missing = self._prompts(slug, played)
+        prompt_of, missing = self._prompts(played)
         return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
@@ -210,20 +214,40 @@ class RunSource:
         return run.flow[1]
 
     def _conversation(self, slug: str, name: str) -> Played:
-        follower = self._run(slug).follower
-        task_id = follower.task_id(name)
+        follower, task_id = self._home(slug, name)
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
             view = whole_view(transcript, command=str(follower.directory))
-            known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
+            known = self._played.put((slug, task_id), Played(mark, follower, transcript, view, []))
         return known
 
-    def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
+    def _home(self, slug: str, name: str) -> tuple[Follower, str]:
+        """The run that has a conversation, and its task id. A fork has the parents of its conversations too."""
+        follower = self._run(slug).follower
+        try:
+            return follower, follower.task_id(name)
+        except NotThereError:
+            parent = _parent(follower, name)
+            if parent is None:
+                raise
+        if not has_run(parent):
+            raise NotThereError(f"{name:.60} is a conversation of {parent}, and there is no run there now")
+        if parent not in self._parents:
+            self._parents[parent] = self._followed(parent)
+        self._parents[parent].look()
+        return self._parents[parent], name
+
+    def _followed(self, directory: Path) -> Follower:
+        if self._is_trusted:
+            trust([directory])
+        return Follower(directory)
+
+    def _prompts(self, played: Played) -> tuple[PromptOf | None, str]:
         """What gives the prompts of a conversation, or why there are none."""
         if not played.prompts:
             try:
-                played.prompts.append(self._run(slug).follower.replays.prompts(played.transcript))
+                played.prompts.append(played.follower.replays.prompts(played.transcript))
             except MacRunnerError as fault:
                 played.prompts.append(fault)
         found = played.prompts[0]
@@ -235,9 +259,7 @@ class RunSource:
         """A run as it is now."""
         directory = self._directory(slug)
         if slug not in self._runs:
-            if self._is_trusted:
-                trust([directory])
-            self._runs[slug] = _Run(Follower(directory), SummaryKeeper(self._clock))
+            self._runs[slug] = _Run(self._followed(directory), SummaryKeeper(self._clock))
         run = self._runs[slug]
         run.follower.look()
         return run
@@ -277,6 +299,13 @@ class RunSource:
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries)
+
+
+def _parent(follower: Follower, name: str) -> Path | None:
+    """The directory of the run that the conversations of a fork come from, if `name` is one of their parents."""
+    fork = follower.contents.fork
+    runs = () if fork is None else (str(parent["run"]) for parent in fork.parents if parent["task"] == name)
+    return next(map(Path, runs), None)
 
 
 class _Run:

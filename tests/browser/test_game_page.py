@@ -186,7 +186,7 @@ def test_environment_of_a_plugin_has_a_page_without_code_of_its_own(page: Page, 
     game = recorded(village)[0]
     goto(page, served(village), "#/c/0")
     assert shown(page) == game.texts()
-    assert page.locator(".roster tbody tr").count() == len(game.seats)
+    assert page.locator(".roster li").count() == len(game.seats)
 
     page.locator(f"{EVENTS}.has-turn .event-text").first.click()
     _panel(page).get_by_role("tab", name="Prompt", exact=True).click()
