@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError
+from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
@@ -78,7 +79,7 @@ class Source(Protocol):
         ...
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
-        """A conversation, whole or as a seat saw it."""
+        """A conversation, whole or as a seat saw it. In a fork, the task id of a parent names that too."""
         ...
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
@@ -90,7 +91,7 @@ class Source(Protocol):
         ...
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:
-        """The forks of each parent; with `name` only of the parent of that conversation."""
+        """The forks of each parent; with `name` only of that parent, or of the parent of that conversation."""
         ...
 
     def flow(self, slug: str, only: str) -> FlowPage:
@@ -114,8 +115,6 @@ class Played(NamedTuple):
     """A conversation that was asked for, with what was made of it."""
 
     mark: object
-    follower: Follower
-    """Of the run that has it."""
     transcript: JsonObject
     view: ConversationView
     prompts: list[Prompts | MacRunnerError]
@@ -136,8 +135,6 @@ class RunSource:
         self._is_awaited = is_awaited
         self._is_trusted = is_trusted
         self._runs: dict[str, _Run] = {}
-        self._parents: dict[Path, Follower] = {}
-        """The runs that forks come from."""
         self._logs: dict[str, EngineLog] = {}
         self._played = Recent[tuple[str, str], Played](PLAYED_MAX)
 
@@ -190,7 +187,7 @@ class RunSource:
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        prompt_of, missing = self._prompts(played)
+        prompt_of, missing = self._prompts(slug, played)
         return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
@@ -201,8 +198,12 @@ class RunSource:
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
         contents = follower.contents
-        number = follower.number(follower.task_id(name)) if name else None
-        return () if contents.fork is None else fork_trees(contents.rows(), number)
+        if contents.fork is None:
+            return ()
+        if not name:
+            return fork_trees(contents.rows())
+        of_parent = [tree for tree in fork_trees(contents.rows()) if tree.parent == name]
+        return of_parent or fork_trees(contents.rows(), follower.number(follower.task_id(name)))
 
     def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
         run = self._run(slug)
@@ -214,40 +215,37 @@ class RunSource:
         return run.flow[1]
 
     def _conversation(self, slug: str, name: str) -> Played:
-        follower, task_id = self._home(slug, name)
+        follower = self._run(slug).follower
+        try:
+            task_id = follower.task_id(name)
+        except NotThereError:
+            if (parent := self._parent(slug, follower, name)) is None:
+                raise
+            return parent
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
             view = whole_view(transcript, command=str(follower.directory))
-            known = self._played.put((slug, task_id), Played(mark, follower, transcript, view, []))
+            known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
         return known
 
-    def _home(self, slug: str, name: str) -> tuple[Follower, str]:
-        """The run that has a conversation, and its task id. A fork has the parents of its conversations too."""
-        follower = self._run(slug).follower
-        try:
-            return follower, follower.task_id(name)
-        except NotThereError:
-            parent = _parent(follower, name)
-            if parent is None:
-                raise
-        if not has_run(parent):
-            raise NotThereError(f"{name:.60} is a conversation of {parent}, and there is no run there now")
-        if parent not in self._parents:
-            self._parents[parent] = self._followed(parent)
-        self._parents[parent].look()
-        return self._parents[parent], name
+    def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
+        """The conversation of another run that forks of this one leave; None for any other."""
+        fork = follower.contents.fork
+        found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == name), None)
+        if found is None:
+            return None
+        if (known := self._played.get((slug, name))) is None:
+            transcript = parent_transcript(follower.contents, name)
+            view = whole_view(transcript, command=str(found["run"]))
+            known = self._played.put((slug, name), Played(None, transcript, view, []))
+        return known
 
-    def _followed(self, directory: Path) -> Follower:
-        if self._is_trusted:
-            trust([directory])
-        return Follower(directory)
-
-    def _prompts(self, played: Played) -> tuple[PromptOf | None, str]:
+    def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
         """What gives the prompts of a conversation, or why there are none."""
         if not played.prompts:
             try:
-                played.prompts.append(played.follower.replays.prompts(played.transcript))
+                played.prompts.append(self._run(slug).follower.replays.prompts(played.transcript))
             except MacRunnerError as fault:
                 played.prompts.append(fault)
         found = played.prompts[0]
@@ -259,7 +257,9 @@ class RunSource:
         """A run as it is now."""
         directory = self._directory(slug)
         if slug not in self._runs:
-            self._runs[slug] = _Run(self._followed(directory), SummaryKeeper(self._clock))
+            if self._is_trusted:
+                trust([directory])
+            self._runs[slug] = _Run(Follower(directory), SummaryKeeper(self._clock))
         run = self._runs[slug]
         run.follower.look()
         return run
@@ -299,13 +299,6 @@ class RunSource:
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries)
-
-
-def _parent(follower: Follower, name: str) -> Path | None:
-    """The directory of the run that the conversations of a fork come from, if `name` is one of their parents."""
-    fork = follower.contents.fork
-    runs = () if fork is None else (str(parent["run"]) for parent in fork.parents if parent["task"] == name)
-    return next(map(Path, runs), None)
 
 
 class _Run:
