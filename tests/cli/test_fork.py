@@ -30,6 +30,7 @@ from mac_runner.viewer.source import RunSource
 from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for
+from tests.faults.tier import SCALE
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
@@ -108,7 +109,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: A
         name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
     }
     chance, rows = Random(5), list(contents.rows())
-    for number in range(100):
+    for number in range(25 * SCALE):
         row = chance.choice(rows)
         said = replies_in(contents.acknowledged(row))
         key = chance.choice([*said])
