@@ -75,6 +75,7 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(tmp_path: Path) -> 
                 expected = replies(disk, layout, lambda task_id, whole=whole: task_id not in whole.endings)
                 assert tail.replied == expected.keys(), seed
                 assert {task_id: tail.replies(task_id) for task_id in expected} == expected, seed
+        whole = read_state(disk, layout)
         assert [session.usage for session in tail.state.sessions] == [session.usage for session in whole.sessions]
         assert [each.reply.text for each in tail.replies("t-2")] == ["yes", "again", "yes"]
 

@@ -53,7 +53,7 @@ def ended(directory: Path) -> list[str]:
 
 
 def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
-    file = lab.write(experiment(conversations=8, models={"m": scripted(latency_ms=20)}))
+    file = lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=10)}))
     directory, page = lab.run_dir().path, Page()
     first = lab.start(file)
     wait_for(lambda: (directory / "task_manifest.json").exists() and (directory / "journal").exists(), "a run")
@@ -65,11 +65,11 @@ def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
         first.wait(PATIENCE_S)
         half_done = viewer.json(f"/api/c/{open_number}")
         lab.done(file)
-        page.until(events, "complete 8")
+        page.until(events, "complete 4")
         whole = viewer.json(f"/api/c/{open_number}")
 
     assert page.ids == ended(directory)
-    assert page.touched == set(range(8))
+    assert open_number in page.touched <= set(range(4))
     assert half_done["status"] == "open"
     assert whole["status"] == "finished"
     turns = [turn["key"] for turn in whole["turns"]]
@@ -115,14 +115,15 @@ def _take_one(viewer: Served, page: Page, path: str = "/api/stream", *headers: s
 
 def test_page_that_names_no_rows_learns_how_many_there_are(viewer: Served) -> None:
     with viewer.events() as events:
-        names = {}
-        while names.keys() < {"rows", "standing", "engines"}:
+        names: dict[str, Any] = {}
+        while not names.keys() >= {"rows", "standing", "engines"}:
             _, name, data = next(events)
             names[name] = data
 
     assert (names["rows"]["since"], names["rows"]["rows"]) == (3, 0)
     assert names["standing"]["done"] == 3
     assert names["engines"]["engines"]
+    assert "touched" not in names
 
 
 def test_page_is_told_of_trouble_and_of_its_end(own_run: Path) -> None:
