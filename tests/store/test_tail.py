@@ -16,7 +16,6 @@ from mac_runner.store.run_state import read_state
 from mac_runner.store.tail import JournalTail
 from mac_runner.types import FinishReason, JsonObject, RecordedReply, Reply, Timing, TokenCount
 
-
 ALL = {"t-0", "t-1", "t-2", "t/3"}
 
 
