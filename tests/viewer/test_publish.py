@@ -241,20 +241,18 @@ def test_grid_is_published_with_its_combinations(lab: Lab, at_once: AtOnce) -> N
 
 def test_page_of_one_conversation_holds_it_alone(lab: Lab, played: Path, at_once: AtOnce) -> None:
     seat = whole_view(read_run(played).transcript("small-000001")).seats[0]
-    for flags, seats in (((), 7), (("--seat", seat), 1)):
+    for flags, seats, shown in (((), 7, None), (("--seat", seat), 1, seat)):
         name = f"page{seats}.html"
         assert at_once("show", str(played), "1", "--html", name, *flags).returncode == Exit.OK
         page = (lab.path / name).read_text()
         data = {
-            found[1]: json.loads(gzip.decompress(base64.b64decode(found[2])))
-            for found in re.finditer(
-                r'<script type="application/octet-stream" id="data:([^"]+)">([^<]+)</script>', page
-            )
+            found[1]: expanded(*reversed(json.loads(gzip.decompress(base64.b64decode(found[2])))))
+            for found in re.finditer(r'type="application/octet-stream" id="data:([^"]+)">([^<]+)</script>', page)
         }
         assert set(data) == {"0/run", "0/index", "0/c0/1", "0/t0/1"}
-        table, views = data["0/c0/1"]
+        views = data["0/c0/1"]
         assert len(views["seats"]) == seats
+        assert views["whole"].get("seat") == shown
         assert "http" not in re.sub(r"http://www\.w3\.org/[\w/]+|http-equiv", "", page)
         refused = at_once("show", str(played), "1", "--html", name)
         assert (refused.returncode, "is there already" in refused.stderr) == (Exit.BAD_INPUT, True)
-    assert expanded(views["whole"], table)["seat"] == seat
