@@ -42,6 +42,11 @@ def pause(delay_s: float) -> None:
     time.sleep(delay_s)
 
 
+def thread_cpu_s() -> float:
+    """CPU seconds that the calling thread has used."""
+    return time.thread_time()
+
+
 def iso(moment: datetime) -> str:
     """ISO 8601 with milliseconds and a trailing Z: the one form of a wall time in our files."""
     in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)

@@ -89,6 +89,8 @@ class Column(NamedTuple):
 
     kind: Literal["word", "words", "number", "truth"]
     is_listed: bool = True
+    is_headline: bool = False
+    """Whether its values are counted in the live view, while conversations are played."""
 
 
 class Columns(NamedTuple):

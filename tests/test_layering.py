@@ -22,6 +22,7 @@ GROUND = (
     "problems",
     "latency",
     "intervals",
+    "bottleneck",
     "comparisons",
     "paired",
     "flat",
@@ -60,7 +61,7 @@ MAY_IMPORT = {
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
-    "cli": {"config", "plan", "store", "status", "reports", "data", "runs", "viewer", "testing"},
+    "cli": {"config", "plan", "store", "status", "reports", "views", "data", "runs", "viewer", "testing"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

@@ -34,8 +34,8 @@ from mac_runner.cli.publish import publish_pages
 from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
-from mac_runner.cli.show import View, list_conversations, show
-from mac_runner.cli.view import view
+from mac_runner.cli.show import View, list_conversations, show, show_page
+from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
@@ -119,6 +119,7 @@ def cli() -> None:
 
     \b
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
+    mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
@@ -171,6 +172,10 @@ def cli() -> None:
 @click.option("--agent", metavar="ID", help="With --prompt: of this agent only.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+@click.option("--view", "is_viewed", is_flag=True, help="Show it in a browser while it runs.")
+@click.option(
+    "--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="With --view: open no browser."
+)
 def run(
     file: Path,
     profile: str | None,
@@ -186,6 +191,8 @@ def run(
     agent: str | None,
     quiet: bool,
     live: bool | None,
+    is_viewed: bool,
+    is_opened: bool,
 ) -> None:
     """Run the experiment in FILE, or go on with it where it stopped. With a section `_grid`: every combination.
 
@@ -202,6 +209,11 @@ def run(
         shard=shard,
         can_pull=is_pulling,
     )
+    if is_viewed and (dry_run or quiet):
+        other = "--dry-run plays nothing" if dry_run else "--quiet prints no address"
+        raise click.UsageError(f"{other}: leave --view out, and look later with mac-run view RUN")
+    if not is_opened and not is_viewed:
+        raise click.UsageError("--no-open is about the browser of --view: add --view, or leave it out")
     if prompt is not None and not dry_run:
         raise click.UsageError("--prompt prints what would be sent: add --dry-run; of a run, use mac-run show RUN GAME")
     if agent is not None and prompt is None:
@@ -211,7 +223,11 @@ def run(
         _end(lambda: preview(request, number, agent))
     if dry_run:
         _end(lambda: describe(request, is_quiet=quiet))
-    _end(lambda: run_file(request, concurrency=concurrency, is_quiet=quiet, is_live=live))
+    _end(
+        lambda: run_file(
+            request, concurrency=concurrency, is_quiet=quiet, is_live=live, pages=Pages(is_viewed, is_opened)
+        )
+    )
 
 
 @cli.command(name="merge")
@@ -433,6 +449,9 @@ def verify_command(directory: Path, is_trusted: bool) -> None:
 @click.option("--prompt", metavar="TURN", help="What was sent for a turn, such as 12/Abel/0/0 or 12/Abel.")
 @click.option("--raw", metavar="TURN", is_flag=False, flag_value=ALL, help="What came back for a turn, or for all.")
 @click.option("--thoughts", "has_thoughts", is_flag=True, help="What was thought at each turn, beside what was said.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write it as one page that can be mailed."
+)
 @_trust_option
 def show_command(
     directory: Path,
@@ -445,6 +464,7 @@ def show_command(
     prompt: str | None,
     raw: str | None,
     has_thoughts: bool,
+    html: Path | None,
     is_trusted: bool,
 ) -> None:
     """List the conversations of RUN, a run or a grid. With GAME: print that one as text.
@@ -455,7 +475,13 @@ def show_command(
 
     Exit codes: 0 printed, 2 RUN, GAME or a flag is wrong, or this version would send another prompt.
     """
-    views = {"--turns": has_turns, "--prompt": prompt is not None, "--raw": raw is not None, "--thoughts": has_thoughts}
+    views = {
+        "--turns": has_turns,
+        "--prompt": prompt is not None,
+        "--raw": raw is not None,
+        "--thoughts": has_thoughts,
+        "--html": html is not None,
+    }
     flags = {"--seat": seat is not None, "--truth": has_truth, **views}
     given = [flag for flag, is_given in flags.items() if is_given]
     if game is None:
@@ -474,7 +500,11 @@ def show_command(
         raise click.UsageError(f"{' and '.join(chosen)} show different things of a conversation: leave one of them out")
     for flag in ("--seat", "--truth"):
         if flag in given and chosen and (chosen == ["--turns"] or flag == "--truth"):
-            raise click.UsageError(f"{chosen[0]} shows turns as they were, so {flag} has no effect: leave it out")
+            what = "shows everything" if chosen == ["--html"] else "shows turns as they were"
+            raise click.UsageError(f"{chosen[0]} {what}, so {flag} has no effect: leave it out")
+    if html is not None:
+        to = html
+        _end_trusted([directory], is_trusted, lambda: show_page(directory, game, seat, to))
     view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
     _end_trusted([directory], is_trusted, lambda: show(directory, game, view))
 
@@ -485,9 +515,16 @@ def show_command(
 @click.option("--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="Open no browser.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", help="Where to listen [127.0.0.1].")
 @click.option("--allow-host", "names", metavar="NAME", multiple=True, help="Another name of this server: NAME[:PORT].")
+@click.option("--beside-run", "descriptor", type=int, hidden=True)
 @_trust_option
 def view_command(
-    directory: Path, port: int, is_opened: bool, host: str, names: tuple[str, ...], is_trusted: bool
+    directory: Path,
+    port: int,
+    is_opened: bool,
+    host: str,
+    names: tuple[str, ...],
+    descriptor: int | None,
+    is_trusted: bool,
 ) -> None:
     """Show RUN, a run or a grid, in a browser, while it runs or after.
 
@@ -495,8 +532,11 @@ def view_command(
 
     Exit codes: 0 ended by Ctrl-C, 2 RUN is no run directory, or the address cannot be had.
     """
+    if descriptor is not None:
+        inherited = descriptor
+        _end(lambda: view_beside_run(directory, inherited, is_opened=is_opened))
     address = Address(host=host, port=port, names=names)
-    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened))
+    _end_trusted([directory], is_trusted, lambda: view(directory, address, is_opened=is_opened, is_trusted=is_trusted))
 
 
 @cli.command(name="publish")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.cli.view import Pages, viewed
 from mac_runner.clock import SystemClock
 from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
@@ -33,7 +34,9 @@ from mac_runner.store import Survey
 from mac_runner.types import Prompt
 
 
-def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
+def run(
+    request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live: bool | None, pages: Pages | None = None
+) -> Exit:
     """Play what is left, print the results, and say how it ended."""
     chosen = set_up(request)
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
@@ -42,7 +45,8 @@ def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live
     for warning in chosen.warnings:
         _say(f"warning: {warning}", is_quiet=is_quiet)
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
-    results = player.play(chosen)
+    with viewed(chosen.directory, pages):
+        results = player.play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
     return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
 

@@ -1,42 +1,137 @@
-"""`mac-run view`: the pages of a run in a browser."""
+"""`mac-run view`, and the pages beside a run (`mac-run FILE --view`).
+
+Beside a run the pages are served by a process of their own, so they cannot slow the run or end it. That process gets a
+socket that already listens, and the token through its standard input. It ends when its standard input does: after the
+run, and also when the run is killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
+import subprocess
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import has_run, is_grid
 from mac_runner.threads import on_thread
-from mac_runner.viewer.server import Address, serving
+from mac_runner.viewer.server import Address, Opening, Viewer, listening_at, url_of
 from mac_runner.viewer.source import RunSource
 
+_END_S: Final = 5.0
+"""So long the process of the pages may take to end."""
+_NICE: Final = 10
 
-def view(directory: Path, address: Address, *, is_opened: bool) -> Exit:
+
+def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool) -> Exit:
     """Serve the pages of a run or a grid until a signal."""
     address.check()
     if not is_grid(directory) and not has_run(directory):
-        raise RunDirectoryError(f"{directory} is not a run directory: name one that mac-run wrote, such as runs/NAME")
-    asyncio.run(_serve(directory, address, is_opened=is_opened and has_browser(os.environ, sys.platform)))
+        raise RunDirectoryError(
+            f"{directory} is not the directory of a run or a grid: name one that mac-run wrote, such as runs/NAME"
+        )
+    opening = Opening(listening_at(address), secrets.token_urlsafe(), address.names)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        with stop_on_signals(stop, lambda _text: None):
+            async with Viewer(RunSource(directory, is_trusted=is_trusted), opening) as viewer:
+                with report() as stream:
+                    stream.write(f"{viewer.url}\n")
+                say(f"{directory} is shown at this address, which is for you alone; Ctrl-C ends the server")
+                _open(viewer.url, is_opened=is_opened)
+                await stop.wait()
+
+    asyncio.run(serve())
     return Exit.OK
 
 
-async def _serve(directory: Path, address: Address, *, is_opened: bool) -> None:
-    stop = asyncio.Event()
-    async with serving(RunSource(directory), address) as viewer:
-        with stop_on_signals(stop, lambda _text: None):
-            with report() as stream:
-                stream.write(f"{viewer.url}\n")
-            say(f"the pages of {directory} are at this address, for you alone; Ctrl-C ends the server")
-            if is_opened:
-                url = viewer.url
-                on_thread(lambda: webbrowser.open(url), "browser")
+class Pages(NamedTuple):
+    """Whether pages are wanted beside a run, and a browser for them."""
+
+    is_viewed: bool
+    is_opened: bool
+
+
+@contextmanager
+def viewed(directory: Path, pages: Pages | None) -> Iterator[None]:
+    """If they are wanted, pages of a run in another process inside the block; says where they are."""
+    if pages is None or not pages.is_viewed:
+        yield
+        return
+    address = Address()
+    listening, token = listening_at(address), secrets.token_urlsafe()
+    say(f"pages: {url_of(listening, token)}")
+    flags = ["--beside-run", str(listening.fileno()), *([] if pages.is_opened else ["--no-open"])]
+    process = subprocess.Popen(  # noqa: S603 - this program
+        [sys.executable, "-m", "mac_runner", "view", *flags, "--", str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[listening.fileno()],
+        # A signal of the terminal is for the run.
+        start_new_session=True,
+    )
+    listening.close()
+    try:
+        assert process.stdin is not None
+        with suppress(OSError):  # It ended already: its words say why.
+            process.stdin.write(f"{token}\n".encode())
+            process.stdin.flush()
+        yield
+    finally:
+        words = _ended(process)
+        say(f"the pages ended with the run; to look again: mac-run view {directory}")
+        if words:
+            say(f"the pages failed before: {words}")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str:
+    """End the process of the pages; what it complained of."""
+    try:
+        _, words = process.communicate(timeout=_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, words = process.communicate()
+    return words.decode("utf-8", "replace").strip()
+
+
+def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
+    """Serve the pages of a run that another process plays, until standard input ends."""
+    os.nice(_NICE)
+    token = sys.stdin.buffer.readline().decode().strip()
+    opening = Opening.inherited(descriptor, token)
+
+    async def serve() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def wait_for_end() -> None:
+            # Not through sys.stdin: a thread that waits there has its lock when the interpreter ends.
+            while os.read(0, 1024):
+                pass
+            loop.call_soon_threadsafe(stop.set)
+
+        on_thread(wait_for_end, "end of the run")
+        # Whoever plays an experiment trusts its code.
+        async with Viewer(RunSource(directory, is_awaited=True, is_trusted=True), opening) as viewer:
+            _open(viewer.url, is_opened=is_opened)
             await stop.wait()
+
+    asyncio.run(serve())
+    return Exit.OK
+
+
+def _open(url: str, *, is_opened: bool) -> None:
+    """Open the browser, if there is one. A browser may take its time, or the terminal."""
+    if is_opened and has_browser(os.environ, sys.platform):
+        on_thread(lambda: webbrowser.open(url), "browser")
 
 
 def has_browser(environ: Mapping[str, str], platform: str) -> bool:
@@ -45,4 +140,4 @@ def has_browser(environ: Mapping[str, str], platform: str) -> bool:
         return True
     if "SSH_CONNECTION" in environ or "SSH_TTY" in environ:
         return False
-    return platform in {"darwin", "win32"} or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+    return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))

@@ -311,6 +311,8 @@ class RetryConfig(Section):
     """The longest pause between two sendings."""
     request_deadline_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
     """The time one request may take, all sendings and pauses together."""
+    engine_patience_s: Annotated[float, RUNTIME, Field(gt=0, le=604_800)] = 60.0
+    """How long a run waits for an engine that is away: that many requests fail at, and that answers none."""
 
 
 class ReportConfig(Section):

@@ -31,7 +31,6 @@ from mac_runner.reports.grid import (
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
-from mac_runner.reports.transcript import transcript_text
 from mac_runner.reports.turns import (
     ALL,
     find_turn,
@@ -84,7 +83,6 @@ __all__ = [
     "summarise",
     "summarise_grid",
     "thoughts_text",
-    "transcript_text",
     "turns_of",
     "turns_text",
     "unmet",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+from mac_runner.bottleneck import bottleneck, usage_of
 from mac_runner.printable import printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
@@ -45,6 +46,7 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
             "not_begun": standing.planned - standing.ended - standing.half_done,
         },
         "session": None if latest is None else _session(latest),
+        "limit": _limit(standing, latest),
         "eta_s": None if latest is None or standing.is_owner_alive is False else _time_left_s(standing, latest),
         "sessions": standing.sessions,
         "wall_s": standing.usage.get("wall_s"),
@@ -96,6 +98,14 @@ def _session(session: SessionStanding) -> JsonObject:
     }
 
 
+def _limit(standing: Standing, latest: SessionStanding | None) -> str | None:
+    """What limited the latest session, on its average; None for a run that is complete."""
+    used = None if latest is None else usage_of(latest.usage)
+    if used is None or standing.ended == standing.planned:
+        return None
+    return bottleneck(used, is_all_open=standing.planned == standing.ended + standing.half_done)
+
+
 def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
     """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
     remaining = standing.planned - standing.ended
@@ -124,6 +134,8 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield "conversations", _counts(section(status, "conversations"))
     if session := section(status, "session"):
         yield "last session", _pace(session)
+    if limit := status.get("limit"):
+        yield "limit", f"{limit}, on the average of this session"
     yield "to go", duration_text(status["eta_s"])
     yield (
         "sessions",
@@ -227,7 +239,7 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
     if standing.not_begun and status["state"] == "complete":
         status["state"] = "stopped"
     # What the sessions of a grid ended is known to its combinations alone, so it has neither pace nor time left.
-    del status["session"], status["eta_s"]
+    del status["session"], status["eta_s"], status["limit"]
     combinations: list[JsonValue] = [
         {
             "combination": known.slug,

@@ -5,7 +5,7 @@ On a terminal every text is made printable, line by line. Elsewhere a prompt and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, Protocol
 
@@ -65,8 +65,13 @@ def turns_of(transcript: JsonObject, seat: str | None = None) -> list[JsonObject
 
 def check_seat(transcript: JsonObject, seat: str | None) -> None:
     """Raises ConfigError when there is no agent of that name."""
-    names = [str(agent["agent_id"]) for agent in objects(json_object(transcript["task"])["agents"])]
-    if seat is not None and seat not in names:
+    if seat is not None:
+        check_name([str(agent["agent_id"]) for agent in objects(json_object(transcript["task"])["agents"])], seat)
+
+
+def check_name(names: Sequence[str], seat: str) -> None:
+    """Raises ConfigError when there is no agent of that name among those that took part."""
+    if seat not in names:
         raise ConfigError(f"--seat: no agent {seat!r} took part; there were: {', '.join(names)}")
 
 

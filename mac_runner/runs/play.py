@@ -27,7 +27,7 @@ from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import ConversationStream, OnEnded, OpenRun, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
-from mac_runner.status import Display, Meter, StatusFrame, read_progress, tick
+from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
 from mac_runner.store import (
     GridRun,
     Need,
@@ -134,9 +134,15 @@ class Player:
             setup, served, self.clock, is_retried=is_retried, on_ended=self.on_ended, say=self.display.say
         )
         counts = opened.run.counts
-        progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+        spec = setup.experiment.spec.results
+        tally = Tally(None if spec is None else spec().columns)
+        progress = Progress(
+            planned=counts.planned, finished=counts.finished, failed=counts.failed, on_outcome=tally.add
+        )
         with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
-            session = _Session(self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency)
+            session = _Session(
+                self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text
+            )
             is_done = event_loop.run(session.play(phases, engines))
             # Even a run stopped before its first reply leaves a directory with a summary.
             opened.is_exhausted = True
@@ -226,6 +232,7 @@ class _Session:
         title: Callable[[], str],
         profile: str,
         concurrency: int | None,
+        results: Callable[[], str] = str,
     ) -> None:
         self._player = player
         self._stream = stream
@@ -233,6 +240,7 @@ class _Session:
         self._title = title
         self._profile = profile
         self._concurrency = concurrency
+        self._results = results
 
     async def play(self, phases: Sequence[Phase], engines: EnginePlan) -> bool:
         """Play all phases; False when the run was stopped before their end."""
@@ -271,7 +279,10 @@ class _Session:
         meter = Meter()
 
         def frame() -> StatusFrame:
-            return meter.frame(read_progress(self._progress, experiment_name=self._title(), profile=self._profile))
+            reading = read_progress(
+                self._progress, experiment_name=self._title(), profile=self._profile, results=self._results()
+            )
+            return meter.frame(reading)
 
         await tick(self._player.display, frame, self._player.clock)
 

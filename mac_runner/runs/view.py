@@ -23,15 +23,19 @@ from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
 from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.problems import suggestion
-from mac_runner.reports import find_turn, grid_status_json, status_json, transcript_text
-from mac_runner.reports.turns import check_seat
+from mac_runner.reports import find_turn, grid_status_json, status_json
+from mac_runner.reports.turns import check_seat, json_object, objects
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
-from mac_runner.types import JsonObject, JsonValue, Prompt
+from mac_runner.types import JsonObject, Prompt
+from mac_runner.view_model import EventView
+from mac_runner.views.conversation import record_events
+from mac_runner.views.perspective import seen_events
+from mac_runner.views.text import transcript_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -323,10 +327,10 @@ class RecordedConversation:
     def seen(self, seat: str) -> list[JsonObject]:
         """The events that an agent saw, without who else did, and with the turns of its own alone."""
         check_seat(self.transcript, seat)
-        record = self.transcript["record"]
-        events = record.get("events") if isinstance(record, dict) else None
+        record = json_object(self.transcript["record"])
         own = {turn.key for turn in self.turns if turn.agent == seat}
-        return [_seen(event, own) for event in (events if isinstance(events, list) else []) if _is_seen(event, seat)]
+        recorded = objects(record.get("events", []))
+        return [_seen(recorded[event.place], event) for event in seen_events(record_events(record), seat, own=own)]
 
     def prompt(self, turn: str, *, seat: str | None = None) -> Prompt:
         """What the engine was sent for a turn, such as `6/Abel/0/0`, or the beginning of its name.
@@ -337,16 +341,7 @@ class RecordedConversation:
         return sent_prompt(self._run.contents, self.transcript, str(found["turn"]))
 
 
-def _is_seen(event: JsonValue, seat: str) -> bool:
-    if not isinstance(event, dict):
-        return False
-    audience = event.get("audience")
-    return not isinstance(audience, list) or seat in audience
-
-
-def _seen(event: JsonValue, own: Collection[str]) -> JsonObject:
-    """An event as its audience saw it. The turn of another agent would say who acted, which may be hidden."""
-    if not isinstance(event, dict):
-        return {}
-    is_own = event.get("turn") in own
-    return {key: value for key, value in event.items() if key != "audience" and (key != "turn" or is_own)}
+def _seen(recorded: JsonObject, event: EventView) -> JsonObject:
+    """An event of the record with its data, as its audience saw it."""
+    hidden = {"audience"} if event.turn else {"audience", "turn"}
+    return {key: value for key, value in recorded.items() if key not in hidden}

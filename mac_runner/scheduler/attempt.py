@@ -98,6 +98,7 @@ class AttemptRunner:
         """
         turn, departed_at_s = depart.turn, self._clock.monotonic_s()
         await live.source.recorder.flow()
+        self._accounting.waited_for_disk(self._clock.monotonic_s() - departed_at_s)
         if not live.wants(turn):  # The conversation failed meanwhile.
             return Faulted(depart.conversation, turn, None)
         if is_poison(live.source.recorder.deaths(live.task).get(turn.key, 0)):
@@ -239,7 +240,7 @@ class AttemptRunner:
         arrives depends on what else ran, and the transcript may not.
         """
         if live.wants(turn):
-            live.receive(turn, recorded)
+            self._run.progress.applied(live.receive(turn, recorded).receipt.kind)
         if not live.wants(turn):
             return Faulted(live.number, turn, None)
         try:

@@ -7,7 +7,7 @@
     1  the engine died on this turn ENGINE_DEATHS_PER_TURN_MAX times   | Fail: the turn is poison
     2  the conversation has failed before this turn                    | Fail: the turn is not wanted any more
     3  the request is refused for good, or its deadline is over        | Fail: it got no answer
-    4  the engine under suspicion was silent for ENGINE_SILENCE_S_MAX  | GiveUpEngine: the run stops, resumable
+    4  the engine under suspicion was silent for engine_patience_s     | GiveUpEngine: the run stops, resumable
     5  attempts or time used up; the engine is under suspicion and     | Retry after backoff_s_max; the wait is not
        answered no request since this one was first sent               | charged to the deadline
     6  attempts or time used up otherwise                              | Fail: it got no answer
@@ -43,8 +43,6 @@ ANSWERS_PER_RETRY: Final = 5
 """How many answers give one retry back to the budget."""
 ENGINE_SUSPECT_CONVERSATIONS_MIN: Final = 3
 """Faults in so many conversations, with no answer in between, put a reachable engine under suspicion."""
-ENGINE_SILENCE_S_MAX: Final = 60.0
-"""How long a run waits for an engine under suspicion."""
 ENGINE_BUSY_S_MAX: Final = 600.0
 """How long an engine may report that it is busy before its silence begins to count."""
 ENGINE_DEATHS_PER_TURN_MAX: Final = 3
@@ -73,6 +71,8 @@ class RetryPolicy:
     """The longest pause between two sendings."""
     request_deadline_s: float = 600.0
     """The time for all sendings and pauses together."""
+    engine_patience_s: float = 60.0
+    """How long a run waits for an engine under suspicion."""
 
     @classmethod
     def of(cls, config: RetryConfig) -> RetryPolicy:
@@ -82,6 +82,7 @@ class RetryPolicy:
             backoff_s=config.backoff_s,
             backoff_s_max=config.backoff_s_max,
             request_deadline_s=config.request_deadline_s,
+            engine_patience_s=config.engine_patience_s,
         )
 
     def pause_s(
@@ -224,10 +225,10 @@ class EngineState:
         """When the faults of an engine under suspicion began; None for one that is not."""
         return self.silent_since_s if self.is_suspect else None
 
-    def is_lost(self, now_s: float) -> bool:
+    def is_lost(self, now_s: float, patience_s: float) -> bool:
         """Whether the engine is under suspicion and its time is over. A busy reply restarts the silence."""
         silent_since_s = now_s if self.silent_since_s is None else self.silent_since_s
-        lost_at_s = max(silent_since_s, min(self.busy_at_s, silent_since_s + ENGINE_BUSY_S_MAX)) + ENGINE_SILENCE_S_MAX
+        lost_at_s = max(silent_since_s, min(self.busy_at_s, silent_since_s + ENGINE_BUSY_S_MAX)) + patience_s
         return self.is_suspect and now_s >= lost_at_s
 
 
@@ -280,11 +281,12 @@ def next_step(
     if not is_wanted or not isinstance(fault, TransientBackendError) or isinstance(fault, RequestTimeoutError):
         return no_answer
     engine.faulted(conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
-    if engine.is_lost(now_s):
+    if engine.is_lost(now_s, retry.engine_patience_s):
         last = f"{type(fault).__name__}: {fault.words}"
         return GiveUpEngine(
             f"model {name} has answered no request for a while; the last fault: {last}; what was recorded is safe: "
-            "when the engine is back, run the same command again"
+            "when the engine is back, run the same command again (retry_config.engine_patience_s says how long a run "
+            "waits for it)"
         )
     delay_s = _pause_s(request, fault, engine, retry, now_s)
     if delay_s is None and engine.is_suspect and engine.answers == request.answers_before:

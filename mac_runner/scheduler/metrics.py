@@ -1,7 +1,8 @@
 """The metrics of a run: what the engines did with their slots, and how far the run is.
 
-`busy_slot_s` is the integral of requests in flight over time, `available_slot_s` that of the slots. Both are updated
-whenever a number changes, so they are exact and cheap. The caller passes the time.
+`busy_slot_s` is the integral of requests in flight over time, `available_slot_s` that of the slots, `waiting_turn_s`
+that of the turns that wait for a slot. They are updated whenever a number changes, so they are exact and cheap. The
+caller passes the time.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mac_runner.clock import Clock
+from mac_runner.bottleneck import ModelUsage, Usage
+from mac_runner.clock import Clock, thread_cpu_s
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.scheduler.snapshot import PoolSnapshot
 from mac_runner.scheduler.state import RequestScheduler
-from mac_runner.types import JsonObject, TokenCount
+from mac_runner.types import JsonObject, ReceiptKind, TokenCount
 
 
 @dataclass(slots=True, eq=False)
@@ -25,8 +27,11 @@ class ModelAccount:
     slots: int
     """The capacity in effect, as far as the run's concurrency lets it be used."""
     in_flight: int = 0
+    waiting: int = 0
+    """Turns that wait for a slot."""
     busy_slot_s: float = 0.0
     available_slot_s: float = 0.0
+    waiting_turn_s: float = 0.0
     requests: int = 0
     faults: int = 0
     prompt_tokens: int = 0
@@ -40,6 +45,7 @@ class ModelAccount:
         # An engine may get more requests than it has slots, to keep some waiting.
         self.busy_slot_s += min(self.in_flight, self.slots) * passed_s
         self.available_slot_s += self.slots * passed_s
+        self.waiting_turn_s += self.waiting * passed_s
         self.updated_at_s = now_s
 
     def change(self, by: int, now_s: float) -> None:
@@ -49,11 +55,18 @@ class ModelAccount:
 
 
 class Accounting:
-    """The accounts of all models since `started_at_s`."""
+    """The accounts of all models since `started_at_s`.
 
-    def __init__(self, *, started_at_s: float, concurrency: int | None) -> None:
+    `cpu_s` reads the CPU seconds of the thread that plays; it is called on that thread.
+    """
+
+    def __init__(
+        self, *, started_at_s: float, concurrency: int | None, cpu_s: Callable[[], float] = thread_cpu_s
+    ) -> None:
         self._started_at_s = started_at_s
-        self._concurrency = concurrency
+        self._cpu_s, self._cpu_before_s = cpu_s, cpu_s()
+        self._disk_turn_s = 0.0
+        self.concurrency = concurrency
         self._models: dict[str, ModelAccount] = {}
 
     def open(self, model: str, capacity: int) -> None:
@@ -61,13 +74,17 @@ class Accounting:
         slots = self._usable(capacity)
         self._models[model] = ModelAccount(capacity=capacity, slots=slots, updated_at_s=self._started_at_s)
 
-    def resize(self, model: str, capacity: int, now_s: float) -> None:
-        """Set the capacity in effect from now on."""
+    def set_pool(self, model: str, *, capacity: int, waiting: int, now_s: float) -> None:
+        """Set the capacity in effect from now on, and the turns that wait for it."""
         account = self._models[model]
         slots = self._usable(capacity)
-        if slots != account.slots:
+        if slots != account.slots or waiting != account.waiting:
             account.bring_up_to(now_s)
-            account.slots = slots
+            account.slots, account.waiting = slots, waiting
+
+    def waited_for_disk(self, turn_s: float) -> None:
+        """Count turn-seconds that a request waited for the disk."""
+        self._disk_turn_s += turn_s
 
     def departed(self, model: str, now_s: float) -> None:
         """Count a request that took a slot."""
@@ -116,7 +133,26 @@ class Accounting:
         return self.tokens.prompt // max(1, self.requests)
 
     def _usable(self, capacity: int) -> int:
-        return capacity if self._concurrency is None else min(capacity, self._concurrency)
+        return capacity if self.concurrency is None else min(capacity, self.concurrency)
+
+    def usage(self, now_s: float) -> Usage:
+        """What was used so far."""
+        for account in self._models.values():
+            account.bring_up_to(now_s)
+        return Usage(
+            played_s=now_s - self._started_at_s,
+            cpu_s=self._cpu_s() - self._cpu_before_s,
+            disk_turn_s=self._disk_turn_s,
+            requests=self.requests,
+            models={
+                name: ModelUsage(
+                    busy_slot_s=account.busy_slot_s,
+                    available_slot_s=account.available_slot_s,
+                    waiting_turn_s=account.waiting_turn_s,
+                )
+                for name, account in self._models.items()
+            },
+        )
 
     def as_json(self, now_s: float) -> JsonObject:
         """The accounts now: amounts that add up over the sessions of a run, except `capacity`.
@@ -133,6 +169,7 @@ class Accounting:
                 "played_s": round(played_s, 6),
                 "busy_slot_s": round(account.busy_slot_s, 6),
                 "available_slot_s": round(account.available_slot_s, 6),
+                "waiting_turn_s": round(account.waiting_turn_s, 6),
                 "requests": account.requests,
                 "faults": account.faults,
                 "tokens": {
@@ -141,24 +178,39 @@ class Accounting:
                     "completion": account.completion_tokens,
                 },
             }
-        return {"played_s": round(played_s, 6), "models": models}
+        return {
+            "played_s": round(played_s, 6),
+            "cpu_s": round(self._cpu_s() - self._cpu_before_s, 6),
+            "disk_turn_s": round(self._disk_turn_s, 6),
+            "models": models,
+        }
 
 
 class Progress:
     """Totals of a run, and its pools. The runner writes it; the status view reads it at any moment.
 
     `planned`, `finished` and `failed` count conversations of all sessions, `resumed_with` those that had ended when
-    this session began. `turns`, `turns_ended` (turns of ended conversations) and `tokens` count this session's work.
-    The cost of reading does not grow with the run.
+    this session began. `turns`, `turns_ended` (turns of ended conversations), `corrections`, `defaults` and `tokens`
+    count this session's work. `on_outcome` is called with each outcome. The cost of reading does not grow with the run.
     """
 
-    def __init__(self, *, planned: int, finished: int = 0, failed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        planned: int,
+        finished: int = 0,
+        failed: int = 0,
+        on_outcome: Callable[[JsonObject], None] = lambda _outcome: None,
+    ) -> None:
         self.planned = planned
         self.finished = finished
         self.failed = failed
         self.resumed_with = finished + failed
         self.turns = 0
         self.turns_ended = 0
+        self.corrections = 0
+        self.defaults = 0
+        self._on_outcome = on_outcome
         self._scheduler = RequestScheduler()
         self._accounting: Accounting | None = None
         self._log: RunLog | None = None
@@ -185,9 +237,18 @@ class Progress:
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live, self._silent_since_s = clock, live, silent_since_s
 
-    def ended(self, *, is_failed: bool, turns: int) -> None:
+    def applied(self, kind: ReceiptKind) -> None:
+        """Count what the conversation made of a reply."""
+        if kind is ReceiptKind.CORRECTION:
+            self.corrections += 1
+        elif kind is ReceiptKind.DEFAULT:
+            self.defaults += 1
+
+    def ended(self, *, is_failed: bool, turns: int, outcome: JsonObject | None = None) -> None:
         """Count an ended conversation with so many turns answered in this session."""
         self.turns_ended += turns
+        if outcome is not None:
+            self._on_outcome(outcome)
         if is_failed:
             self.failed += 1
         else:
@@ -221,6 +282,21 @@ class Progress:
     def silent_models(self) -> tuple[str, ...]:
         """Models in use that do not report tokens."""
         return () if self._accounting is None else self._accounting.silent_models
+
+    @property
+    def is_all_open(self) -> bool:
+        """Whether no conversation is left to be opened."""
+        return self.finished + self.failed + self.open >= self.planned
+
+    @property
+    def concurrency(self) -> int | None:
+        """The bound on the requests of all models together."""
+        return None if self._accounting is None else self._accounting.concurrency
+
+    @property
+    def usage(self) -> Usage | None:
+        """What this phase of the run used so far; to be read on the thread that plays."""
+        return None if self._accounting is None else self._accounting.usage(self._now_s())
 
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""

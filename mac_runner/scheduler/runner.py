@@ -286,7 +286,8 @@ class Runner:
             else:
                 self._perform(action, now_s)
         for model in self._run.backends:
-            self._accounting.resize(model, self._scheduler.effective_capacity(model), now_s)
+            capacity, waiting = self._scheduler.effective_capacity(model), self._scheduler.waiting(model)
+            self._accounting.set_pool(model, capacity=capacity, waiting=waiting, now_s=now_s)
         self._checkpoint_if_due(now_s)
         return departures
 
@@ -351,7 +352,7 @@ class Runner:
         )
         source.recorder.publish(live.task, transcript)
         status = "finished" if live.failure is None else "failed"
-        self._progress.ended(is_failed=live.failure is not None, turns=live.answered)
+        self._progress.ended(is_failed=live.failure is not None, turns=live.answered, outcome=ending.outcome)
         turns = len(live.records)
         source.recorder.event(
             "EVENT_CONVERSATION_DONE",

@@ -248,6 +248,10 @@ class RequestScheduler:
         """How many requests `model` serves at once now: its capacity, or what its tokens and its limit allow."""
         return self._pools.model(model).effective_capacity
 
+    def waiting(self, model: str) -> int:
+        """How many turns wait for a slot of `model`."""
+        return self._pools.model(model).ready
+
     def turns_in_flight(self, engine: str) -> list[tuple[int, Turn]]:
         """The turns in flight on `engine`, with their conversations; O(open turns)."""
         return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mac_runner.status.displays import Display, choose_display, progress_bar, tick
 from mac_runner.status.frame import ModelSlots, Reading, StatusFrame, TurnRow, read_progress
 from mac_runner.status.rates import Meter, RateWindow
+from mac_runner.status.tally import Tally
 
 __all__ = [
     "Display",
@@ -17,6 +18,7 @@ __all__ = [
     "RateWindow",
     "Reading",
     "StatusFrame",
+    "Tally",
     "TurnRow",
     "choose_display",
     "progress_bar",

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from mac_runner.bottleneck import Usage
 from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.types import TokenCount
 
-STATUS_ROWS_MAX: Final = 8
-"""Waiting turns that are listed per pool."""
+STATUS_ROWS_MAX: Final = 60
+"""Waiting turns that are listed per pool, on the tallest terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class ModelSlots:
     in_flight: int
     slots: int
     """The slots in effect."""
+    ready: int = 0
+    """Turns that wait for a slot."""
     utilisation: float | None = None
     """The part of the slot time used since the start."""
     unanswered_s: float | None = None
@@ -46,7 +49,8 @@ class TurnRow:
 class Reading:
     """The totals and pools of a run at one moment.
 
-    `finished`, `failed` and `written` count conversations of all sessions; `turns` and `tokens` count this session's.
+    `finished`, `failed` and `written` count conversations of all sessions; `turns`, `corrections`, `defaults`, `tokens`
+    and `results` are this session's.
     """
 
     experiment_name: str
@@ -69,6 +73,15 @@ class Reading:
     turns: int = 0
     turns_ended: int | None = None
     """The part of `turns` in ended conversations; a basis for the time left before many have ended."""
+    corrections: int = 0
+    defaults: int = 0
+    results: str = ""
+    """The results so far, in words."""
+    usage: Usage | None = None
+    is_all_open: bool = False
+    """Whether no conversation is left to be opened."""
+    concurrency: int | None = None
+    """The bound on the requests of all models together."""
     tokens: TokenCount = field(default_factory=TokenCount)
     silent_models: tuple[str, ...] = ()
     """Models that report no token counts; `tokens` are those of the others."""
@@ -95,9 +108,11 @@ class StatusFrame:
     """Generated tokens."""
     conversations_per_s: float | None = None
     eta_s: float | None = None
+    limit: str | None = None
+    """What limits the run now."""
 
 
-def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> Reading:
+def read_progress(progress: Progress, *, experiment_name: str, profile: str, results: str = "") -> Reading:
     """The run now. The cost does not grow with the run."""
     pools = progress.snapshot(STATUS_ROWS_MAX)
     return Reading(
@@ -115,6 +130,7 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
                 name=counts.model,
                 in_flight=counts.in_flight,
                 slots=counts.slots,
+                ready=counts.ready,
                 utilisation=progress.utilisation(counts.model),
                 unanswered_s=progress.unanswered_s(counts.model),
             )
@@ -127,6 +143,12 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
         pending_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.pending_rows),
         turns=progress.turns,
         turns_ended=progress.turns_ended,
+        corrections=progress.corrections,
+        defaults=progress.defaults,
+        results=results,
+        usage=progress.usage,
+        is_all_open=progress.is_all_open,
+        concurrency=progress.concurrency,
         tokens=progress.tokens,
         silent_models=progress.silent_models,
     )

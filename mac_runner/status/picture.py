@@ -5,12 +5,15 @@
     tos_100games · vllm                                         elapsed 0:04:10
     ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  45% ETA 0:05:02
     finished 45/100 (written 43) · failed 0 · open 32
-    llama31_8b ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 254/256 91% used
+    llama31_8b ━━━━━━━━━━━━━━━━━━━━━━━ now 254/256, 89 waiting, mean 91%
+    limit: model llama31_8b (254/256 busy, 89 waiting)
     turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s
+    corrections 12, defaults 3 · results of 45: winner mafia 55%, town 45%
     READY 89 (waiting for a slot)         │ BLOCKED 12 (waiting for others)
     [tos_42] r1 spkr_000 (llama31_8b)     │ [tos_42] r1 mod_001 after spkr_000 (llama31_8b)
 
-Pure. Every name goes through `printable` and into `Text`, so nothing in it is read as markup.
+Yellow is what limits the run, red is what went wrong. Pure. Every name goes through `printable` and into `Text`, so
+nothing in it is read as markup.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from mac_runner.printable import printable
 from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
 
 STATUS_MODELS_MAX: Final = 6
-"""Models that are listed one by one."""
+"""Models that are listed one by one on a terminal of 24 lines; a taller one lists more."""
+_SHORT_LINES: Final = 24
+_LIMIT, _WRONG = "yellow", "bold red"
 
 UNKNOWN = "–"
 _NOT_COUNTED = "tokens not counted by the engine"
@@ -48,9 +53,13 @@ class _Pool:
 def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
     """The frame as at most `height - 1` lines of at most `width` columns."""
     reading = frame.reading
-    models = _models(reading.models, width)
-    head = [_title(frame), _progress(frame), _counts(frame), models, *_rates(frame, width)]
+    models = _models(reading.models, width, STATUS_MODELS_MAX + max(0, height - _SHORT_LINES) // 2)
+    head = [_title(frame), _progress(frame), _counts(frame), models, *_limit(frame), *_rates(frame, width)]
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
+    replies = _replies(reading, width)
+    if len(replies) <= lines_left:
+        head += replies
+        lines_left -= len(replies)
     pools = (
         _Pool(heading=f"READY {reading.ready} (waiting for a slot)", rows=reading.ready_rows),
         _Pool(heading=pending(reading), rows=reading.pending_rows),
@@ -79,7 +88,13 @@ def _progress(frame: StatusFrame) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    bar = ProgressBar(total=max(1, reading.planned), completed=reading.ended)
+    bar = ProgressBar(
+        total=max(1, reading.planned),
+        completed=reading.ended,
+        style="dim",
+        complete_style="default",
+        finished_style="default",
+    )
     part = reading.ended / reading.planned if reading.planned else 1.0
     grid.add_row(bar, Text(f"{share(part):>4} {time_left(frame)}"))
     return grid
@@ -88,31 +103,57 @@ def _progress(frame: StatusFrame) -> RenderableType:
 def _counts(frame: StatusFrame) -> Text:
     reading = frame.reading
     text = _line(finished(reading))
-    text.append(f" · failed {reading.failed}", "bold red" if reading.failed else "")
+    text.append(f" · failed {reading.failed}", _WRONG if reading.failed else "")
     text.append(f" · open {reading.open}")
     if reading.resumed_with:
         text.append(f" · resumed with {reading.resumed_with}")
     return text
 
 
-def _models(models: Sequence[ModelSlots], width: int) -> Table:
+def _limit(frame: StatusFrame) -> list[Text]:
+    """What limits the run."""
+    return [] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]
+
+
+def _replies(reading: Reading, width: int) -> list[Text]:
+    """What became of the replies, and the results so far."""
+    unused = f"corrections {quantity(reading.corrections)}, defaults {quantity(reading.defaults)}"
+    results = f"results {printable(reading.results)}" if reading.results else ""
+    one_line = f"{unused} · {results}" if results else unused
+    return [_line(one_line)] if len(one_line) <= width else [_line(unused), _line(results)]
+
+
+def _models(models: Sequence[ModelSlots], width: int, listed_max: int) -> Table:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(8, width // 3))
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
-    listed = models if len(models) <= STATUS_MODELS_MAX else models[: STATUS_MODELS_MAX - 1]
+    is_wide = width >= _SIDE_BY_SIDE_COLUMNS_MIN
+    listed = models if len(models) <= listed_max else models[: listed_max - 1]
     for model in listed:
-        bar = ProgressBar(total=max(1, model.slots), completed=model.in_flight, finished_style="bar.complete")
-        used = Text("" if model.utilisation is None else f"{share(model.utilisation)} used")
+        bar = ProgressBar(
+            total=max(1, model.slots),
+            completed=model.in_flight,
+            style="dim",
+            complete_style="default",
+            finished_style="default",
+        )
+        slots = Text(_slots(model.in_flight, model.slots, model.ready, is_wide=is_wide))
+        used = Text("" if model.utilisation is None else f"mean {share(model.utilisation)}")
         if model.unanswered_s is not None:
-            used = Text(f"no answer for {duration(model.unanswered_s)}", style="bold red")
-        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.slots}"), used)
+            used = Text(f"no answer for {duration(model.unanswered_s)}", style=_WRONG)
+        grid.add_row(_line(printable(model.name)), bar, slots, used)
     if len(listed) < len(models):
         rest = models[len(listed) :]
-        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.slots for model in rest)}"
-        grid.add_row(_line(f"… {len(rest)} more"), Text(""), Text(slots), Text(""))
+        sums = [sum(each) for each in zip(*((one.in_flight, one.slots, one.ready) for one in rest), strict=True)]
+        total = _slots(*sums, is_wide=is_wide)
+        grid.add_row(_line(f"… {len(rest)} more"), Text(""), Text(total), Text(""))
     return grid
+
+
+def _slots(in_flight: int, slots: int, waiting: int, *, is_wide: bool) -> str:
+    return f"now {in_flight}/{slots}, {waiting} waiting" if is_wide else f"{in_flight}/{slots}"
 
 
 def _rates(frame: StatusFrame, width: int) -> list[Text]:
@@ -229,6 +270,7 @@ def line(frame: StatusFrame) -> str:
         f"backing off {reading.backing_off}; "
         f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
         f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
+        f"{'' if frame.limit is None else f'; limit: {printable(frame.limit)}'}"
     )
 
 

@@ -10,10 +10,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from mac_runner.bottleneck import Usage, bottleneck
 from mac_runner.status.frame import Reading, StatusFrame
 
 STATUS_RATE_WINDOW_S: Final = 30.0
 """The window over which rates are taken."""
+STATUS_LIMIT_WINDOW_S: Final = 10.0
+"""The window over which it is judged what limits the run."""
 STATUS_RATE_SAMPLES_MAX: Final = 60
 """Samples kept of a window."""
 
@@ -51,6 +54,24 @@ class RateWindow:
         return (last.total - first.total) / span_s if span_s > 0 else None
 
 
+class UsageWindow:
+    """What a run used over about the last `window_s` seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._samples: deque[Usage] = deque()
+
+    def add(self, usage: Usage) -> Usage:
+        """Take what was used so far, and return the part of it that lies in the window."""
+        samples = self._samples
+        if samples and usage.played_s < samples[-1].played_s:
+            samples.clear()  # Another phase has begun, with other engines.
+        samples.append(usage)
+        while len(samples) > 2 and samples[1].played_s <= usage.played_s - self._window_s:
+            samples.popleft()
+        return usage.since(samples[0]) if len(samples) > 1 else usage
+
+
 @dataclass(slots=True)
 class Meter:
     """Turns the readings of one session, in order, into frames."""
@@ -58,6 +79,7 @@ class Meter:
     _turns: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
     _tokens: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
     _ended: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
+    _usage: UsageWindow = field(default_factory=lambda: UsageWindow(STATUS_LIMIT_WINDOW_S))
 
     def frame(self, reading: Reading) -> StatusFrame:
         """The frame of `reading`, given all readings before it."""
@@ -70,7 +92,15 @@ class Meter:
             tokens_per_s=self._tokens.rate_per_s,
             conversations_per_s=self._ended.rate_per_s,
             eta_s=None if reading.unanswered_s is not None else time_left_s(reading, self._turns.rate_per_s),
+            limit=self._limit(reading),
         )
+
+    def _limit(self, reading: Reading) -> str | None:
+        """What limits the run; None while no engine answers, which the view says, and when all has ended."""
+        if reading.usage is None or reading.unanswered_s is not None or reading.ended >= reading.planned:
+            return None
+        used = self._usage.add(reading.usage)
+        return bottleneck(used, is_all_open=reading.is_all_open, concurrency=reading.concurrency)
 
 
 def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:

@@ -16,12 +16,23 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+BLOCK: Final = 1_000
+"""How many conversations share a folder."""
+CONVERSATION: Final = "c"
+TURNS: Final = "t"
+COMPARED: Final = "x"
+
 _REPEATED_CHARS_MIN: Final = 24
 _MARK: Final = "\x01"
 """A text that begins so is the number of a text in the table."""
 _LEVEL: Final = 6
 
 Plain: TypeAlias = dict[str, "Plain"] | list["Plain"] | tuple["Plain", ...] | str | int | float | bool | None
+
+
+def data_name(folder: int, kind: str, number: int) -> str:
+    """The name of the data of a conversation; `folder` is that of its run."""
+    return f"{folder}/{kind}{number // BLOCK}/{number}"
 
 
 def packed(value: object, clean: Callable[[str], str] = lambda text: text) -> bytes:

@@ -17,51 +17,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from mac_runner import __version__
-from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.files import read_regular
+from mac_runner.errors import ConfigError
 from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.conversations import Listed
-from mac_runner.reports.turns import objects
-from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
-from mac_runner.store.lock import read_owner
-from mac_runner.store.machine import Machine
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage, TurnView
-from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in
-from mac_runner.viewer.packing import packed, script
+from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, RunPage
+from mac_runner.viewer.comparisons import Comparisons, Member
+from mac_runner.viewer.conversation_data import ConversationPages, private_of
+from mac_runner.viewer.folder import Folder
+from mac_runner.viewer.front_end import page_with, static_file
+from mac_runner.viewer.outgoing import Outgoing
+from mac_runner.viewer.packing import COMPARED, CONVERSATION, TURNS, data_name, packed, script
 from mac_runner.viewer.source import RunSource
-from mac_runner.views.conversation import whole_view
+from mac_runner.views.flows import flow_page
+from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import index_columns
-from mac_runner.views.inspector import PromptOf, turn_view
-from mac_runner.views.perspective import perspective
 
 MARKER: Final = "publication.json"
 FORMAT: Final = 1
 WHOLE_MAX: Final = 5_000
 """More conversations than this are published as a sample, unless its size is given."""
 SAMPLE: Final = 1_000
-BLOCK: Final = 1_000
-"""How many conversations share a folder."""
 IS_PUBLISHED: Final = "published"
 """The column of a sample's list that says which conversations can be opened."""
 ROBOTS: Final = b"User-agent: *\nDisallow: /\n"
-CSP: Final = (
+POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'"
 )
-_STATIC_BYTES_MAX: Final = 1 << 20
-_HEAD: Final = re.compile(r"<head>\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,28 +111,31 @@ class _Publisher:
         self._parts = self._planned()
         self._is_sample = any(part.matching != part.chosen for part in self._parts)
         self._outgoing = Outgoing(
-            private=_private(request, self._parts),
+            private=private_of(request.disk, request.directory, (part.contents for part in self._parts)),
             has_thoughts=request.has_thoughts,
             has_prompts=request.has_prompts,
         )
-        self._notes: dict[str, None] = {}
+        self._comparisons = Comparisons(
+            (member for part in self._parts for member in _members(part)),
+            {part.number: part.contents for part in self._parts},
+        )
+        self._missing = Counter[str]()
 
     def publish(self) -> Publication:
-        out = self._request.out
-        folder = _Folder(self._request.disk, out.with_name(f".{out.name}.publishing"))
+        folder = Folder(self._request.disk, self._request.out)
         folder.begin()
         try:
             for name, data in self._files():
                 folder.write(name, data)
             found = self._publication(folder)
             folder.write(MARKER, _marker(found))
-            folder.take_place(out)
+            folder.take_place()
         except BaseException:
             folder.remove()
             raise
         return found._replace(files=folder.files, size_bytes=folder.size_bytes)
 
-    def _publication(self, folder: _Folder) -> Publication:
+    def _publication(self, folder: Folder) -> Publication:
         contents = [part.contents for part in self._parts]
         return Publication(
             conversations=sum(len(part.chosen) for part in self._parts),
@@ -149,7 +145,9 @@ class _Publisher:
             left_out=self._outgoing.left_out,
             files=folder.files,
             size_bytes=folder.size_bytes,
-            notes=(*self._notes,),
+            notes=tuple(
+                f"prompts are missing in {n:,} conversations: {why}" for why, n in self._missing.most_common(3)
+            ),
         )
 
     # What is chosen.
@@ -184,8 +182,9 @@ class _Publisher:
     # The files.
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
-        yield from front_end(CSP)
+        yield from _front_end()
         yield "robots.txt", ROBOTS
+        yield self._data("0/holds", {"comparisons": bool(self._comparisons)})
         if self._parts[0].slug:
             yield self._data("0/run", self._grid())
         for part in self._parts:
@@ -199,88 +198,37 @@ class _Publisher:
 
     def _run(self, part: _Part) -> Iterator[tuple[str, bytes]]:
         page = self._outgoing.run(self._source.run(part.slug), is_sample=part.matching != part.chosen)
-        columns = self._outgoing.index(self._index(part))
+        columns = self._outgoing.index(index_columns(self._rows(part), part.how))
         if page.is_sample:
             page, columns = with_published(page, columns, part.chosen)
         yield self._data(f"{part.number}/run", page)
         yield self._data(f"{part.number}/index", columns)
+        yield self._data(f"{part.number}/flow", flow_page(self._rows(part)))
+        yield self._data(f"{part.number}/engines", self._source.engines(part.slug))
+        yield self._data(f"{part.number}/forks", fork_trees(self._rows(part)))
         pages = ConversationPages(part.contents, self._outgoing)
-        for task_id in sorted(part.chosen, key=lambda one: part.contents.state.endings[one].task_index):
-            number = part.contents.state.endings[task_id].task_index
-            made = pages.of(part.contents.transcript(task_id))
-            yield self._data(f"{part.number}/c{number // BLOCK}/{number}", made.conversation)
-            yield self._data(f"{part.number}/t{number // BLOCK}/{number}", made.turns)
-        self._notes.update(dict.fromkeys(pages.notes))
+        for member in _members(part):
+            made = pages.of(part.contents.transcript(member.task_id))
+            yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation)
+            yield self._data(data_name(part.number, TURNS, member.number), made.turns)
+            if self._comparisons:
+                compared = [one._asdict() for one in self._comparisons.of(member)]
+                yield self._data(data_name(part.number, COMPARED, member.number), compared)
+        self._missing += pages.missing
 
-    def _index(self, part: _Part) -> IndexColumns:
-        rows = (row for row in part.contents.rows() if row_id(row) in part.matching)
-        return index_columns(rows, part.how)
+    def _rows(self, part: _Part) -> Iterator[JsonObject]:
+        """The index rows of all conversations that are listed, also of those that cannot be opened."""
+        return (row for row in part.contents.rows() if row_id(row) in part.matching)
 
     def _data(self, name: str, value: object) -> tuple[str, bytes]:
         return f"data/{name}.js", script(name, packed(value, self._outgoing.private.clean))
 
 
-# A conversation.
-
-
-class ConversationData(NamedTuple):
-    """What the pages of a conversation need."""
-
-    conversation: Mapping[str, object]
-    turns: Mapping[str, object]
-
-
-class ConversationPages:
-    """Makes what the pages of the conversations of a run need."""
-
-    def __init__(self, contents: RunContents, outgoing: Outgoing) -> None:
-        self._contents = contents
-        self._outgoing = outgoing
-        self._refused = ""
-        self.notes: dict[str, None] = {}
-        """What is missing that was not left out on purpose."""
-
-    def of(self, transcript: JsonObject) -> ConversationData:
-        """The view of a transcript, those of its seats, and all turns as each of them."""
-        whole = whole_view(transcript)
-        prompt_of, missing = self._prompts(transcript)
-        turns = self._turns(transcript, prompt_of, missing, None)
-        spoken = [turn.thought for turn in turns]
-        return ConversationData(
-            {
-                "whole": self._outgoing.conversation(whole),
-                "seats": [self._outgoing.conversation(perspective(whole, seat)) for seat in whole.seats],
-            },
-            {
-                "whole": [*self._outgoing.turns(turns, spoken)],
-                "seats": [
-                    [*self._outgoing.turns(self._turns(transcript, prompt_of, missing, seat), spoken)]
-                    for seat in whole.seats
-                ],
-            },
-        )
-
-    def _turns(
-        self, transcript: JsonObject, prompt_of: PromptOf | None, missing: str, seat: str | None
-    ) -> list[TurnView]:
-        turns = [turn for turn in objects(transcript["turns"]) if seat in (None, turn["agent"])]
-        return [
-            turn_view(transcript, str(turn["turn"]), prompt_of, seat=seat, prompt_missing=missing) for turn in turns
-        ]
-
-    def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
-        """The prompts of a conversation, or why there are none."""
-        if not self._outgoing.has_prompts:
-            return None, NO_PROMPTS
-        try:
-            return cache(self._replays.prompts(transcript)), ""
-        except MacRunnerError as fault:
-            self.notes[f"prompts are missing: {fault}"] = None
-            return None, str(fault)
-
-    @cached_property
-    def _replays(self) -> Replays:
-        return Replays(self._contents)
+def _members(part: _Part) -> Iterator[Member]:
+    """The conversations of a run that can be opened, by number."""
+    endings = part.contents.state.endings
+    for task_id in sorted(part.chosen, key=lambda one: (endings[one].task_index, one)):
+        yield Member(part.number, endings[task_id].task_index, task_id)
 
 
 def _sampled(part: _Part, size: int | None) -> frozenset[str]:
@@ -308,33 +256,11 @@ def with_published(page: RunPage, columns: IndexColumns, chosen: Collection[str]
     )
 
 
-def _private(request: PublishRequest, parts: Sequence[_Part]) -> Private:
-    """The addresses, paths and machines of a run."""
-    directory = request.directory
-    known = {str(directory.resolve()), str(Path.home()), *(str(directory) for _ in range(directory.is_absolute()))}
-    machines = {Machine().host}
-    for part in parts:
-        known.update(addresses_in(part.contents.resolved))
-        owner = read_owner(request.disk, part.contents.layout.directory)
-        if owner is not None:
-            machines.add(owner.host)
-    return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))
-
-
-def front_end(csp: str) -> Iterator[tuple[str, bytes]]:
-    """The files of the front end as a publication has them."""
-    page = _static("index.html").decode().replace("static/app.", "app.")
-    metas = (
-        f'<meta http-equiv="Content-Security-Policy" content="{csp}">\n'
-        '<meta name="mac-data" content="published">\n<meta name="robots" content="noindex">\n'
-    )
-    yield "index.html", _HEAD.sub(lambda found: found[0] + metas, page, count=1).encode()
+def _front_end() -> Iterator[tuple[str, bytes]]:
+    page = page_with(POLICY, {"mac-data": "published", "robots": "noindex"})
+    yield "index.html", page.replace(b"static/app.", b"app.")
     for name in ("app.js", "app.css"):
-        yield name, _static(name)
-
-
-def _static(name: str) -> bytes:
-    return read_regular(Path(__file__).parent / "static" / name, _STATIC_BYTES_MAX)
+        yield name, static_file(name)
 
 
 def _marker(found: Publication) -> bytes:
@@ -368,57 +294,3 @@ def _check_place(request: PublishRequest) -> None:
         raise ConfigError(
             f"OUT: {out} is not empty and holds no publication ({MARKER} is not there); name a new folder"
         )
-
-
-class _Folder:
-    """A folder under another name, which takes its place when it is whole."""
-
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk = disk
-        self._path = path
-        self._known: set[Path] = set()
-        self.files = 0
-        self.size_bytes = 0
-
-    def begin(self) -> None:
-        """Begin anew; what a killed publication left is removed."""
-        self.remove()
-        self._disk.make_directory(self._path)
-
-    def write(self, name: str, data: bytes) -> None:
-        path = self._path / name
-        if path.parent not in self._known:
-            self._disk.make_directory(path.parent)
-            self._known.add(path.parent)
-        file = self._disk.open_append(path)
-        try:
-            self._disk.append(file, data)
-        finally:
-            self._disk.close(file)
-        self.files += 1
-        self.size_bytes += len(data)
-
-    def take_place(self, out: Path) -> None:
-        """Rename the folder; a former publication is removed after that."""
-        former = out.with_name(f".{out.name}.former")
-        _remove(self._disk, former)
-        if self._disk.exists(out):
-            self._disk.rename(out, former)
-        self._disk.rename(self._path, out)
-        _remove(self._disk, former)
-
-    def remove(self) -> None:
-        _remove(self._disk, self._path)
-
-
-def _remove(disk: Disk, path: Path) -> None:
-    """Remove a folder with all that is in it."""
-    if not disk.exists(path):
-        return
-    for name in disk.names(path):
-        inside = path / name
-        if disk.is_file(inside) or not disk.is_directory(inside):
-            disk.remove(inside)
-        else:
-            _remove(disk, inside)
-    disk.remove_directory(path)

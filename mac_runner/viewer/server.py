@@ -7,16 +7,17 @@ end are read once, at the start; a request chooses among them by name.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from mac_runner.clock import Clock, SystemClock
@@ -36,6 +37,8 @@ T = TypeVar("T")
 _KINDS: Final[Mapping[str, str]] = {"app.js": "text/javascript", "app.css": "text/css", "index.html": "text/html"}
 _PAGE: Final = "index.html"
 _BODIES_MAX: Final = 8
+_BACKLOG: Final = 64
+_SHUTDOWN_S: Final = 1.0
 _FILE_BYTES_MAX: Final = 1 << 20
 _JSON: Final = "application/json"
 
@@ -58,47 +61,60 @@ class Address:
             )
 
 
+class Opening(NamedTuple):
+    """A socket that listens, the token of its server, and other names by which the server may be called."""
+
+    socket: socket.socket
+    token: str
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def inherited(cls, descriptor: int, token: str) -> Opening:
+        """With a socket that another process opened."""
+        return cls(socket.socket(fileno=descriptor), token)
+
+
 class Viewer:
-    """A server of one source, from `open` to `close`."""
+    """A server of one source inside its `async with`."""
 
     def __init__(
-        self, source: Source, address: Address, *, clock: Clock | None = None, pace: Pace | None = None
+        self, source: Source, opening: Opening, *, clock: Clock | None = None, pace: Pace | None = None
     ) -> None:
-        address.check()
+        host, port = opening.socket.getsockname()[:2]
         self._source = source
-        self._address = address
-        self._token = secrets.token_urlsafe(24)
+        self._opening = opening
+        self._guard = Guard(port, opening.token, allowed_hosts(host, port, opening.names))
         self._static = _static()
         self._clock = clock or SystemClock()
         self._worker, self._engines_worker = DaemonExecutor(1, "viewer"), DaemonExecutor(1, "viewer-engines")
         self._live = Live(source, self._at_work, self._at_engines, self._clock, pace)
         self._bodies = Recent[str, tuple[object, Body]](_BODIES_MAX)
-        self._runner: web.AppRunner | None = None
-        self.url = ""
-        """What to open in a browser; the token is part of it."""
+        self._runner = self._made()
 
-    async def open(self) -> None:
-        """Listen. Raises ConfigError where the address cannot be had."""
-        listening = _listening(self._address)
-        host, port = listening.getsockname()[:2]
-        self._guard = Guard(port, self._token, allowed_hosts(host, port, self._address.names))
+    @property
+    def url(self) -> str:
+        """What to open in a browser; the token is part of it."""
+        return url_of(self._opening.socket, self._opening.token)
+
+    async def __aenter__(self) -> Viewer:
+        await self._runner.setup()
+        self._opening.socket.setblocking(False)
+        await web.SockSite(self._runner, self._opening.socket).start()
+        return self
+
+    async def __aexit__(self, *_fault: object) -> None:
+        await self._live.close()
+        await self._runner.cleanup()
+        self._worker.shutdown(wait=False)
+        self._engines_worker.shutdown(wait=False)
+
+    def _made(self) -> web.AppRunner:
         app = web.Application(middlewares=[self._guarded])
         app.on_response_prepare.append(_with_headers)
         app.add_routes(self._routes())
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.SockSite(runner, listening).start()
-        self._runner = runner
-        name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{port}/?{TOKEN}={self._token}"
-
-    async def close(self) -> None:
-        """Stop listening, end what is under way."""
-        if self._runner is not None:
-            await self._live.close()
-            await self._runner.cleanup()
-        self._worker.shutdown(wait=False)
-        self._engines_worker.shutdown(wait=False)
+        return web.AppRunner(
+            app, access_log=None, logger=_logger(), handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S
+        )
 
     # Requests.
 
@@ -154,7 +170,7 @@ class Viewer:
 
     def _welcome(self) -> web.Response:
         response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(self._guard.cookie, self._token, httponly=True, samesite="Strict", path="/")
+        response.set_cookie(self._guard.cookie, self._opening.token, httponly=True, samesite="Strict", path="/")
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
@@ -201,11 +217,12 @@ class Viewer:
         slug, since, version = asked.slug, asked.count("since"), asked.version
         cursor = Cursor(version, since) if version is not None else cursor_of(request.headers.get("Last-Event-ID", ""))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        if request.method == "HEAD":
-            return response
-        async with self._live.events(slug, cursor) as events:
-            with suppress(ConnectionError):
+        # A page may leave at any time, before the head of the answer too.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            if request.method == "HEAD":
+                return response
+            async with self._live.events(slug, cursor) as events:
                 async for event in events:
                     await response.write(event)
         return response
@@ -259,31 +276,38 @@ class Parameters:
         return self._match[name]
 
 
-@asynccontextmanager
-async def serving(source: Source, address: Address) -> AsyncIterator[Viewer]:
-    """A viewer that listens inside the block."""
-    viewer = Viewer(source, address)
-    try:
-        await viewer.open()
-        yield viewer
-    finally:
-        await viewer.close()
+def url_of(listening: socket.socket, token: str) -> str:
+    """The address that opens the pages of a server."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?{TOKEN}={token}"
 
 
-def _listening(address: Address) -> socket.socket:
+def listening_at(address: Address) -> socket.socket:
+    """A socket that listens. Raises ConfigError where the address cannot be had."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address.host, address.port))
+        listening.listen(_BACKLOG)
     except OSError as fault:
         listening.close()
         raise ConfigError(
             f"cannot listen on {address.host} port {address.port}: {fault.strerror or fault}; "
             "leave --port out for one that is free"
         ) from fault
-    listening.setblocking(False)
     return listening
+
+
+def _logger() -> logging.Logger:
+    """The log of the server: faults of ours, and not what strangers send that is no HTTP."""
+    logger = logging.getLogger(__name__)
+    logger.addFilter(_is_own_fault)
+    return logger
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _static() -> Mapping[str, Body]:

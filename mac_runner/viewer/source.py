@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError
 from mac_runner.runs.replays import Prompts
+from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ConversationView, EnginesPage, IndexColumns, RunPage, TurnView
@@ -95,12 +96,18 @@ class Played(NamedTuple):
 
 
 class RunSource:
-    """The run or grid in a directory. With `is_awaited` it may begin later."""
+    """The run or grid in a directory.
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None, is_awaited: bool = False) -> None:
+    With `is_awaited` it may begin later. With `is_trusted` the code that it names is imported when it is first read.
+    """
+
+    def __init__(
+        self, directory: Path, *, clock: Clock | None = None, is_awaited: bool = False, is_trusted: bool = False
+    ) -> None:
         self.directory = directory
         self._clock = clock or SystemClock()
         self._is_awaited = is_awaited
+        self._is_trusted = is_trusted
         self._runs: dict[str, _Run] = {}
         self._logs: dict[str, EngineLog] = {}
         self._played = Recent[tuple[str, str], Played](PLAYED_MAX)
@@ -183,6 +190,8 @@ class RunSource:
         """A run as it is now."""
         directory = self._directory(slug)
         if slug not in self._runs:
+            if self._is_trusted:
+                trust([directory])
             self._runs[slug] = _Run(Follower(directory), SummaryKeeper(self._clock))
         run = self._runs[slug]
         run.follower.look()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from mac_runner.environments.markup import thoughts
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.turns import json_object, objects
@@ -26,9 +28,11 @@ from mac_runner.view_model import (
     Status,
     TurnHead,
 )
-from mac_runner.views.perspective import perspective
+from mac_runner.views.perspective import is_named, perspective
 
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
+_OWN_REPLY = "Own"
+"""The `when` that generators give to what an agent replied itself."""
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
 
 
@@ -68,9 +72,17 @@ def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView
     )
 
 
-def record_events(record: JsonObject) -> list[JsonObject]:
-    """The events of a record. Raises RunDirectoryError for another form."""
-    return objects(record.get("events", []))
+def record_events(record: JsonObject) -> Iterator[EventView]:
+    """The events of a record as they are written there. Raises RunDirectoryError for another form."""
+    for place, event in enumerate(objects(record.get("events", []))):
+        yield EventView(
+            place=place,
+            when=str(event["when"]),
+            text=str(event["text"]),
+            audience=_audience(event["audience"]),
+            kind=_kind(event),
+            turn=str(event.get("turn") or ""),
+        )
 
 
 def thought_of(turn: JsonObject) -> str:
@@ -99,9 +111,8 @@ def _scene(transcript: JsonObject) -> Scene:
 
 def _heads(turns: Sequence[JsonObject], record: JsonObject) -> tuple[TurnHead, ...]:
     made: defaultdict[str, list[int]] = defaultdict(list)
-    for place, event in enumerate(record_events(record)):
-        if key := event.get("turn"):
-            made[str(key)].append(place)
+    for event in record_events(record):
+        made[event.turn].append(event.place)
     return tuple(_head(turn, made.get(str(turn["turn"]), ())) for turn in turns)
 
 
@@ -117,24 +128,23 @@ def _head(turn: JsonObject, made: Iterable[int]) -> TurnHead:
     )
 
 
-def _events(events: Iterable[JsonObject], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
+def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Scene) -> Iterator[EventView]:
     # A turn may make several events: its thought belongs to the first.
     left = {str(turn["turn"]): turn for turn in turns}
     actors = {key: str(turn["agent"]) for key, turn in left.items()}
-    for place, event in enumerate(events):
-        key = str(event.get("turn") or "")
-        turn = left.pop(key, None)
-        yield EventView(
-            place=place,
-            when=str(event["when"]),
-            text=str(event["text"]),
-            audience=_audience(event["audience"]),
-            agent=scene.agents.get(place, actors.get(key, "")),
-            kind=_kind(event),
-            turn=key,
+    for event in events:
+        turn = left.pop(event.turn, None)
+        yield replace(
+            event,
+            agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
             thought="" if turn is None else thought_of(turn),
-            notes=scene.notes.get(place, ()),
+            notes=scene.notes.get(event.place, ()),
         )
+
+
+def _speaker(event: EventView, actor: str) -> str:
+    """The agent of the turn that made an event, where the event is about it: a turn may also end a night."""
+    return actor if is_named(actor, event.text) else ""
 
 
 def _audience(audience: JsonValue) -> tuple[str, ...] | None:
@@ -148,10 +158,10 @@ def _kind(event: JsonObject) -> str:
 
 
 def _phases(events: Iterable[EventView]) -> Iterator[Phase]:
-    """A phase for each stretch of events of one `when`."""
+    """A phase for each stretch of events of one `when`. What a seat remembers of its own replies begins none."""
     when = None
     for event in events:
-        if event.when != when:
+        if event.when not in (when, _OWN_REPLY):
             when = event.when
             word = when.split(" ", 1)[0].lower()
             yield Phase(label=when, kind=_PHASE_KINDS.get(word, "other"), first=event.place)

@@ -9,15 +9,17 @@ from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.reports.turns import json_object, objects, prompt_text
+from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
 from mac_runner.results import integer, number
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue, Prompt
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
-from mac_runner.views.conversation import thought_of, turn_heads
-from mac_runner.views.perspective import check_name
+from mac_runner.views.conversation import record_events, thought_of, turn_heads
+from mac_runner.views.perspective import seen_events
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
 """From the key of a turn, what its engine was sent. Raises MacRunnerError saying why that is not known."""
@@ -62,9 +64,10 @@ def turn_view(
         cached_tokens=integer(json_object(tokens.get("timing", {})).get("cached")) or 0,
         queue_s=number(timing.get("queue_s")),
         generate_s=number(timing.get("generate_s")),
-        faults=_texts(timing.get("faults")),
+        # Faults may name the engine, which an agent does not know.
+        faults=_texts(timing.get("faults")) if seat is None else (),
         cause=str(receipt.get("cause") or ""),
-        siblings=_siblings(transcript, turn),
+        siblings=tuple(_siblings(transcript, turn, seat)),
         sampling={} if seat is not None else _sampling(transcript, str(turn["agent"])),
         prompt=sent.prompt,
         prompt_missing=sent.missing,
@@ -75,8 +78,7 @@ def turn_view(
 
 
 def _found(transcript: JsonObject, turns: Sequence[JsonObject], key: str, seat: str | None) -> JsonObject:
-    if seat is not None:
-        check_name([str(agent["agent_id"]) for agent in objects(json_object(transcript["task"])["agents"])], seat)
+    check_seat(transcript, seat)
     # A seat may not learn which turns others had: one of theirs is refused like one that never was.
     found = next((turn for turn in turns if turn["turn"] == key and seat in (None, turn["agent"])), None)
     if found is None:
@@ -84,10 +86,13 @@ def _found(transcript: JsonObject, turns: Sequence[JsonObject], key: str, seat: 
     return found
 
 
-def _siblings(transcript: JsonObject, turn: JsonObject) -> tuple[TurnHead, ...]:
-    """The attempts and tool steps of the same occasion."""
-    heads = turn_heads(transcript)
-    return tuple(head for head in heads if head.agent == turn["agent"] and head.round == turn["round"])
+def _siblings(transcript: JsonObject, turn: JsonObject, seat: str | None) -> Iterator[TurnHead]:
+    """The attempts and tool steps of the same occasion; for a seat, with the events that it saw."""
+    events = [*record_events(json_object(transcript["record"]))]
+    known = {event.place for event in (events if seat is None else seen_events(events, seat))}
+    for head in turn_heads(transcript):
+        if head.agent == turn["agent"] and head.round == turn["round"]:
+            yield replace(head, events=tuple(place for place in head.events if place in known))
 
 
 def _sampling(transcript: JsonObject, agent: str) -> dict[str, str]:

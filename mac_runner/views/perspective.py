@@ -7,10 +7,10 @@ known to the truth alone: it is left out. So are verdicts, and colours where the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress, pairwise
 
-from mac_runner.errors import ConfigError
+from mac_runner.reports.turns import check_name
 from mac_runner.view_model import (
     Cell,
     ConversationView,
@@ -36,7 +36,7 @@ def perspective(view: ConversationView, seat: str, *, upto: int | None = None) -
     """
     check_name(view.seats, seat)
     own = frozenset(turn.key for turn in view.turns if turn.agent == seat)
-    events = tuple(_seen(event, seat, own) for event in view.events if sees(seat, event) and _is_before(event, upto))
+    events = seen_events(view.events, seat, own=own, upto=upto)
     known = frozenset(event.place for event in events)
     return ConversationView(
         task_id=view.task_id,
@@ -55,10 +55,11 @@ def perspective(view: ConversationView, seat: str, *, upto: int | None = None) -
     )
 
 
-def check_name(names: Sequence[str], seat: str) -> None:
-    """Raises ConfigError when there is no agent of that name."""
-    if seat not in names:
-        raise ConfigError(f"--seat: no agent {seat!r} took part; there were: {', '.join(names)}")
+def seen_events(
+    events: Iterable[EventView], seat: str, *, own: Collection[str] = (), upto: int | None = None
+) -> tuple[EventView, ...]:
+    """The events that a seat learned of, as it saw them; `own` are the keys of its turns."""
+    return tuple(_seen(event, seat, own) for event in events if sees(seat, event) and _is_before(event, upto))
 
 
 def sees(seat: str, event: EventView) -> bool:
@@ -78,14 +79,15 @@ def _seen(event: EventView, seat: str, own: Collection[str]) -> EventView:
         when=event.when,
         text=event.text,
         # Its text is all that a seat has of it: who acted is known where the text begins with the name.
-        agent=event.agent if event.agent == seat or _is_named(event.agent, event.text) else "",
+        agent=event.agent if event.agent == seat or is_named(event.agent, event.text) else "",
         reach=_reach(event, seat),
         turn=event.turn if is_own else "",
         thought=event.thought if is_own else "",
     )
 
 
-def _is_named(agent: str, text: str) -> bool:
+def is_named(agent: str, text: str) -> bool:
+    """Whether a text begins with the name of an agent."""
     return agent != "" and text.startswith(agent) and not text[len(agent) :][:1].isalnum()
 
 

@@ -67,7 +67,7 @@ _PACE: Final = {
     "RETRY_AFTER_S_MAX": 0.05,
     "REST_S": 0.02,
 }
-_IMPATIENCE: Final = {"ENGINE_SILENCE_S_MAX": 0.5, "ENGINE_BUSY_S_MAX": 0.5, "OLLAMA_ANSWER_S_MAX": 2.0}
+_IMPATIENCE: Final = {"ENGINE_BUSY_S_MAX": 0.5, "OLLAMA_ANSWER_S_MAX": 2.0}
 _SLOW: Final = {"CANARY_S_MAX": 0.4, "OLLAMA_ANSWER_S_MAX": 0.4, "OLLAMA_LOOK_INTERVAL_S": 0.2}
 
 
@@ -86,6 +86,11 @@ class Case:
     def mode(self) -> Mode:
         """What the server does."""
         return MODES[self.name]
+
+    @property
+    def is_impatient(self) -> bool:
+        """Whether the run waits for the server only shortly."""
+        return self.schedule in (Schedule.FOR_GOOD, Schedule.FROM_THE_START)
 
     @property
     def fate(self) -> Fate:
@@ -141,8 +146,7 @@ def play_case(case: Case, dice: Random) -> int:
 
 def case_words(case: Case, directory: Path, hostility: Hostility) -> str:
     """Run, and run again with the server well, until all is done; whatever was printed."""
-    is_impatient = case.schedule in (Schedule.FOR_GOOD, Schedule.FROM_THE_START)
-    bounds = _PACE | (_IMPATIENCE if is_impatient else {}) | (_SLOW if case.mode.is_slow else {})
+    bounds = _PACE | (_IMPATIENCE if case.is_impatient else {}) | (_SLOW if case.mode.is_slow else {})
     with shortened(bounds):
         first = run(directory, "talk.yaml")
     assert first.code in case.codes, f"code {first.code} where {sorted(case.codes)} may be: {first}"
@@ -224,6 +228,7 @@ def write(directory: Path, urls: list[str], case: Case) -> None:
             "backoff_s_max": 0.05,
             "max_attempts": 8,
             "request_deadline_s": deadline_s,
+            "engine_patience_s": 0.5 if case.is_impatient else 60,
         },
         "model_definitions": {"stub": section},
         "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b")],

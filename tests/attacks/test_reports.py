@@ -18,11 +18,11 @@ from mac_runner.reports import (
     render_summary,
     summarise,
     summarise_grid,
-    transcript_text,
     turns_text,
 )
 from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.types import JsonObject
+from mac_runner.views.text import transcript_text
 from tests.attacks.strings import ATTACKS
 
 HARMLESS = "hello"

@@ -72,7 +72,7 @@ def play_broken(lab: Lab) -> Path:
 
 def play_fork(lab: Lab, games: Path) -> Path:
     """Two draws of a turn of the first game, and its control."""
-    lab.done("fork", str(games), "0", "--turn", "20", "--draws", "2", "--out", FORK, "--quiet")
+    lab.done("fork", str(games), "0", "--turn", "#20", "--draws", "2", "--out", FORK, "--quiet")
     return lab.path / FORK
 
 

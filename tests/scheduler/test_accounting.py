@@ -5,7 +5,8 @@ from mac_runner.types import TokenCount
 
 
 def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
-    accounting = Accounting(started_at_s=100.0, concurrency=None)
+    cpu_s = iter([3.0, 3.5])
+    accounting = Accounting(started_at_s=100.0, concurrency=None, cpu_s=lambda: next(cpu_s))
     accounting.open("m", 4)
     accounting.departed("m", 100.0)
     accounting.departed("m", 102.0)
@@ -16,12 +17,15 @@ def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
     assert accounting.utilisation("m", 110.0) == 9 / 40
     assert accounting.as_json(110.0) == {
         "played_s": 10.0,
+        "cpu_s": 0.5,
+        "disk_turn_s": 0.0,
         "models": {
             "m": {
                 "capacity": 4,
                 "played_s": 10.0,
                 "busy_slot_s": 9.0,
                 "available_slot_s": 40.0,
+                "waiting_turn_s": 0.0,
                 "requests": 1,
                 "faults": 1,
                 "tokens": {"prompt": 10, "cached": 2, "completion": 3},
@@ -44,11 +48,12 @@ def test_slots_that_come_and_go_count_while_they_are_there() -> None:
     accounting = Accounting(started_at_s=0.0, concurrency=8)
     accounting.open("m", 64)
     accounting.departed("m", 0.0)
-    accounting.resize("m", 2, 1.0)
-    accounting.resize("m", 64, 3.0)
+    accounting.set_pool("m", capacity=2, waiting=5, now_s=1.0)
+    accounting.set_pool("m", capacity=64, waiting=0, now_s=3.0)
 
     # Eight slots for 1 s, two for 2 s, eight for 1 s.
     assert accounting.utilisation("m", 4.0) == 4 / 20
+    assert accounting.usage(4.0).models["m"].waiting_turn_s == 10.0
 
 
 def test_models_that_answer_without_a_count_are_silent() -> None:

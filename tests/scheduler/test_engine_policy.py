@@ -20,7 +20,6 @@ from mac_runner.scheduler.engine_policy import (
     ANSWERS_TO_GROW,
     ENGINE_BUSY_S_MAX,
     ENGINE_DEATHS_PER_TURN_MAX,
-    ENGINE_SILENCE_S_MAX,
     ENGINE_SUSPECT_CONVERSATIONS_MIN,
     REFUSALS_TO_SHRINK,
     REST_S,
@@ -37,6 +36,8 @@ from mac_runner.scheduler.engine_policy import (
     next_step,
 )
 from mac_runner.types import Turn
+
+PATIENCE_S = RetryPolicy().engine_patience_s
 
 FAULT = TransientBackendError("connection reset")
 BUSY = TransientBackendError("429", is_busy=True)
@@ -60,6 +61,7 @@ def step(
     now_s: float = 1.0,
     deaths: int = 0,
     is_wanted: bool = True,
+    retry: RetryPolicy | None = None,
 ) -> NextStep:
     """What follows a fault of the first sending to an engine without a past, unless said otherwise."""
     return next_step(
@@ -69,7 +71,7 @@ def step(
         engine or EngineState.of(4),
         name="m",
         conversation=7,
-        retry=POLICY,
+        retry=retry or POLICY,
         now_s=now_s,
         deaths=deaths,
         is_wanted=is_wanted,
@@ -104,11 +106,21 @@ def test_row_4_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
     engine = EngineState.of(4)
     engine.faulted(1, 0.0, is_unreachable=True)
 
-    found = step(FAULT, engine=engine, now_s=ENGINE_SILENCE_S_MAX)
+    found = step(FAULT, engine=engine, now_s=PATIENCE_S)
 
     assert isinstance(found, GiveUpEngine)
     assert "no request for a while; the last fault: TransientBackendError: connection reset; " in found.reason
-    assert found.reason.endswith("run the same command again")
+    assert "run the same command again (retry_config.engine_patience_s says how long" in found.reason
+
+
+def test_engine_that_is_away_is_waited_for_as_long_as_the_experiment_says() -> None:
+    for patience_s in (5.0, 3600.0):
+        retry = RetryPolicy.of(RetryConfig(engine_patience_s=patience_s))
+        engine = EngineState.of(4)
+        engine.faulted(1, 0.0, is_unreachable=True)
+
+        assert isinstance(step(FAULT, engine=engine, retry=retry, now_s=patience_s - 1), Retry)
+        assert isinstance(step(FAULT, engine=engine, retry=retry, now_s=patience_s), GiveUpEngine)
 
 
 def test_row_5_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> None:
@@ -284,7 +296,7 @@ def test_one_conversation_without_luck_says_nothing_about_an_engine_that_can_be_
         engine.faulted(7, float(moment), is_unreachable=False)
 
     assert not engine.is_suspect
-    assert not engine.is_lost(1000.0)
+    assert not engine.is_lost(1000.0, PATIENCE_S)
 
 
 def test_engine_is_lost_when_it_was_silent_to_several_for_long() -> None:
@@ -294,19 +306,19 @@ def test_engine_is_lost_when_it_was_silent_to_several_for_long() -> None:
         engine.faulted(conversation, 10.0, is_unreachable=False)
 
     assert engine.is_suspect
-    assert not engine.is_lost(10.0 + ENGINE_SILENCE_S_MAX - 1)
-    assert engine.is_lost(10.0 + ENGINE_SILENCE_S_MAX)
+    assert not engine.is_lost(10.0 + PATIENCE_S - 1, PATIENCE_S)
+    assert engine.is_lost(10.0 + PATIENCE_S, PATIENCE_S)
 
 
 def test_an_answer_clears_the_engine_of_suspicion() -> None:
     engine = EngineState.of(capacity=4)
     engine.faulted(0, 0.0, is_unreachable=True)
-    assert engine.is_lost(ENGINE_SILENCE_S_MAX)
+    assert engine.is_lost(PATIENCE_S, PATIENCE_S)
     engine.answered()
 
     assert not engine.is_suspect
     engine.faulted(0, 100.0, is_unreachable=True)
-    assert not engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+    assert not engine.is_lost(100.0 + PATIENCE_S - 1, PATIENCE_S)
 
 
 def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> None:
@@ -315,7 +327,7 @@ def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> N
     for now_s in range(0, int(ENGINE_BUSY_S_MAX) + 101, 50):
         for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
             engine.faulted(conversation, float(now_s), is_busy=True)
-        lost.append(engine.is_lost(float(now_s)))
+        lost.append(engine.is_lost(float(now_s), PATIENCE_S))
 
     assert lost == [False] * (len(lost) - 1) + [True]
 
@@ -327,12 +339,12 @@ def test_engine_that_was_busy_and_then_fell_silent_is_lost_as_soon_as_any_other(
         engine.faulted(conversation, 100.0, is_busy=True)
     engine.faulted(0, 120.0, is_unreachable=True)
 
-    assert not engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
-    assert engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX)
+    assert not engine.is_lost(100.0 + PATIENCE_S - 1, PATIENCE_S)
+    assert engine.is_lost(100.0 + PATIENCE_S, PATIENCE_S)
     engine.answered()
     for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
         engine.faulted(conversation, 1000.0)
-    assert engine.is_lost(1000.0 + ENGINE_SILENCE_S_MAX)
+    assert engine.is_lost(1000.0 + PATIENCE_S, PATIENCE_S)
 
 
 def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
@@ -344,7 +356,7 @@ def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
         for conversation in range(4):
             engine.faulted(conversation, now_s, is_unreachable=True)
             engine.died(now_s - 1.0, now_s)
-        lost.append(engine.is_lost(now_s + 20.0))
+        lost.append(engine.is_lost(now_s + 20.0, PATIENCE_S))
 
     assert lost == [False, False, False, True, True]
     assert engine.deaths == 5
@@ -352,7 +364,7 @@ def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
     engine.faulted(0, 300.0, is_unreachable=True)
     engine.died(299.0, 300.0)
     assert engine.deaths == 1
-    assert not engine.is_lost(300.0)
+    assert not engine.is_lost(300.0, PATIENCE_S)
 
 
 def turned_away(in_flight: int) -> ConcurrencyLimit:

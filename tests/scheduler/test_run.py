@@ -16,7 +16,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
-from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX, ENGINE_SILENCE_S_MAX
+from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX
 from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
@@ -238,12 +238,12 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
 
 
 def test_an_engine_that_cannot_be_reached_is_waited_for_then_ends_the_run_and_fails_no_conversation() -> None:
-    stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3))
+    stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3, engine_patience_s=600))
     stage.backends = {"model-0": Raising(ConnectionRefusedError("nobody listens"))}
 
     with pytest.raises(EngineDeadError, match=r"model model-0 has answered no request for a while.*nobody listens"):
         stage.play()
-    assert ENGINE_SILENCE_S_MAX <= stage.ended_at_s <= ENGINE_SILENCE_S_MAX + 2 * stage.retry.backoff_s_max
+    assert 600 <= stage.ended_at_s <= 600 + 2 * stage.retry.backoff_s_max
     assert stage.recorder.transcripts == {}
 
 
@@ -323,7 +323,7 @@ def test_a_service_that_is_never_anything_but_busy_ends_the_run_and_fails_no_con
 
     with pytest.raises(EngineDeadError, match=r"has answered no request for a while; the last fault: .*status 429"):
         stage.play()
-    assert ENGINE_BUSY_S_MAX <= stage.ended_at_s <= ENGINE_BUSY_S_MAX + 2 * ENGINE_SILENCE_S_MAX
+    assert ENGINE_BUSY_S_MAX <= stage.ended_at_s <= ENGINE_BUSY_S_MAX + 2 * stage.retry.engine_patience_s
     assert stage.recorder.transcripts == {}
 
 

@@ -50,7 +50,7 @@ def make_reading() -> Callable[..., Reading]:
             "failed": 1,
             "written": 43,
             "open": 32,
-            "models": (ModelSlots(name="llama31_8b", in_flight=254, slots=256, utilisation=0.91),),
+            "models": (ModelSlots(name="llama31_8b", in_flight=254, slots=256, ready=89, utilisation=0.91),),
             "ready": 89,
             "blocked": 12,
             "ready_rows": tuple(_row(i, "spkr_000", "") for i in range(10)),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -63,7 +64,7 @@ def test_picture_shows_ready_and_blocked_turns_side_by_side(frame: StatusFrame) 
     assert "BLOCKED 12" in lines[heading]
     assert "[bbq_0] r0 spkr_000 (llama31_8b)" in lines[heading + 1]
     assert "[bbq_0] r0 mod_001 after spkr_000 (llama31_8b)" in lines[heading + 1]
-    assert len(lines) == heading + 1 + STATUS_ROWS_MAX
+    assert len(lines) == heading + 1 + len(frame.reading.ready_rows)
 
 
 def test_picture_tells_turns_that_back_off_from_those_that_others_block(make_reading: MakeReading) -> None:
@@ -81,7 +82,7 @@ def test_picture_tells_progress_slots_and_rates(frame: StatusFrame) -> None:
 
     assert "finished 45/100 (written 43) · failed 1 · open 32" in text
     assert "46% ETA 0:05:02" in text
-    assert "254/256 91% used" in text
+    assert "now 254/256, 89 waiting mean 91%" in text
     assert "turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s" in text
 
 
@@ -117,3 +118,27 @@ def test_engine_that_answers_nothing_is_named_and_no_time_is_promised_while_all_
     for text in ("\n".join(_lines(every, 100, 24)), line(every)):
         assert "nothing runs: no engine has answered for 0:00:07" in text
         assert "ETA" not in text
+
+
+def test_picture_names_what_limits_the_run_and_what_came_of_it_in_two_colours(frame: StatusFrame) -> None:
+    reading = replace(frame.reading, failed=2, corrections=12, defaults=3, results="of 45: winner mafia 55%, town 45%")
+    limited = replace(frame, reading=reading, limit="model llama31_8b (254/256 busy, 89 waiting)")
+    out = io.StringIO()
+    console = Console(file=out, width=100, height=30, color_system="standard", force_terminal=True, markup=False)
+    console.print(picture(limited, width=100, height=30))
+    lines = _lines(limited, 100, 30)
+
+    assert "limit: model llama31_8b (254/256 busy, 89 waiting)" in lines
+    assert "corrections 12, defaults 3 · results of 45: winner mafia 55%, town 45%" in lines
+    assert line(limited).endswith("; limit: model llama31_8b (254/256 busy, 89 waiting)")
+    # Yellow for the limit, bold red for failures, and no other colour.
+    colours = set(re.findall(r"\x1b\[([0-9;]*3[0-7][0-9;]*)m", out.getvalue()))
+    assert colours == {"33", "1;31"}
+
+
+def test_rows_of_a_tall_terminal_are_used(make_reading: MakeReading) -> None:
+    rows = tuple(TurnRow(task_id=f"t{i}", round=1, agent="a", model="m") for i in range(STATUS_ROWS_MAX))
+    reading = make_reading(ready_rows=rows, pending_rows=rows)
+
+    assert len(_lines(StatusFrame(reading=reading), 100, 50)) == 49
+    assert len(_lines(StatusFrame(reading=reading), 100, 24)) == 23

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mac_runner.bottleneck import ModelUsage, Usage
 from mac_runner.status import Meter, RateWindow, Reading
 from mac_runner.status.rates import STATUS_RATE_SAMPLES_MAX, time_left_s
 from mac_runner.types import TokenCount
@@ -116,3 +117,19 @@ def test_time_left_of_a_stalled_run_is_unknown(make_reading: MakeReading) -> Non
 def test_time_left_of_a_finished_run_is_zero(make_reading: MakeReading) -> None:
     assert time_left_s(make_reading(planned=46), None) == 0
     assert time_left_s(make_reading(planned=0, finished=0, failed=0), None) == 0
+
+
+def test_the_limit_is_that_of_the_last_seconds_and_begins_anew_with_other_engines(make_reading: MakeReading) -> None:
+    def usage(played_s: float, busy: float) -> Usage:
+        model = ModelUsage(busy_slot_s=busy, available_slot_s=8 * played_s)
+        return Usage(played_s=played_s, requests=round(10 * played_s), models={"m": model})
+
+    meter = Meter()
+    limits = [
+        meter.frame(make_reading(elapsed_s=played_s, usage=usage(played_s, busy))).limit
+        for played_s, busy in ((10.0, 80.0), (20.0, 90.0), (30.0, 170.0), (5.0, 40.0))
+    ]
+
+    few = "too few conversations open (each waits for its own turn)"
+    full = "model m (8/8 busy, 0 waiting)"
+    assert limits == [full, few, full, full]

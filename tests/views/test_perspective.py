@@ -229,7 +229,7 @@ MUTANTS = (
     ("thought=event.thought if is_own else", "thought=event.thought if event else"),
     ("turn=event.turn if is_own else", "turn=event.turn if event else"),
     ("is_own = event.turn in own", "is_own = event.agent != ''"),
-    ("if event.agent == seat or _is_named(event.agent, event.text) else", "if event.agent else"),
+    ("if event.agent == seat or is_named(event.agent, event.text) else", "if event.agent else"),
     ("reach=_reach(event, seat)", "audience=event.audience"),
     ("text=event.text,", "text=event.text, notes=event.notes,"),
     ("text=event.text,", "text=event.text, kind=event.kind,"),

@@ -13,6 +13,7 @@ import { FilterHelp, RunOverview } from "./pages/run";
 import { href, usePlace } from "./router";
 import { Notice, Shell, type PageProps } from "./shell";
 import "./style.css";
+import "./pages/run.css";
 import { transport } from "./transport";
 
 function App(): JSX.Element {

@@ -20,12 +20,10 @@ interface Seen<T> {
   readonly seats: readonly T[];
 }
 
-/** What was compared when the run was published. */
+/** What was compared when the run was published, with the conversation in whose file it is on the left. */
 interface Compared {
-  readonly run: string;
-  readonly left: number;
-  readonly right: number;
-  readonly other: string;
+  readonly folder: number;
+  readonly number: number;
   readonly rows: CompareView["rows"];
   readonly first_turn: string;
   readonly reason: string;
@@ -63,14 +61,14 @@ export class Published implements Transport {
     if (seat === "") return seen.whole;
     return found(
       seen.seats.find((view) => view.seat === seat),
-      `No agent called ${seat} took part.`,
+      `What ${seat} saw was not published.`,
     );
   }
 
   async turn(run: string, name: string, key: string, seat: string): Promise<TurnView> {
     const turns = await this.seen<readonly TurnView[]>("t", run, name);
-    const seats = (await this.conversation(run, name, "")).seats;
-    const own = seat === "" ? turns.whole : turns.seats[seats.indexOf(seat)];
+    const views = (await this.seen<ConversationView>("c", run, name)).seats;
+    const own = seat === "" ? turns.whole : turns.seats[views.findIndex((view) => view.seat === seat)];
     return found(
       own?.find((turn) => turn.key === key),
       `There is no turn ${key}.`,
@@ -78,20 +76,28 @@ export class Published implements Transport {
   }
 
   async compare(run: string, left: string, right: string, other: string): Promise<CompareView> {
-    const [a, b] = [await this.task(run, left), await this.task(other || run, right)];
-    const pairs = await this.load<readonly Compared[]>("0/compare");
+    const one = { folder: await this.number(run), number: await this.task(run, left) };
+    const two = { folder: await this.number(other || run), number: await this.task(other || run, right) };
+    const isSwapped = two.folder < one.folder || (two.folder === one.folder && two.number < one.number);
+    const [first, second] = isSwapped ? [two, one] : [one, two];
+    const views = [await this.conversation(run, left, ""), await this.conversation(other || run, right, "")] as const;
+    const holds = await this.load<{ comparisons: boolean }>("0/holds");
+    const pairs = holds.comparisons ? await this.load<readonly Compared[]>(dataName(first.folder, "x", first.number)) : [];
     const pair = found(
-      pairs.find((one) => one.run === run && one.left === a && one.right === b && one.other === other),
-      "This comparison was not published: forks are compared with their parents, and one seed in two combinations.",
+      pairs.find((each) => each.folder === second.folder && each.number === second.number),
+      "This comparison was not published. It holds conversations of one number in two combinations, and forks of one parent.",
     );
-    const [first, second] = [this.conversation(run, left, ""), this.conversation(other || run, right, "")];
-    return { left: await first, right: await second, rows: pair.rows, first_turn: pair.first_turn, reason: pair.reason };
+    const rows = isSwapped
+      ? pair.rows.map((row) => ({ left: row.right, right: row.left, is_equal: row.is_equal }))
+      : pair.rows;
+    return { left: views[0], right: views[1], rows, first_turn: pair.first_turn, reason: pair.reason };
   }
 
   async forks(run: string, name: string): Promise<readonly ForkTree[]> {
-    const all = await this.load<Readonly<Record<string, readonly ForkTree[]>>>(`${await this.number(run)}/forks`);
-    const number = String(await this.task(run, name));
-    return Object.hasOwn(all, number) ? (all[number] ?? []) : [];
+    const trees = await this.load<readonly ForkTree[]>(`${await this.number(run)}/forks`);
+    if (name === "") return trees;
+    const number = await this.task(run, name);
+    return trees.filter((tree) => tree.arms.some((arm) => arm.draws.includes(number)));
   }
 
   async flow(run: string, only: string): Promise<FlowPage> {
@@ -139,7 +145,7 @@ export class Published implements Transport {
     if (row < 0 || numbers["published"]?.numbers[row] === 0) {
       throw new TransportError(`Conversation ${name} was not published.`);
     }
-    return this.load<Seen<T>>(`${folder}/${kind}${Math.floor(number / BLOCK)}/${number}`);
+    return this.load<Seen<T>>(dataName(folder, kind, number));
   }
 
   /** Data by name; the last ones that were used are kept. */
@@ -154,6 +160,10 @@ export class Published implements Transport {
     }
     return known as Promise<T>;
   }
+}
+
+function dataName(folder: number, kind: string, number: number): string {
+  return `${folder}/${kind}${Math.floor(number / BLOCK)}/${number}`;
 }
 
 async function read(name: string): Promise<unknown> {

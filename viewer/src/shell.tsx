@@ -33,6 +33,7 @@ export function Shell(props: {
           <a class="home" href={href({})}>
             mac_runner
           </a>
+          {place.run && <a href={href({})}>All combinations</a>}
           {page && (
             <PageLink place={place} page="run">
               <Text text={page.name} />

@@ -94,18 +94,53 @@ export class Served implements Transport {
     return ask("search", { run, q: words }, signal);
   }
 
+  /** All listeners of a run share one connection: browsers allow few to one host. */
   listen(run: string, listener: Listener): () => void {
-    const events = new EventSource(`api/stream${search({ run })}`);
-    const on = <T>(name: string, call: ((value: T) => void) | undefined): void => {
-      if (call) events.addEventListener(name, (event) => call(JSON.parse((event as MessageEvent<string>).data) as T));
+    let stream = this.#streams.get(run);
+    if (!stream) this.#streams.set(run, (stream = new Stream(run)));
+    const own = stream;
+    own.listeners.add(listener);
+    return () => {
+      own.listeners.delete(listener);
+      // A page that replaces another listens in the same moment.
+      window.setTimeout(() => {
+        if (own.listeners.size > 0 || this.#streams.get(run) !== own) return;
+        own.close();
+        this.#streams.delete(run);
+      }, 0);
     };
-    on<IndexColumns>("rows", listener.rows?.bind(listener));
-    on<RunPage>("standing", listener.standing?.bind(listener));
-    on<readonly number[]>("touched", listener.touched?.bind(listener));
-    on<EnginesPage>("engines", listener.engines?.bind(listener));
-    events.onopen = () => listener.connected?.(true);
-    events.onerror = () => listener.connected?.(false);
-    return () => events.close();
+  }
+
+  readonly #streams = new Map<string, Stream>();
+}
+
+class Stream {
+  readonly listeners = new Set<Listener>();
+  readonly #events: EventSource;
+
+  constructor(run: string) {
+    this.#events = new EventSource(`api/stream${search({ run })}`);
+    this.#on<IndexColumns>("rows", (listener, columns) => listener.rows?.(columns));
+    this.#on<RunPage>("standing", (listener, page) => listener.standing?.(page));
+    this.#on<readonly number[]>("touched", (listener, numbers) => listener.touched?.(numbers));
+    this.#on<EnginesPage>("engines", (listener, page) => listener.engines?.(page));
+    this.#events.onopen = () => this.#each((listener) => listener.connected?.(true));
+    this.#events.onerror = () => this.#each((listener) => listener.connected?.(false));
+  }
+
+  close(): void {
+    this.#events.close();
+  }
+
+  #on<T>(name: string, call: (listener: Listener, value: T) => void): void {
+    this.#events.addEventListener(name, (event) => {
+      const value = JSON.parse((event as MessageEvent<string>).data) as T;
+      this.#each((listener) => call(listener, value));
+    });
+  }
+
+  #each(call: (listener: Listener) => void): void {
+    for (const listener of [...this.listeners]) call(listener);
   }
 }
 
@@ -132,5 +167,12 @@ function words(body: unknown): string {
   return typeof error === "string" ? error : "";
 }
 
+function meta(name: string): string {
+  return document.querySelector(`meta[name="${name}"]`)?.getAttribute("content") ?? "";
+}
+
 /** The transport of this page. */
-export const transport: Transport = document.querySelector('meta[name="mac-data"]') ? new Published() : new Served();
+export const transport: Transport = meta("mac-data") ? new Published() : new Served();
+
+// A page of one conversation begins with it.
+if (meta("mac-start") && !window.location.hash) window.history.replaceState(null, "", meta("mac-start"));

@@ -12,7 +12,7 @@ from mac_runner.backends.openai.endpoints import (
     ENDPOINT_STRIKES_MAX,
     Endpoints,
 )
-from mac_runner.scheduler.engine_policy import ENGINE_SILENCE_S_MAX
+from mac_runner.scheduler import RetryPolicy
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
 
@@ -111,11 +111,11 @@ def test_endpoint_is_due_before_its_engine_is_taken_for_lost_however_long_a_paus
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
     if has_rested:
-        endpoint.rest_longer(0.0, pause_s=ENGINE_SILENCE_S_MAX)
+        endpoint.rest_longer(0.0, pause_s=RetryPolicy().engine_patience_s)
     else:
-        endpoint.set_aside(0.0, pause_s=ENGINE_SILENCE_S_MAX)
+        endpoint.set_aside(0.0, pause_s=RetryPolicy().engine_patience_s)
 
-    assert endpoints.due_in_s(0.0) < ENGINE_SILENCE_S_MAX - CANARY_S_MAX
+    assert endpoints.due_in_s(0.0) < RetryPolicy().engine_patience_s - CANARY_S_MAX
 
 
 def test_a_server_that_has_asked_for_a_pause_is_no_elsewhere() -> None:

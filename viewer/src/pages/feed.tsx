@@ -9,7 +9,10 @@ import type { Section } from "./scene";
 /** Feeds up to this many events are in the page whole. */
 export const WHOLE_FEED = 400;
 const CHUNK = 40;
-const ROW_PX = 30;
+const ROW_PX = 25;
+/** How long a new current event is kept in view, unless the reader scrolls. */
+const SETTLING_MS = 1000;
+const READER_ACTS = ["wheel", "touchmove", "pointerdown", "keydown"] as const;
 const MARGIN_PX = 1200;
 const BLANK_LINES = /\n\s*\n/g;
 
@@ -34,7 +37,7 @@ export function Feed(props: FeedProps) {
   return (
     <div class="feed">
       {props.parts.map((part) => (
-        <section key={part.number} aria-label={part.phase ? printable(part.phase.label) : undefined}>
+        <div key={part.number} class="phase">
           {part.phase && (
             <h3 class={`phase-head ${part.phase.kind}`}>
               <Text text={part.phase.label} /> <span class="quiet">{counted(part.events.length, "event")}</span>
@@ -43,7 +46,7 @@ export function Feed(props: FeedProps) {
           {chunks(part.events).map((events) => (
             <Chunk key={events[0]!.place} events={events} feed={props} isWhole={isWhole} />
           ))}
-        </section>
+        </div>
       ))}
     </div>
   );
@@ -174,16 +177,32 @@ function Notes({ notes }: { readonly notes: readonly Note[] }) {
   );
 }
 
-/** Scrolls to the current event whenever it changes, if it is not on the screen. */
+/** Scrolls to the current event whenever it changes, and keeps it in view while what is above it is drawn. */
 function useScrollTo(place: number | null): void {
   useLayoutEffect(() => {
-    if (place === null) return;
-    const row = document.getElementById(`e${place}`);
-    if (!row) return;
-    const box = row.getBoundingClientRect();
-    const top = Number.parseFloat(getComputedStyle(row).scrollMarginTop) || 0;
-    if (box.top < top || box.bottom > window.innerHeight) row.scrollIntoView({ block: "center" });
+    const row = place === null ? null : document.getElementById(`e${place}`);
+    const feed = row?.closest(".feed");
+    if (!row || !feed) return undefined;
+    scrollTo(row);
+    const watch = new ResizeObserver(() => scrollTo(row));
+    watch.observe(feed);
+    const stop = (): void => watch.disconnect();
+    const timer = setTimeout(stop, SETTLING_MS);
+    READER_ACTS.forEach((act) => window.addEventListener(act, stop, { passive: true }));
+    return () => {
+      stop();
+      clearTimeout(timer);
+      READER_ACTS.forEach((act) => window.removeEventListener(act, stop));
+    };
   }, [place]);
+}
+
+function scrollTo(row: Element): void {
+  const box = row.getBoundingClientRect();
+  const style = getComputedStyle(row);
+  const top = Number.parseFloat(style.scrollMarginTop) || 0;
+  const bottom = window.innerHeight - (Number.parseFloat(style.scrollMarginBottom) || 0);
+  if (box.top < top || box.bottom > bottom) row.scrollIntoView({ block: "center" });
 }
 
 /** Whether the page is being printed: then the feed is whole. */

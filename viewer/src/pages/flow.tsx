@@ -9,6 +9,7 @@ import { Notice, type PageProps } from "../shell";
 import { printable, Text } from "../text";
 import { transport } from "../transport";
 import { alluvial, type Alluvial } from "./alluvial";
+import { counted } from "./scene";
 import { TableView } from "./tables";
 
 const TONES = ["one", "two", "three", "four"] as const;
@@ -67,7 +68,7 @@ function Flows({ flow }: { readonly flow: FlowView }): JSX.Element {
   return (
     <>
       <p class="quiet">
-        {flow.conversations} conversations, {flow.rounds} rounds. In {(100 * (1 - stayed / Math.max(all, 1))).toFixed(1)} % of
+        {counted(flow.conversations, "conversation")}, {counted(flow.rounds, "round")}. In {(100 * (1 - stayed / Math.max(all, 1))).toFixed(1)} % of
         the steps from one round to the next a participant changed its stance.
       </p>
       <Diagram drawn={drawn} stances={flow.stances} />

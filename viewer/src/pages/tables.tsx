@@ -17,9 +17,9 @@ export function TableView({ table, hrefOf }: TableProps) {
   const id = `table-${table.name}`;
   return (
     <section class={`table-view ${table.kind}`} aria-labelledby={id}>
-      <h3 id={id}>
+      <h2 id={id}>
         <Text text={table.title} />
-      </h3>
+      </h2>
       {table.rows.length === 0 ? (
         <p class="empty">Nothing yet.</p>
       ) : table.kind === "list" ? (
@@ -56,7 +56,7 @@ function CellText({ cell, hrefOf, isWordy = false }: CellProps) {
       {cell.verdict && <Verdict cell={cell} isWordy={isWordy} />}
     </>
   );
-  if (cell.event == null)
+  if (cell.event == null || !cell.text)
     return (
       <span class={classes} title={title}>
         {content}

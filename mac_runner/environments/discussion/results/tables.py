@@ -258,8 +258,8 @@ DISCUSSION_COLUMNS: Final = Columns(
     {
         "question": Column("word"),
         "answer": Column("word"),
-        "right": Column("truth"),
-        "consensus": Column("truth"),
+        "right": Column("truth", is_headline=True),
+        "consensus": Column("truth", is_headline=True),
         "rounds": Column("number"),
         "ended_by": Column("word"),
         "passes": Column("number"),

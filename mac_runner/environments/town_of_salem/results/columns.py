@@ -43,7 +43,7 @@ def _names(found: Iterable[str]) -> list[str]:
 
 GAME_COLUMNS: Final = Columns(
     {
-        "winner": Column("words"),
+        "winner": Column("words", is_headline=True),
         "ending": Column("word"),
         "days": Column("number"),
         **{faction.value: Column("words", is_listed=faction in _LISTED) for faction in Faction},

@@ -7,6 +7,7 @@ words. With the truth, lines that the environment derives from its record come b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
@@ -14,6 +15,11 @@ from mac_runner.registry import results_specs
 from mac_runner.reports.turns import check_seat, json_object, objects
 from mac_runner.results import Truth
 from mac_runner.types import JsonObject
+from mac_runner.views.conversation import record_events
+from mac_runner.views.perspective import seen_events
+
+_REACHES: Final = {"": "", "you": " [only you]", "others": " [you and others]"}
+"""What a seat reads of who else learned of an event: it could not see who did."""
 
 
 def transcript_text(transcript: JsonObject, *, seat: str | None = None, has_truth: bool = False) -> str:
@@ -37,13 +43,14 @@ def _truth(record: JsonObject) -> Truth:
 
 def _lines(transcript: JsonObject, seat: str | None, truth: Truth | None) -> Iterator[str]:
     task_id = json_object(transcript["task"])["task_id"]
+    record = json_object(transcript["record"])
     whose = "" if seat is None else f", as {seat} saw it"
     yield printable(f"{task_id} ({transcript['status']}){whose}")
     if transcript["failure"] is not None:
         yield printable(f"failure: {transcript['failure']}")
     if truth is not None:
         yield from _headed(truth.opening())
-    yield from _events(objects(json_object(transcript["record"]).get("events", [])), seat, truth)
+    yield from _events(record, seat, truth)
     outcome = transcript["outcome"]
     if seat is None and isinstance(outcome, dict) and (spec := results_specs().get(str(outcome.get("kind")))):
         yield from _headed(spec.ending(outcome))
@@ -51,24 +58,24 @@ def _lines(transcript: JsonObject, seat: str | None, truth: Truth | None) -> Ite
         yield from _headed(truth.closing())
 
 
-def _events(events: list[JsonObject], seat: str | None, truth: Truth | None) -> Iterator[str]:
+def _events(record: JsonObject, seat: str | None, truth: Truth | None) -> Iterator[str]:
+    events = [*record_events(record)]
+    seen = {event.place: event for event in (events if seat is None else seen_events(events, seat))}
     when = None
-    for place, event in enumerate(events):
-        text = str(event["text"])
+    for place, recorded in enumerate(objects(record.get("events", []))):
+        text = str(recorded["text"])
         if truth is not None:
-            yield from _headed(truth.before(event))
+            yield from _headed(truth.before(recorded))
             text = truth.named(place, text)
-        audience = event["audience"]
-        learned = [str(name) for name in audience] if isinstance(audience, list) else None
-        if seat is not None and learned is not None and seat not in learned:
+        if (event := seen.get(place)) is None:
             continue
-        if event["when"] != when:
-            when = event["when"]
-            yield f"\n{printable(str(when))}"
-        if truth is not None and seat is None and learned is not None:
-            yield from _written(f"To {truth.named(place, ', '.join(learned))}: {text}")
+        if event.when != when:
+            when = event.when
+            yield f"\n{printable(when)}"
+        if truth is not None and event.audience is not None:
+            yield from _written(f"To {truth.named(place, ', '.join(event.audience))}: {text}")
         else:
-            yield from _written(text, _audience(learned, seat))
+            yield from _written(text, _REACHES[event.reach] if event.audience is None else _only(event.audience))
         if truth is not None:
             yield from (printable(f"    ~ {line}") for line in truth.after(place))
 
@@ -86,10 +93,5 @@ def _headed(lines: Iterable[str]) -> Iterator[str]:
         yield printable(f"  {line}") if place else f"\n{printable(line)}"
 
 
-def _audience(learned: list[str] | None, seat: str | None) -> str:
-    """Who learned of an event that was not for all; a seat could not see who else did."""
-    if learned is None:
-        return ""
-    if seat is None:
-        return f" [only {', '.join(learned)}]"
-    return " [only you]" if learned == [seat] else " [you and others]"
+def _only(audience: Iterable[str]) -> str:
+    return f" [only {', '.join(audience)}]"

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.reports import transcript_text, turns_text
+from mac_runner.reports import turns_text
 from mac_runner.types import JsonObject, JsonValue
+from mac_runner.views.text import transcript_text
 
 
 def event(when: str, day: int, text: str, *audience: str) -> JsonObject:

@@ -1,0 +1,98 @@
+"""What the pages of one conversation need, for files: its view, those of its seats, and its turns as each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from mac_runner.errors import MacRunnerError
+from mac_runner.reports.turns import objects
+from mac_runner.runs.replays import Replays
+from mac_runner.store import Disk, RunContents
+from mac_runner.store.lock import read_owner
+from mac_runner.store.machine import Machine
+from mac_runner.types import JsonObject
+from mac_runner.view_model import TurnView
+from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in
+from mac_runner.views.conversation import whole_view
+from mac_runner.views.inspector import PromptOf, turn_view
+from mac_runner.views.perspective import perspective
+
+
+class ConversationData(NamedTuple):
+    """What the pages of a conversation need. Each has the `whole`, and in `seats` what each seat saw."""
+
+    conversation: Mapping[str, object]
+    turns: Mapping[str, object]
+
+
+class ConversationPages:
+    """Makes what the pages of the conversations of a run need."""
+
+    def __init__(self, contents: RunContents, outgoing: Outgoing) -> None:
+        self._contents = contents
+        self._outgoing = outgoing
+        self.missing = Counter[str]()
+        """Why prompts are missing that were not left out on purpose, and in how many conversations."""
+
+    def of(self, transcript: JsonObject) -> ConversationData:
+        """The whole conversation, and as each seat saw it."""
+        whole = whole_view(transcript)
+        prompt_of, missing = self._prompts(transcript)
+        turns = self._turns(transcript, prompt_of, missing)
+        spoken = [turn.thought for turn in turns]
+        seen = [self._turns(transcript, prompt_of, missing, seat) for seat in whole.seats]
+        return ConversationData(
+            {
+                "whole": self._outgoing.conversation(whole),
+                "seats": [self._outgoing.conversation(perspective(whole, seat)) for seat in whole.seats],
+            },
+            {
+                "whole": [*self._outgoing.turns(turns, spoken)],
+                "seats": [[*self._outgoing.turns(each, spoken)] for each in seen],
+            },
+        )
+
+    def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:
+        """The conversation as one seat saw it, and nothing else. Raises ConfigError when no agent has that name."""
+        view = self._outgoing.conversation(perspective(whole_view(transcript), seat))
+        turns = self._turns(transcript, *self._prompts(transcript), seat)
+        gone = [*self._outgoing.turns(turns, [turn.thought for turn in turns])]
+        return ConversationData({"whole": view, "seats": [view]}, {"whole": gone, "seats": [gone]})
+
+    def _turns(
+        self, transcript: JsonObject, prompt_of: PromptOf | None, missing: str, seat: str | None = None
+    ) -> list[TurnView]:
+        turns = [turn for turn in objects(transcript["turns"]) if seat in (None, turn["agent"])]
+        return [
+            turn_view(transcript, str(turn["turn"]), prompt_of, seat=seat, prompt_missing=missing) for turn in turns
+        ]
+
+    def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
+        """The prompts of a conversation, or why there are none."""
+        if not self._outgoing.has_prompts:
+            return None, NO_PROMPTS
+        try:
+            return cache(self._replays.prompts(transcript)), ""
+        except MacRunnerError as fault:
+            self.missing[str(fault)] += 1
+            return None, str(fault)
+
+    @cached_property
+    def _replays(self) -> Replays:
+        return Replays(self._contents)
+
+
+def private_of(disk: Disk, directory: Path, runs: Iterable[RunContents]) -> Private:
+    """The addresses, paths and machines of a run or a grid."""
+    known = {str(directory.resolve()), str(Path.home()), *((str(directory),) if directory.is_absolute() else ())}
+    machines = {Machine().host}
+    for contents in runs:
+        known.update(addresses_in(contents.resolved))
+        owner = read_owner(disk, contents.layout.directory)
+        if owner is not None:
+            machines.add(owner.host)
+    return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))

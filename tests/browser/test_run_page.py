@@ -1,0 +1,307 @@
+"""The page of a run: its list of conversations, however long, and what a reader does with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mac_runner.view_model import CombinationView, IndexColumns, NumberColumn, RunPage
+from tests.browser.conftest import Served
+from tests.browser.made_up import COLUMNS, MadeUpRun, index_of, made_up_run, run_of
+from tests.browser.screens import Watch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+MANY = 100_000
+INDEX_BYTES_MAX = 2_000_000
+FIRST_ROWS_MS_MAX = 1000
+CHANGE_MS_MAX = 100
+SLACK = 2
+"""How much slower than the budgets a machine may be that is busy with other tests."""
+CHANGES = ("s=-tokens", "s=winner", "s=-open_s", "f=days>5", "f=days>5+winner=town", "f=draw&s=-days", "")
+_CHANGE = """async (change) => {
+  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  location.hash = `#/?${change}`;
+  await drawn();
+  await drawn();
+}"""
+
+
+@pytest.fixture
+def many() -> Iterator[MadeUpRun]:
+    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
+        yield made
+
+
+@pytest.fixture
+def some() -> Iterator[MadeUpRun]:
+    with made_up_run(run_of(300, planned=500, is_live=True, failed=3), index_of(300)) as made:
+        yield made
+
+
+def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun, watch: Watch) -> None:
+    """In CPU time of the page's thread: what it takes on a machine that does nothing else."""
+    page = watch.open()
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+
+    def spent_ms() -> float:
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "ThreadTime")
+
+    page.goto(many.url)
+    _count(page, "100,000")
+    first_rows_ms = spent_ms()
+    changes: dict[str, float] = {}
+    for change in CHANGES:
+        before = spent_ms()
+        page.evaluate(_CHANGE, change)
+        changes[change] = spent_ms() - before
+
+    assert len(many.answers["/api/index"]) <= INDEX_BYTES_MAX
+    assert first_rows_ms < FIRST_ROWS_MS_MAX * SLACK
+    assert {change: took for change, took in changes.items() if took > CHANGE_MS_MAX * SLACK} == {}
+    assert page.locator(".rows tbody tr").count() < 80
+
+
+def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_end(watch: Watch) -> None:
+    count = 1_000_000
+    columns = IndexColumns(0, count, {}, {}, {"number": NumberColumn(tuple(range(count)))})
+    with made_up_run(run_of(count), columns) as made:
+        page = watch.open(made.url)
+        _count(page, "1,000,000")
+        page.locator(".rows").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+
+        page.get_by_role("link", name="999999", exact=True).wait_for()
+        assert page.locator(".rows").evaluate("(box) => box.scrollHeight") < 17_000_000
+
+
+def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    page.get_by_role("searchbox").fill("days>5 status=finished")
+    page.get_by_role("button", name="turns").click()
+    page.get_by_role("button", name="turns").click()
+    page.get_by_role("button", name="All columns").click()
+    page.get_by_role("columnheader", name="id", exact=True).wait_for()
+    before = _cells(page)
+
+    other = watch.open(page.url)
+    _count(other, " of 300")
+
+    assert _cells(other) == before
+    assert other.get_by_role("columnheader", name="turns").get_attribute("aria-sort") == "descending"
+    assert other.get_by_role("searchbox").input_value() == "days>5 status=finished"
+
+
+def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    chip = page.get_by_role("group", name="Only with this winner").get_by_role("button", name="town")
+    chip.click()
+    _count(page, " of 300")
+
+    assert page.get_by_role("searchbox").input_value() == "winner=town"
+    assert all("town" in row[2] for row in _cells(page))
+    assert chip.get_attribute("aria-pressed") == "true"
+    page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
+    page.wait_for_function("() => location.hash.includes('mafia')")
+    assert page.get_by_role("searchbox").input_value() == "winner=town|mafia"
+    chip.click()
+    page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
+    _count(page, "300")
+    assert page.get_by_role("searchbox").input_value() == ""
+
+
+def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    page.get_by_role("slider", name="Least days").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash.includes('days')")
+    assert page.get_by_role("searchbox").input_value() == "days>=5 days<=11"
+    assert min(int(row[4]) for row in _cells(page)) == 5
+
+    box = page.locator(".histogram svg").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 2, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 30)
+    page.mouse.up()
+    page.wait_for_function("() => location.hash.includes('4')")
+
+    assert page.get_by_role("searchbox").input_value() == "days>=3 days<=4"
+    assert {row[4] for row in _cells(page)} == {"3", "4"}
+
+
+FAULTS = {
+    "winers=town": "There is no column “winers”.",
+    "days>five": "days is a number and “five” is not",
+    "winner>town": "winner has no order",
+    "lied=perhaps": "lied is yes or no, and “perhaps” is neither",
+    "status=open": "status is finished or failed, not “open”",
+    "days>": "is compared with nothing",
+}
+
+
+def test_what_is_wrong_with_a_filter_stands_beside_it_and_the_list_stays(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    for text, words in FAULTS.items():
+        page.get_by_role("searchbox").fill(text)
+        page.locator("#filter-error").get_by_text(words).wait_for()
+        _count(page, "300")
+
+
+FILTERS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "days>5": lambda row: row["days"] is not None and row["days"] > 5,
+    "days!=5": lambda row: row["days"] is not None and row["days"] != 5,
+    "days=3|4": lambda row: row["days"] in (3, 4),
+    "winner=TOWN": lambda row: "town" in row["winner"],
+    "winner!=town": lambda row: bool(row["winner"]) and "town" not in row["winner"],
+    "ending:out": lambda row: row["ending"] == "out of days",
+    'ending="out of days"': lambda row: row["ending"] == "out of days",
+    "failed": lambda row: row["status"] == "failed",
+    "lied": lambda row: row["lied"] == 1,
+    "lied=no": lambda row: row["lied"] == 0,
+    "STALE": lambda row: row["ending"] == "stalemate",
+    "days<=4 winner=town failed": lambda _row: False,
+}
+
+
+def test_filters_choose_the_rows_that_they_name(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    rows = _rows(index_of(300))
+    for text, holds in FILTERS.items():
+        expected = sum(1 for row in rows if holds(row))
+        page.get_by_role("searchbox").fill(text)
+        page.wait_for_function("(text) => new URLSearchParams(location.hash.split('?')[1]).get('f') === text", arg=text)
+
+        assert page.locator(".count").inner_text() == f"{expected} of 300", text
+
+
+def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(f"{some.url}#/?s=-number")
+    _count(page, "300")
+    assert some.followed.wait(20)
+    some.push("touched", [300, 301])
+    page.get_by_text("At work:").wait_for()
+    some.push("rows", index_of(40, since=300))
+    some.push("standing", run_of(340, planned=500, is_live=True, failed=3))
+    _count(page, "340")
+
+    assert [row[0] for row in _cells(page)][:3] == ["339", "338", "337"]
+    assert page.get_by_text("340 of 500 ended").is_visible()
+    assert page.get_by_text("At work:").count() == 0
+
+
+def test_rows_that_a_page_missed_are_asked_for(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    assert some.followed.wait(20)
+    some.answer("/api/index", index_of(20, since=300))
+    some.push("rows", index_of(5, since=315))
+    _count(page, "320")
+
+    assert some.asked[-1] == "/api/index?since=300"
+
+
+def test_keys_move_through_the_list_and_open_a_conversation(some: MadeUpRun, watch: Watch) -> None:
+    watch.allow("404")
+    page = watch.open(some.url)
+    _count(page, "300")
+    page.keyboard.press("/")
+    assert page.get_by_role("searchbox").evaluate("(field) => field === document.activeElement")
+    page.keyboard.press("Escape")
+    for key in "jjjk":
+        page.keyboard.press(key)
+    page.keyboard.press("?")
+    page.get_by_role("dialog").get_by_text("next row").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url(re.compile(r"#/c/1$"))
+
+
+STATES = {
+    "no conversation yet": (run_of(0, planned=10, is_live=True), "No conversation has ended yet"),
+    "nothing was played": (run_of(0, planned=10), "No conversation has ended in this run"),
+    "one conversation": (run_of(1), "1 of 1 ended"),
+    "all failed": (run_of(3, failed=3), "3 failed"),
+}
+
+
+def test_each_state_of_a_run_is_said_in_words(watch: Watch) -> None:
+    watch.allow("ERR_CONNECTION_REFUSED")
+    for name, (run, words) in STATES.items():
+        with made_up_run(run, index_of(run.done)) as made:
+            page = watch.open(made.url)
+            page.get_by_text(words).first.wait_for()
+            assert page.locator("h1").inner_text() == "tos_100games", name
+
+
+def test_a_server_that_fails_is_named_in_place_of_the_run(watch: Watch) -> None:
+    watch.allow("404")
+    with made_up_run(run_of(1)) as made:
+        del made.answers["/api/run"]
+        page = watch.open(made.url)
+
+        page.get_by_role("alert").get_by_text("there is no such page").wait_for()
+
+
+def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
+    combinations = tuple(
+        CombinationView(f"parity-{n}", {"parity": str(n)}, 10, 10 - n, n, {"wins of town": f"0.{5 - n}1 [0.1, 0.6]"})
+        for n in range(3)
+    )
+    watch.allow("ERR_CONNECTION_REFUSED")
+    grid = RunPage("grid", "runs/grid", "town_of_salem", "", "complete", 30, 27, 3, False, (), (), (), combinations)
+    with made_up_run(grid) as made:
+        page = watch.open(made.url)
+        page.get_by_role("button", name="wins of town").click()
+        page.wait_for_function("() => location.hash.includes('s=')")
+        heads = page.locator(".combinations tbody th").all_inner_texts()
+        with page.expect_request("**/api/run?run=parity-1"):
+            page.get_by_role("link", name="parity-1").click()
+        page.wait_for_url(re.compile(r"#/r/parity-1$"))
+
+        assert heads == ["parity-2", "parity-1", "parity-0"]
+
+
+def test_the_page_of_real_games_has_the_columns_of_their_environment(games: Path, served: Served, watch: Watch) -> None:
+    page = watch.open(served(games))
+    page.get_by_role("columnheader", name="winner").wait_for()
+    page.get_by_role("link", name="1", exact=True).click()
+
+    page.wait_for_url(re.compile(r"#/c/1$"))
+
+
+def _count(page: Page, text: str) -> None:
+    """Waits until the count of the list ends with the text."""
+    page.wait_for_function("(text) => document.querySelector('.count')?.textContent.endsWith(text)", arg=text)
+
+
+def _cells(page: Page) -> list[list[str]]:
+    """The texts of the rows that are drawn."""
+    found: list[list[str]] = page.locator(".rows tbody tr:not(.space)").evaluate_all(
+        "(rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent))"
+    )
+    return found
+
+
+def _rows(columns: IndexColumns) -> list[dict[str, Any]]:
+    """The rows one by one, as the filter's meaning is written above."""
+    rows: list[dict[str, Any]] = []
+    for row in range(columns.rows):
+        codes = {name: each.codes[row] for name, each in columns.words.items()}
+        words = {name: columns.words[name].words[code] if code >= 0 else None for name, code in codes.items()}
+        lists = {name: [each.words[code] for code in each.lists[row]] for name, each in columns.lists.items()}
+        rows.append({**words, **lists, **{name: each.numbers[row] for name, each in columns.numbers.items()}})
+    assert set(rows[0]) == {column.name for column in COLUMNS}
+    return rows

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.lab import Lab, experiment
+from tests.viewer.served import Served, served
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """An empty working directory."""
+    lab = Lab(path=tmp_path)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of three games that has ended; not to be changed."""
+    lab = Lab(path=tmp_path_factory.mktemp("viewed"))
+    lab.done(lab.write(experiment(conversations=3)))
+    return lab.run_dir().path
+
+
+@pytest.fixture
+def own_run(tmp_path: Path, played: Path) -> Path:
+    """A separate copy of that directory."""
+    return Path(shutil.copytree(played, tmp_path / "small"))
+
+
+@pytest.fixture
+def viewer(played: Path) -> Iterator[Served]:
+    """A viewer of the run that has ended."""
+    with served(played) as found:
+        yield found

@@ -1,0 +1,140 @@
+"""A viewer at work in a thread of the test, asked through plain sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mac_runner.viewer.live import Pace
+from mac_runner.viewer.server import Address, Opening, Viewer, listening_at
+from mac_runner.viewer.source import RunSource, Source
+
+PATIENCE_S = 30.0
+QUICK = Pace(poll_s=0.02, standing_s=0.02, engines_s=0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, with header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(gzip.decompress(self.body) if self.headers.get("content-encoding") == "gzip" else self.body)
+
+    @property
+    def error(self) -> str:
+        """The words of an error."""
+        return str(self.json["error"])
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A viewer that listens."""
+
+    url: str
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    @property
+    def token(self) -> str:
+        return self.url.partition("?token=")[2]
+
+    @property
+    def cookie(self) -> str:
+        return f"mac_run_{self.port}={self.token}"
+
+    def raw(self, data: bytes) -> Answer:
+        """The answer to these bytes, until the server hangs up."""
+        with self.connected() as connection:
+            connection.sendall(data)
+            return answer_of(connection)
+
+    def get(self, path: str, *headers: str, method: str = "GET") -> Answer:
+        """The answer to a page's own request."""
+        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Connection: close", *headers]
+        return self.raw("\r\n".join([*lines, f"Cookie: {self.cookie}", "", ""]).encode("latin-1"))
+
+    def json(self, path: str) -> Any:
+        """The JSON of a good answer."""
+        answer = self.get(path)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    @contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
+            yield connection
+
+    @contextmanager
+    def events(self, path: str = "/api/stream", *headers: str) -> Iterator[Iterator[tuple[str, str, Any]]]:
+        """The events of a stream: id, name and data."""
+        with self.connected() as connection:
+            lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Cookie: {self.cookie}", *headers]
+            connection.sendall("\r\n".join([*lines, "", ""]).encode())
+            yield events_of(connection)
+
+
+def events_of(connection: socket.socket) -> Iterator[tuple[str, str, Any]]:
+    """The events of an open stream. The chunks of HTTP are taken apart by their lines."""
+    with connection.makefile("rb") as file:
+        fields: dict[str, str] = {}
+        for line in file:
+            name, colon, value = line.rstrip(b"\r\n").decode().partition(": ")
+            if colon and name in ("id", "event", "data"):
+                fields[name] = value
+            if name == "data":
+                yield fields.get("id", ""), fields["event"], json.loads(value)
+                fields.clear()
+
+
+def answer_of(connection: socket.socket) -> Answer:
+    """Read an answer to the end of the connection."""
+    data = b""
+    while chunk := connection.recv(1 << 16):
+        data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Answer(int(first.split()[1]) if first else 0, headers, body)
+
+
+@contextmanager
+def served(source: Source | Path, *, names: tuple[str, ...] = (), pace: Pace = QUICK) -> Iterator[Served]:
+    """A viewer of a source or a run directory, in a thread of its own inside the block."""
+    began: list[str] = []
+    is_begun, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        opening = Opening(listening_at(Address()), "a-token-for-tests", names)
+        async with Viewer(RunSource(source) if isinstance(source, Path) else source, opening, pace=pace) as viewer:
+            began.append(viewer.url)
+            is_begun.set()
+            await stop.wait()
+        await loop.shutdown_default_executor()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert is_begun.wait(PATIENCE_S)
+        yield Served(began[0])
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        loop.close()
