@@ -21,7 +21,7 @@ Chart: TypeAlias = Any
 """A chart of altair, whose classes are made of the schema."""
 
 _FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~g", "difference": "+.0%"}
-_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",~g", "difference": "+.0%"}
+_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~f", "difference": "+.0%"}
 
 
 def finished(chart: Chart) -> JsonObject:
