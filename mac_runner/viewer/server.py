@@ -143,6 +143,17 @@ class Viewer:
                     "seat",
                 ),
             ),
+            web.get(
+                "/api/compare",
+                self._answers(
+                    lambda asked: source.compare(
+                        asked.slug, asked.needed("left"), asked.needed("right"), asked.text("other")
+                    ),
+                    *("left", "right", "other"),
+                ),
+            ),
+            web.get("/api/forks", self._answers(lambda asked: source.forks(asked.slug, asked.text("n")), "n")),
+            web.get("/api/flow", self._answers(lambda asked: source.flow(asked.slug, asked.text("only")), "only")),
             web.get("/api/engines", self._engines),
             web.get("/api/search", self._search),
             web.get("/api/stream", self._stream),
@@ -258,6 +269,12 @@ class Parameters:
     def text(self, name: str) -> str:
         """A parameter, or an empty text."""
         return self._query.get(name, "")
+
+    def needed(self, name: str) -> str:
+        """A parameter. Raises ConfigError where it is missing."""
+        if not (text := self.text(name)):
+            raise ConfigError(f"the parameter {name!r} is missing")
+        return text
 
     def count(self, name: str) -> int:
         """A whole number from 0, which is also what a missing one means."""
