@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Final
 
-from mac_runner.figures.model import DataColumn, Figure, Method, Section
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.plots import forest
 
@@ -19,7 +19,7 @@ HOSTILE: Final = (
 
 def figure(name: str = "wins", word: str = "town", count: int = 3) -> Figure:
     """A forest of so many rows."""
-    rows = tuple(
+    rows: tuple[dict[str, Value], ...] = tuple(
         {"who": f"{word} {place}", "n": 10 + place, "value": 0.5, "lo": 0.25, "hi": 0.75} for place in range(count)
     )
     return Figure(

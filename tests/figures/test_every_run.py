@@ -52,7 +52,7 @@ def test_cost_is_tokens_and_hours_at_their_prices() -> None:
     both = cost_of({"usd_per_mtok": prices, "usd_per_hour": 4.0}, account)
     without_cache = cost_of({"usd_per_mtok": {**prices, "cached": None}}, account)
 
-    assert both == (2 * 2.0 + 0.5 + 0.5 * 8.0, 2.0)
+    assert (both.tokens, both.hours) == (2 * 2.0 + 0.5 + 0.5 * 8.0, 2.0)
     assert both.total == pytest.approx(10.5)
     assert without_cache == (3 * 2.0 + 4.0, None)
     assert cost_of({"usd_per_mtok": None}, account).total is None
