@@ -148,7 +148,8 @@ class Skills:
         return rate_forest(
             "mislynches",
             "How many of those lynched did not oppose the Town?",
-            "Share of lynched players who were not opponents of the Town, by the day of the lynch.",
+            "Share of lynched players who were not opponents of the Town, by the day of the lynch. Who came back to "
+            "life is not among them.",
             estimates,
             games=self._games,
             label="day",
