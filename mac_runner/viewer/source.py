@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError
+from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
@@ -78,7 +79,7 @@ class Source(Protocol):
         ...
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
-        """A conversation, whole or as a seat saw it."""
+        """A conversation, whole or as a seat saw it. In a fork, the task id of a parent names that too."""
         ...
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
@@ -90,7 +91,7 @@ class Source(Protocol):
         ...
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:
-        """The forks of each parent; with `name` only of the parent of that conversation."""
+        """The forks of each parent; with `name` only of that parent, or of the parent of that conversation."""
         ...
 
     def flow(self, slug: str, only: str) -> FlowPage:
@@ -197,8 +198,12 @@ class RunSource:
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
         contents = follower.contents
-        number = follower.number(follower.task_id(name)) if name else None
-        return () if contents.fork is None else fork_trees(contents.rows(), number)
+        if contents.fork is None:
+            return ()
+        if not name:
+            return fork_trees(contents.rows())
+        of_parent = [tree for tree in fork_trees(contents.rows()) if tree.parent == name]
+        return of_parent or fork_trees(contents.rows(), follower.number(follower.task_id(name)))
 
     def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
         run = self._run(slug)
@@ -211,12 +216,29 @@ class RunSource:
 
     def _conversation(self, slug: str, name: str) -> Played:
         follower = self._run(slug).follower
-        task_id = follower.task_id(name)
+        try:
+            task_id = follower.task_id(name)
+        except NotThereError:
+            if (parent := self._parent(slug, follower, name)) is None:
+                raise
+            return parent
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
             view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
+        return known
+
+    def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
+        """The conversation of another run that forks of this one leave; None for any other."""
+        fork = follower.contents.fork
+        found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == name), None)
+        if found is None:
+            return None
+        if (known := self._played.get((slug, name))) is None:
+            transcript = parent_transcript(follower.contents, name)
+            view = whole_view(transcript, command=str(found["run"]))
+            known = self._played.put((slug, name), Played(None, transcript, view, []))
         return known
 
     def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:

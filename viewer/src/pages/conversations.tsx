@@ -47,7 +47,7 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
         />
         <Spread rows={rows} page={page} chosen={chosen} column={b} terms={filter.terms} text={text} />
       </div>
-      {open.length > 0 && <OpenNow run={place.run} numbers={open} />}
+      {page.is_live && open.length > 0 && <OpenNow run={place.run} numbers={open} />}
       <TextSearch place={place} terms={filter.terms} />
       {error ? (
         <p class="state-line bad" role="alert">

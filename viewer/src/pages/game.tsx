@@ -355,8 +355,13 @@ function toggle(hidden: ReadonlySet<string>, name: string): void {
 function Tables(props: { readonly tables: readonly ViewTable[]; readonly hrefOf: (place: number) => string }): JSX.Element {
   return (
     <div class="tables">
-      {props.tables.map((table) => (
-        <TableView key={table.name} table={table} hrefOf={props.hrefOf} />
+      {props.tables.map((table, number) => (
+        <TableView
+          key={table.name}
+          table={table}
+          hrefOf={props.hrefOf}
+          isBare={table.note !== undefined && table.note === props.tables[number + 1]?.note}
+        />
       ))}
     </div>
   );
