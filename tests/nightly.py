@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.25,
+        share=0.21,
         first=1_000,
     ),
     Figure(
@@ -73,7 +73,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="worlds: the pure scheduler, stopped at any moment",
         kind="world",
         promised=50_000,
-        share=0.1,
+        share=0.07,
         first=400,
     ),
     Figure(
@@ -108,6 +108,22 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         by_day=200,
         promised=5_000,
         share=0.05,
+    ),
+    Scaled(
+        id="A6",
+        what="shipped games, killed and resumed: equal to an undisturbed run",
+        test="tests/test_examples.py",
+        by_day=150,
+        promised=600,
+        share=0.04,
+    ),
+    Scaled(
+        id="A7",
+        what="control forks at random turns of each environment: what the parent said",
+        test="tests/cli/test_fork.py",
+        by_day=75,
+        promised=300,
+        share=0.03,
     ),
     Scaled(
         id="A4",

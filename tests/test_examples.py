@@ -1,4 +1,4 @@
-"""Each shipped game plays 200 conversations, goes on after a kill, and plays again to the same end."""
+"""Each shipped game plays its conversations (200 by night), goes on after a kill, and plays again to the same end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.tier import SCALE
+
+CONVERSATIONS = 50 * SCALE
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GAMES = ("werewolf", "negotiation", "twenty_questions")
 KILLED = """
@@ -56,17 +59,18 @@ def played(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_200_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, game: str) -> None:
-    mac_run(place, f"{game}.yaml", "--out", "straight", "--quiet")
+def test_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, game: str) -> None:
+    played_by_day = ("--set", f"conversation_config.conversations={CONVERSATIONS}", "--quiet")
+    mac_run(place, f"{game}.yaml", "--out", "straight", *played_by_day)
     straight = played(place / "straight")
     turns = json.loads((place / "straight" / "summary.json").read_text())["turns"]
-    killed = at(place, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed", "--quiet")
+    killed = at(place, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed", *played_by_day)
     begun = len(list((place / "killed" / "transcripts").iterdir()))
-    mac_run(place, f"{game}.yaml", "--out", "killed", "--quiet")
+    mac_run(place, f"{game}.yaml", "--out", "killed", *played_by_day)
 
     assert killed.returncode == -9
-    assert 0 < begun < 200
-    assert len(straight) == 200
+    assert 0 < begun < CONVERSATIONS
+    assert len(straight) == CONVERSATIONS
     assert played(place / "killed") == straight
     mac_run(place, "verify", "killed", "--trust")
 

@@ -10,18 +10,19 @@ from typing import Any, Final, Literal, TypeAlias
 
 import altair
 
-from mac_runner.figures.estimates import Estimate
+from mac_runner.figures.estimates import Estimate, counted
 from mac_runner.figures.model import Value
 from mac_runner.figures.theme import FOREST_WIDTH, INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
 from mac_runner.types import JsonObject
 
 Unit: TypeAlias = Literal["rate", "number", "difference"]
-"""Rates and differences of rates are shown in percent, the latter with a sign."""
+"""Rates are shown in percent, differences of rates in percentage points."""
 Chart: TypeAlias = Any
 """A chart of altair, whose classes are made of the schema."""
 
-_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~g", "difference": "+.0%"}
-_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",~g", "difference": "+.0%"}
+_TICKS_MAX: Final = 30
+"""With more whole numbers on an axis not all of them are written."""
+_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~f"}
 
 
 def finished(chart: Chart) -> JsonObject:
@@ -68,7 +69,7 @@ def forest(
     y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
     is_nested = lines > len(labels)
     offset: dict[str, Any] = {"yOffset": altair.YOffset("series:N", sort=names)} if is_nested else {}
-    x = altair.X("value:Q", title=title, scale=_scale(unit), axis=altair.Axis(format=_AXIS_FORMATS[unit]))
+    x = altair.X("value:Q", title=title, scale=_scale(unit), axis=_axis(unit))
     base = altair.Chart().encode(y=y, **offset)
     intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour(names))
     points = base.mark_point(size=70, filled=True, opacity=1).encode(x=x, color=colour(names), shape=shape(names))
@@ -79,8 +80,14 @@ def forest(
     if reference is not None:
         line = altair.Chart(altair.InlineData(values=[{"at": reference}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], opacity=0.6).encode(x=altair.X("at:Q", title=title)))
-    height = altair.Step(ROW / 1.25, **{"for": "offset"}) if is_nested else ROW * max(2, lines)
+    height = altair.Step(14 * len(names) + 8, **{"for": "position"}) if is_nested else ROW * max(2, lines)
     return finished(altair.layer(*layers, data=data_of(rows)).properties(width=FOREST_WIDTH, height=height))
+
+
+def _axis(unit: Unit) -> Chart:
+    if unit == "difference":
+        return altair.Axis(labelExpr="format(100 * datum.value, '+.0f')", tickCount=6)
+    return altair.Axis(format=_AXIS_FORMATS[unit])
 
 
 def _scale(unit: Unit) -> Chart:
@@ -109,8 +116,9 @@ def _in_words(one: Estimate, unit: Unit, units: str) -> str:
     if one.value is None:
         return "no case"
     ends = "" if one.interval is None else f" ({_number(one.interval.lo, unit)} to {_number(one.interval.hi, unit)})"
-    cases = f"{one.n:,} in {one.units:,} {units}" if one.n != one.units else f"{one.units:,} {units}"
-    return f"{_number(one.value, unit)}{ends}, {cases}"
+    cases = f"{one.n:,} in {counted(one.units, units)}" if one.n != one.units else counted(one.units, units)
+    points = " points" if unit == "difference" else ""
+    return f"{_number(one.value, unit)}{points}{ends}, {cases}"
 
 
 def _number(value: float, unit: Unit) -> str:
@@ -118,7 +126,7 @@ def _number(value: float, unit: Unit) -> str:
         case "rate":
             return f"{value:.0%}"
         case "difference":
-            return f"{value:+.0%}"
+            return f"{100 * value:+.0f}" if abs(value) >= 0.005 else "0"
         case "number":
             return f"{value:.2f}"
 
@@ -136,28 +144,48 @@ def over_time(
 
     `reference` are estimates to compare with, such as chance, drawn as a dashed line without a band.
     """
-    names = series_of(estimates)
-    rows = [_time_row(one) for one in estimates]
-    x = altair.X("x:Q", title=x_title, axis=altair.Axis(tickMinStep=1, format="d"), scale=altair.Scale(nice=False))
-    y = altair.Y("value:Q", title=title, scale=_scale(unit), axis=altair.Axis(format=_AXIS_FORMATS[unit]))
-    interpolate: Literal["step-after", "linear"] = "step-after" if is_survival else "linear"
-    base = altair.Chart()
-    band = base.mark_area(opacity=0.15, interpolate=interpolate).encode(
-        x=x, y=altair.Y("lo:Q", title=title), y2="hi:Q", color=colour(names)
+    names, rows = series_of(estimates), [_time_row(one) for one in estimates]
+    times = sorted({int(one.x) for one in (*estimates, *reference)})
+    whole = {"values": [*range(times[0], times[-1] + 1)]} if times[-1] - times[0] < _TICKS_MAX else {"tickMinStep": 1}
+    padding = 0 if is_survival else 12
+    x = altair.X(
+        "x:Q",
+        title=x_title,
+        axis=altair.Axis(format="d", **whole),
+        scale=altair.Scale(nice=False, zero=False, padding=padding),
     )
-    dash = altair.StrokeDash(
-        "series:N", scale=altair.Scale(domain=names, range=dashes_of(names)), legend=None, sort=None
-    )
-    line = base.mark_line(interpolate=interpolate, strokeWidth=2).encode(x=x, y=y, color=colour(names), strokeDash=dash)
-    point = base.mark_point(size=45, filled=True, opacity=1).encode(x=x, y=y, color=colour(names), shape=shape(names))
-    layers = [band, line, point]
+    y = altair.Y("value:Q", title=title, scale=_scale(unit), axis=_axis(unit))
+    layers = _steps(names, x, y, title) if is_survival else _points(names, x, y, title)
     if reference:
         data = data_of([_time_row(one) for one in reference])
-        dashed = altair.Chart(data).mark_line(strokeDash=[4, 4], color=INK, opacity=0.7).encode(x=x, y=y)
+        dotted = altair.Chart(data).mark_line(strokeDash=[2, 3], strokeWidth=1.5, color=INK).encode(x=x, y=y)
         last = data_of([_time_row(reference[-1])])
         named = altair.Chart(last).mark_text(align="left", dx=6).encode(x=x, y=y, text="series:N")
-        layers += [dashed, named]
-    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=WIDTH, height=260))
+        layers += [dotted, named]
+    return finished(altair.layer(*layers, data=data_of(rows)).properties(width=WIDTH, height=240))
+
+
+def _steps(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
+    """A line in steps with its band for each series; the dashes are in the legend too."""
+    legend = altair.Legend(title=None, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+    shown = altair.Color(
+        "series:N", scale=altair.Scale(domain=[*names], range=colours_of(names)), legend=legend, sort=None
+    )
+    dash = altair.StrokeDash(
+        "series:N", scale=altair.Scale(domain=[*names], range=dashes_of(names)), legend=legend, sort=None
+    )
+    base = altair.Chart().encode(x=x, color=shown)
+    low = altair.Y("lo:Q", title=title)
+    band = base.mark_area(opacity=0.15, interpolate="step-after").encode(y=low, y2="hi:Q")
+    return [band, base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y, strokeDash=dash)]
+
+
+def _points(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
+    """Points with their intervals, joined by a line; each series has its shape."""
+    base = altair.Chart().encode(x=x, color=colour(names))
+    ends = base.mark_rule(strokeWidth=1.5).encode(y=altair.Y("lo:Q", title=title), y2="hi:Q")
+    points = base.mark_point(size=60, filled=True, opacity=1).encode(y=y, shape=shape(names))
+    return [ends, base.mark_line(strokeWidth=2).encode(y=y), points]
 
 
 def _time_row(one: Estimate) -> dict[str, Value]:
@@ -234,6 +262,6 @@ def panels(
         x=x, y=altair.Y("lo:Q", title=title), y2="hi:Q", color=colour(names)
     )
     line = base.mark_line(interpolate=interpolate, strokeWidth=2).encode(x=x, y=y, color=colour(names))
-    facet = altair.Facet("label:N", sort=labels, title=None, columns=min(per_row, len(labels)))
-    layered = altair.layer(band, line, data=data_of(rows)).properties(width=WIDTH / per_row - 20, height=90)
+    facet = altair.Facet("label:N", sort=labels, title=None)
+    layered = altair.layer(band, line, data=data_of(rows)).properties(width=WIDTH // per_row - 12, height=90)
     return finished(layered.facet(facet=facet, columns=min(per_row, len(labels))))

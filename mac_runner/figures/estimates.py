@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
@@ -43,21 +44,20 @@ def _given(interval: Interval | None, units: int) -> Interval | None:
 
 
 def estimate_columns(
-    label: str, *, series: str = "", x: str = "", value: str = "rate", kind: str = "rate", n: str = "n", units: str
+    label: str, *, series: str = "", x: str = "", value: str, kind: ColumnKind = "rate", n: str = "", units: str
 ) -> tuple[DataColumn, ...]:
-    """The columns of the rows of `estimate_rows`; without a title there is no column."""
-    number: ColumnKind = "rate" if kind == "rate" else "score" if kind == "score" else "number"
+    """The columns of the rows of `estimate_rows`; what has no title is not printed."""
     named = (
-        DataColumn(name="x", title=x, kind="number"),
+        DataColumn(name="x", title=x, kind="count"),
         DataColumn(name="label", title=label),
         DataColumn(name="series", title=series),
-        DataColumn(name="value", title=value, kind=number),
-        DataColumn(name="lo", title="95 % from", kind=number),
-        DataColumn(name="hi", title="to", kind=number),
+        DataColumn(name="value", title=value, kind=kind),
+        DataColumn(name="lo", title="95 % from", kind=kind),
+        DataColumn(name="hi", title="to", kind=kind),
         DataColumn(name="n", title=n, kind="count"),
         DataColumn(name="units", title=units, kind="count"),
     )
-    return tuple(column for column in named if column.title and not (column.name == "n" and n == units))
+    return tuple(column for column in named if column.title)
 
 
 def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
@@ -77,6 +77,11 @@ def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]
     )
 
 
+def counted(n: int, units: str) -> str:
+    """`1 game`, `2 games`."""
+    return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
+
+
 def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:
     """What has to be said of the intervals of a figure."""
     found = [one for one in estimates if one.value is not None]
@@ -88,24 +93,43 @@ def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]
     return tuple(notes)
 
 
-def rate_method(units: str, n: int) -> Method:
+def counted_as_lost(rate: ClusteredRate, failed: int, *, cases: int = 1) -> ClusteredRate:
+    """The rate with so many failed conversations of `cases` cases each, counted as lost.
+
+    A conversation that failed has no outcome. If failing depends on who plays, a rate over finished ones is biased.
+    """
+    found = replace(rate)
+    for _ in range(failed):
+        found.add(0, cases)
+    return found
+
+
+def failure_notes(failed: int, finished: int, units: str) -> tuple[str, ...]:
+    """That some conversations are not in a figure; nothing where none failed."""
+    if not failed:
+        return ()
+    share = failed / (failed + finished)
+    return (f"{failed:,} of {failed + finished:,} {units} failed ({share:.1%}) and have no result.",)
+
+
+def rate_method(unit: str, n: int) -> Method:
     """How the intervals of `of_rate` are made."""
     return Method(
         statement=(
-            f"Intervals of rates are Wilson score intervals over the effective number of cases: the cases of one of "
-            f"the {units} are dependent, so their number is divided by the design effect (Korn and Graubard 1998)."
+            f"Intervals of rates are Wilson score intervals over the effective number of cases: the cases of one "
+            f"{unit} depend on each other, so their number is divided by the design effect (Korn and Graubard 1998)."
         ),
-        unit=units,
+        unit=unit,
         n=n,
         interval="Wilson score over effective cases, 95 %",
     )
 
 
-def mean_method(units: str, n: int) -> Method:
+def mean_method(unit: str, n: int) -> Method:
     """How the intervals of `of_mean` are made."""
     return Method(
-        statement=f"Intervals of means are Student's, of a ratio of sums over {units} (Cochran 1977, 9A.1).",
-        unit=units,
+        statement=f"Intervals of means are Student's, of a ratio of sums over each {unit} (Cochran 1977, 9A.1).",
+        unit=unit,
         n=n,
         interval="Student's t of a ratio estimator, 95 %",
     )

@@ -79,6 +79,7 @@ def config() -> JsonObject:
             "titleFontWeight": "normal",
             "orient": "top",
             "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
             "columnPadding": 20,
             "labelLimit": 300,
         },

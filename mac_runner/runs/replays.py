@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from mac_runner.config import Experiment
+from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import open_turn, receive, replay
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, RunDirectoryError, boundary
-from mac_runner.runs.recorded import recorded_plan, recorded_setup
+from mac_runner.runs.recorded import recorded_experiment, recorded_plan, recorded_setup
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.journal import replies as journaled
@@ -21,6 +24,8 @@ from mac_runner.store.records import recorded_json, task_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, RecordedReply, Task, TurnRecord
 
 _LEVEL: Final = 1
+_PARENTS_MAX: Final = 4
+"""A run is at most so far below the folder of its experiment file, such as `runs/grid/combination`."""
 _PLAYING: Final = Lock()
 """Held while a conversation is played: an adapter may lend it the generators of random numbers that all share."""
 
@@ -55,12 +60,15 @@ class Prompts:
 class Replays:
     """Plays conversations of one run again.
 
-    `material` gives that of a task whose transcript is not there yet, where its experiment takes it from files.
+    Some experiments take the material of their conversations from files, which a run directory does not hold. For a
+    conversation without a transcript those files are looked for where they were named from: in `folders`, in the
+    present directory and around the run. They are used if their digest is the recorded one.
     """
 
-    def __init__(self, contents: RunContents, *, material: Callable[[str], JsonObject | None] | None = None) -> None:
+    def __init__(self, contents: RunContents, *, folders: Sequence[Path] = ()) -> None:
         self._contents = contents
-        self._material = material
+        here = contents.layout.directory.resolve()
+        self._folders = (*folders, Path.cwd(), *here.parents[:_PARENTS_MAX])
 
     def prompts(self, transcript: JsonObject) -> Prompts:
         """What was sent in each turn of a transcript. Raises RunDirectoryError where this version cannot play it."""
@@ -87,6 +95,27 @@ class Replays:
     @cached_property
     def _setup(self) -> Setup:
         return recorded_setup(self._contents, material=self._material)
+
+    def _material(self, task_id: str) -> JsonObject | None:
+        """What a conversation is about: as a transcript has it, or from the files of the experiment."""
+        if (found := self._contents.recorded_material(task_id)) is not None:
+            return found
+        experiment, index = self._experiment, self._contents.planned().get(task_id)
+        settings = None if experiment is None else experiment.environment_settings
+        if experiment is None or settings is None or index is None:
+            return None
+        return experiment.spec.material(settings, index)
+
+    @cached_property
+    def _experiment(self) -> Experiment | None:
+        """The experiment with what it reads from files; None where these are not found."""
+        experiment = recorded_experiment(self._contents).experiment
+        for folder in self._folders:
+            try:
+                return with_materials(experiment, folder, {})
+            except (MaterialError, ConfigError):
+                continue  # They are not here, or others are.
+        return None
 
     @cached_property
     def _environment(self) -> Environment:

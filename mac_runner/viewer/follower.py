@@ -122,7 +122,7 @@ class Follower:
         return self._table
 
     def take_touched(self) -> frozenset[int]:
-        """The numbers of the conversations that had new replies since this was last called."""
+        """The numbers of the conversations that had new replies since this was last called, and have not ended."""
         found = frozenset(self._touched)
         self._touched.clear()
         return found
@@ -233,7 +233,7 @@ class Follower:
             self._fill()
         elif batch:
             self._add(batch)
-        self._touched.update(map(self.number, news.replied))
+        self._touched.update(map(self.number, news.replied & self._known_tail.replied))
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""

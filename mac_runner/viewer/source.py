@@ -12,16 +12,30 @@ from typing import Final, NamedTuple, Protocol
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError
+from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.types import JsonObject
-from mac_runner.view_model import ConversationView, EnginesPage, IndexColumns, RunPage, TurnView
+from mac_runner.view_model import (
+    CompareView,
+    ConversationView,
+    EnginesPage,
+    FlowPage,
+    ForkTree,
+    IndexColumns,
+    RunPage,
+    TurnView,
+)
 from mac_runner.viewer.engine_log import EngineLog
 from mac_runner.viewer.follower import Follower, NotThereError
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.summaries import SummaryKeeper
+from mac_runner.views.compare import compare_view
 from mac_runner.views.conversation import whole_view
+from mac_runner.views.filter import chosen_rows
+from mac_runner.views.flows import flow_page
+from mac_runner.views.forks import fork_trees
 from mac_runner.views.inspector import PromptOf, turn_view
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import grid_page, run_page
@@ -65,11 +79,23 @@ class Source(Protocol):
         ...
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:
-        """A conversation, whole or as a seat saw it."""
+        """A conversation, whole or as a seat saw it. In a fork, the task id of a parent names that too."""
         ...
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:
         """A turn of a conversation, whole or as a seat saw it."""
+        ...
+
+    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:
+        """Two conversations beside each other; with `other` the right one is of that combination."""
+        ...
+
+    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:
+        """The forks of each parent; with `name` only of that parent, or of the parent of that conversation."""
+        ...
+
+    def flow(self, slug: str, only: str) -> FlowPage:
+        """The stance flow over the conversations that a filter chooses."""
         ...
 
     def engines(self, slug: str) -> EnginesPage:
@@ -164,14 +190,55 @@ class RunSource:
         prompt_of, missing = self._prompts(slug, played)
         return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
+    def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
+        ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
+        commands = ours.view.command, theirs.view.command
+        return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
+
+    def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
+        follower = self._run(slug).follower
+        contents = follower.contents
+        if contents.fork is None:
+            return ()
+        if not name:
+            return fork_trees(contents.rows())
+        of_parent = [tree for tree in fork_trees(contents.rows()) if tree.parent == name]
+        return of_parent or fork_trees(contents.rows(), follower.number(follower.task_id(name)))
+
+    def flow(self, slug: str, only: str) -> FlowPage:  # noqa: D102
+        run = self._run(slug)
+        table = run.follower.table
+        asked = table.version, table.rows, only
+        if run.flow is None or run.flow[0] != asked:
+            rows = run.follower.contents.rows_in_task_order()
+            run.flow = asked, flow_page(chosen_rows(rows, table.how, only))
+        return run.flow[1]
+
     def _conversation(self, slug: str, name: str) -> Played:
         follower = self._run(slug).follower
-        task_id = follower.task_id(name)
+        try:
+            task_id = follower.task_id(name)
+        except NotThereError:
+            if (parent := self._parent(slug, follower, name)) is None:
+                raise
+            return parent
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
             view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
+        return known
+
+    def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
+        """The conversation of another run that forks of this one leave; None for any other."""
+        fork = follower.contents.fork
+        found = next((parent for parent in (() if fork is None else fork.parents) if parent["task"] == name), None)
+        if found is None:
+            return None
+        if (known := self._played.get((slug, name))) is None:
+            transcript = parent_transcript(follower.contents, name)
+            view = whole_view(transcript, command=str(found["run"]))
+            known = self._played.put((slug, name), Played(None, transcript, view, []))
         return known
 
     def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
@@ -242,3 +309,5 @@ class _Run:
         self.summaries = summaries
         self.columns: IndexColumns | None = None
         """The whole list as it was last asked for."""
+        self.flow: tuple[object, FlowPage] | None = None
+        """The last flow, and what was asked for."""

@@ -61,7 +61,7 @@ def test_page_of_a_seat_has_what_the_seat_saw_and_the_server_sends_nothing_else(
         assert len(unseen) > 10
         assert len(bodies) == 1
         assert not [text for text in unseen if json.dumps(text, ensure_ascii=False)[1:-1] in bodies[0]]
-        assert page.locator(".chip, .truth, .standing").count() == 0
+        assert page.locator(".chip, .truth, .area").count() == 0
         bodies.clear()
 
 
@@ -186,7 +186,7 @@ def test_environment_of_a_plugin_has_a_page_without_code_of_its_own(page: Page, 
     game = recorded(village)[0]
     goto(page, served(village), "#/c/0")
     assert shown(page) == game.texts()
-    assert page.locator(".roster tbody tr").count() == len(game.seats)
+    assert page.locator(".roster li").count() == len(game.seats)
 
     page.locator(f"{EVENTS}.has-turn .event-text").first.click()
     _panel(page).get_by_role("tab", name="Prompt", exact=True).click()

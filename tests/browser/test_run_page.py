@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from mac_runner.view_model import CombinationView, IndexColumns, NumberColumn, RunPage
@@ -209,7 +210,32 @@ def test_rows_that_a_page_missed_are_asked_for(some: MadeUpRun, watch: Watch) ->
     some.push("rows", index_of(5, since=315))
     _count(page, "320")
 
-    assert some.asked[-1] == "/api/index?since=300"
+    assert some.asked[-1] == "/api/index?since=300&version=0"
+
+
+def test_a_list_of_another_version_replaces_the_one_before(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(f"{some.url}#/?s=-number")
+    _count(page, "300")
+    assert some.followed.wait(20)
+    some.push("rows", msgspec.structs.replace(index_of(200), version=1))
+    _count(page, "200")
+    some.answer("/api/index", msgspec.structs.replace(index_of(250), version=2))
+    some.push("rows", msgspec.structs.replace(index_of(10, since=240), version=2))
+    _count(page, "250")
+
+    assert [row[0] for row in _cells(page)][:2] == ["249", "248"]
+
+
+def test_a_run_that_cannot_be_read_for_a_while_keeps_its_page_and_says_why(some: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(some.url)
+    _count(page, "300")
+    assert some.followed.wait(20)
+    some.push("trouble", {"error": "runs/a was moved"})
+    page.get_by_role("alert").get_by_text("runs/a was moved").wait_for()
+    _count(page, "300")
+    some.push("trouble", {})
+
+    page.get_by_role("alert").wait_for(state="detached")
 
 
 def test_keys_move_through_the_list_and_open_a_conversation(some: MadeUpRun, watch: Watch) -> None:

@@ -25,9 +25,12 @@ from mac_runner.store.fork import Branch
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.transcripts import decode_transcript, without_timing
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
+from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.source import RunSource
 from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for
+from tests.faults.tier import SCALE
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
@@ -106,7 +109,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: A
         name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
     }
     chance, rows = Random(5), list(contents.rows())
-    for number in range(100):
+    for number in range(25 * SCALE):
         row = chance.choice(rows)
         said = replies_in(contents.acknowledged(row))
         key = chance.choice([*said])
@@ -468,6 +471,13 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
         view = compare_view(contents.transcript(str(row["task_id"])), parent)
         assert view.reason == f"{row['task_id']} is a fork of {GAME}"
         assert view.first_turn in ("", row["turn"])
+
+    pages = RunSource(forked.path / "fk")
+    assert pages.compare("", GAME, "1", "").reason.endswith(f"is a fork of {GAME}")
+    assert pages.conversation("", GAME, "").task_id == GAME
+    assert [*pages.forks("", GAME)] == [*pages.forks("", "1")] == [*pages.forks("", "")] == [tree]
+    with pytest.raises(NotThereError):
+        pages.conversation("", "small-000002", "")
 
     file = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
     file.write_bytes(file.read_bytes() + b"\n")

@@ -15,6 +15,7 @@ from mac_runner.store import read_run, replies_of
 from mac_runner.store.journal import replies
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import encode_transcript
+from mac_runner.types import JsonObject
 from mac_runner.views.conversation import conversation_view
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
@@ -24,6 +25,12 @@ RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A recorded run."""
     return Path(shutil.copytree(RECORDED / str(request.param), tmp_path / "run"))
+
+
+def told(transcript: JsonObject) -> list[object]:
+    """The events of a record, without their turns, which earlier versions did not write."""
+    events = objects(entry(transcript, "record", dict)["events"])
+    return [{key: value for key, value in event.items() if key != "turn"} for event in events]
 
 
 def test_one_replay_renders_the_prompt_of_every_turn_as_it_was_sent(run: Path) -> None:
@@ -63,10 +70,10 @@ def test_an_open_conversation_is_the_beginning_of_the_whole_one(run: Path) -> No
         recorded = replies_of(whole)
         for count in {1, len(recorded) // 2} - {0} if recorded else ():
             found = replays.open_transcript(str(row["task_id"]), recorded[:count])
-            events = objects(entry(found, "record", dict)["events"])
+            events = told(found)
 
             assert found["turns"] == objects(whole["turns"])[:count]
-            assert events == objects(entry(whole, "record", dict)["events"])[: len(events)]
+            assert events == told(whole)[: len(events)]
             assert (found["status"], found["outcome"], found["failure"]) == ("open", None, None)
             assert conversation_view(found).status == "open"
 
@@ -105,3 +112,30 @@ def test_a_conversation_that_cannot_be_played_here_has_its_replies_and_says_why(
     assert {turn.key for turn in view.turns} == {turn["turn"] for turn in objects(whole["turns"])}
     assert {turn.result for turn in view.turns} == {""}
     assert set(view.seats) >= {turn.agent for turn in view.turns}
+
+
+def test_an_open_discussion_finds_its_questions_by_their_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_run(RECORDED / "failed")
+    transcripts = (whole.transcript(str(row["task_id"])) for row in whole.rows())
+    transcript = next(found for found in transcripts if found["outcome"] is not None)
+    task_id = str(entry(transcript, "task", dict)["task_id"])
+    begun = Path(shutil.copytree(RECORDED / "failed", tmp_path / "runs" / "grid" / "one"))
+    shutil.rmtree(begun / "transcripts")
+    (begun / "transcripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    replies = replies_of(transcript)[:2]
+
+    missing = Replays(read_run(begun)).open_transcript(task_id, replies)
+    questions = tmp_path / "questions.jsonl"
+    shutil.copy(RECORDED.parent / "questions.jsonl", questions)
+    found = Replays(read_run(begun)).open_transcript(task_id, replies)
+    questions.write_bytes(questions.read_bytes() + b"\n")
+    others = Replays(read_run(begun)).open_transcript(task_id, replies)
+
+    assert "no question" in str(missing["note"])
+    assert "note" not in found
+    assert told(found) == told(transcript)[: len(told(found))]
+    assert len(told(found)) > 1
+    assert told(others) == []

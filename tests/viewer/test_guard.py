@@ -11,7 +11,7 @@ import pytest
 
 from mac_runner.errors import ConfigError
 from mac_runner.viewer.guard import HEADERS, allowed_hosts
-from mac_runner.viewer.server import Address
+from mac_runner.viewer.listening import Address
 from tests.viewer.served import Served, served
 
 

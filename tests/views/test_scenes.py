@@ -15,9 +15,9 @@ from tests.views.playing import experiment, transcripts
 def games() -> Iterator[JsonObject]:
     """Games with jails, seances and other talk of authors without a name."""
     for lobby in ("ranked-15", "social-10", "classic-10"):
-        one = experiment("experiments/tos_100games.yaml", f"game.lobby={lobby}", "game.calendar.max_days=4")
+        one = experiment("experiments/tos_100games.yaml", f"game.lobby={lobby}", "game.calendar.max_days=3")
         for policy in ("heuristic", "random"):
-            yield from transcripts(one, policy, count=2)
+            yield from transcripts(one, policy)
     yield from transcripts(everything(), "clumsy", count=3)
 
 

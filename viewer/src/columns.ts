@@ -117,6 +117,8 @@ export type Values = WordValues | ListValues | NumberValues;
 export class Rows {
   count = 0;
   version = 0;
+  /** The version of the run's list, as IndexColumns has it. */
+  edition = 0;
   readonly #columns = new Map<string, Values>();
   readonly #ranks = new Map<string, Int32Array>();
 
@@ -131,6 +133,7 @@ export class Rows {
   /** Adds rows. What is known already is passed over; returns false where rows between are missing. */
   append(columns: IndexColumns): boolean {
     if (columns.since > this.count) return false;
+    this.edition = columns.version ?? 0;
     const skip = this.count - columns.since;
     const added = columns.rows - skip;
     if (added <= 0) return true;

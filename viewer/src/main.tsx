@@ -21,11 +21,13 @@ function App(): JSX.Element {
   const loaded = useLoaded(() => transport.run(place.run), [place.run]);
   const [live, setLive] = useState<{ run: string; page: RunPage } | null>(null);
   const [isConnected, setConnected] = useState(true);
+  const [trouble, setTrouble] = useState("");
   useEffect(
     () =>
       transport.listen(place.run, {
         standing: (page) => setLive({ run: place.run, page }),
         connected: setConnected,
+        trouble: setTrouble,
       }),
     [place.run],
   );
@@ -35,6 +37,11 @@ function App(): JSX.Element {
   }, [page?.name]);
   return (
     <Shell place={place} page={page} isConnected={isConnected} help={place.page === "run" ? <FilterHelp /> : null}>
+      {trouble && page && (
+        <p class="trouble bad" role="alert">
+          {trouble}
+        </p>
+      )}
       {loaded.error && !page ? (
         <Notice title="This run cannot be shown" tone="bad">
           <p>{loaded.error}</p>

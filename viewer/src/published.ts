@@ -10,9 +10,10 @@ import type {
   ForkTree,
   IndexColumns,
   RunPage,
+  SearchPage,
   TurnView,
 } from "./model";
-import { TransportError, type Hit, type Listener, type Transport } from "./transport";
+import { TransportError, type Listener, type Transport } from "./transport";
 
 interface Seen<T> {
   readonly whole: T;
@@ -111,7 +112,7 @@ export class Published implements Transport {
     return this.load<EnginesPage>(`${await this.number(run)}/engines`);
   }
 
-  async search(): Promise<readonly Hit[]> {
+  async search(): Promise<SearchPage> {
     throw new TransportError("A publication cannot be searched; mac-run view can.");
   }
 

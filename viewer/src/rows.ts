@@ -18,7 +18,7 @@ export interface Followed {
 const OPEN_MAX = 12;
 const NOTHING: Followed = { rows: new Rows(), version: 0, isLoading: true, error: "", open: [] };
 
-/** The rows of a run. They are loaded again from the start where the run had more of them before, as after a retry. */
+/** The rows of a run. They are loaded again where rows of before count no more, as after a retry. */
 export function useRows(run: string): Followed {
   const [followed, setFollowed] = useState(NOTHING);
   useEffect(() => follow(run, setFollowed), [run]);
@@ -27,23 +27,32 @@ export function useRows(run: string): Followed {
 
 function follow(run: string, show: (change: (before: Followed) => Followed) => void): () => void {
   let rows = new Rows();
-  let open = new Set<number>();
+  let open: ReadonlySet<number> = new Set();
+  let ended = new Set<number>();
   let isWanted = true;
   let isAsking = false;
   const tell = (error = ""): void => {
     const listed = [...open].sort((a, b) => a - b).slice(0, OPEN_MAX);
     if (isWanted) show(() => ({ rows, version: rows.version, isLoading: false, error, open: listed }));
   };
+  const unended = (numbers: readonly number[]): ReadonlySet<number> => new Set(numbers.filter((one) => !ended.has(one)));
   const take = (columns: IndexColumns): boolean => {
+    if (rows.count > 0 && rows.edition !== (columns.version ?? 0)) {
+      if (columns.since > 0) return false;
+      rows = new Rows();
+      ended = new Set();
+    }
+    const from = rows.count;
     if (!rows.append(columns)) return false;
-    if (open.size) for (let row = columns.since; row < rows.count; row += 1) open.delete(rows.number("number", row));
+    for (let row = from; row < rows.count; row += 1) ended.add(rows.number("number", row));
+    open = unended([...open]);
     return true;
   };
   const ask = async (): Promise<void> => {
     if (isAsking) return;
     isAsking = true;
     try {
-      take(await transport.index(run, rows.count));
+      take(await transport.index(run, rows.count, rows.edition));
       tell();
     } catch (fault) {
       tell(reason(fault));
@@ -55,21 +64,12 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
   void ask();
   const leave = transport.listen(run, {
     rows: (columns) => {
-      if (columns.since === 0 && columns.rows < rows.count) {
-        rows = new Rows();
-        open = new Set();
-      }
       if (take(columns)) tell();
       else void ask();
     },
     touched: (numbers) => {
-      for (const number of numbers) open.add(number);
+      open = unended([...open, ...numbers]);
       tell();
-    },
-    standing: (page) => {
-      if (page.done >= rows.count) return;
-      rows = new Rows();
-      void ask();
     },
   });
   return () => {

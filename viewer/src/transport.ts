@@ -7,16 +7,10 @@ import type {
   ForkTree,
   IndexColumns,
   RunPage,
+  SearchPage,
   TurnView,
 } from "./model";
 import { Published } from "./published";
-
-/** A conversation in which a text was found. */
-export interface Hit {
-  readonly n: number;
-  readonly task_id: string;
-  readonly text: string;
-}
 
 /** What a run at work reports. */
 export interface Listener {
@@ -25,6 +19,8 @@ export interface Listener {
   /** The numbers of conversations with new replies. */
   touched?(numbers: readonly number[]): void;
   engines?(page: EnginesPage): void;
+  /** Why the run cannot be read now; empty when it can be again. */
+  trouble?(words: string): void;
   /** Whether the connection to the server holds. */
   connected?(isConnected: boolean): void;
 }
@@ -34,7 +30,8 @@ export interface Transport {
   /** Whether text search and what needs the server's work is there. */
   readonly isServed: boolean;
   run(run: string): Promise<RunPage>;
-  index(run: string, since: number): Promise<IndexColumns>;
+  /** Rows from `since` on; all of them where the list is of another version by now. */
+  index(run: string, since: number, version: number): Promise<IndexColumns>;
   /** A conversation, by number or task id; with `seat` as that seat saw it. */
   conversation(run: string, name: string, seat: string): Promise<ConversationView>;
   turn(run: string, name: string, key: string, seat: string): Promise<TurnView>;
@@ -44,7 +41,8 @@ export interface Transport {
   /** `only` is a filter as the run page writes it, or row numbers with commas. */
   flow(run: string, only: string): Promise<FlowPage>;
   engines(run: string): Promise<EnginesPage>;
-  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]>;
+  /** Conversations from number `from` on in which the words occur. */
+  search(run: string, words: string, from: number, signal?: AbortSignal): Promise<SearchPage>;
   /** Calls the listener until the returned function is called. */
   listen(run: string, listener: Listener): () => void;
 }
@@ -62,8 +60,8 @@ export class Served implements Transport {
     return ask("run", { run });
   }
 
-  index(run: string, since: number): Promise<IndexColumns> {
-    return ask("index", { run, since: String(since) });
+  index(run: string, since: number, version: number): Promise<IndexColumns> {
+    return ask("index", since ? { run, since: String(since), version: String(version) } : { run });
   }
 
   conversation(run: string, name: string, seat: string): Promise<ConversationView> {
@@ -90,8 +88,8 @@ export class Served implements Transport {
     return ask("engines", { run });
   }
 
-  search(run: string, words: string, signal?: AbortSignal): Promise<readonly Hit[]> {
-    return ask("search", { run, q: words }, signal);
+  search(run: string, words: string, from: number, signal?: AbortSignal): Promise<SearchPage> {
+    return ask("search", { run, q: words, from: String(from) }, signal);
   }
 
   /** All listeners of a run share one connection: browsers allow few to one host. */
@@ -124,6 +122,7 @@ class Stream {
     this.#on<RunPage>("standing", (listener, page) => listener.standing?.(page));
     this.#on<readonly number[]>("touched", (listener, numbers) => listener.touched?.(numbers));
     this.#on<EnginesPage>("engines", (listener, page) => listener.engines?.(page));
+    this.#on<unknown>("trouble", (listener, body) => listener.trouble?.(words(body)));
     this.#events.onopen = () => this.#each((listener) => listener.connected?.(true));
     this.#events.onerror = () => this.#each((listener) => listener.connected?.(false));
   }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -39,6 +39,10 @@ class Seat(PlayerResult, frozen=True):
         """What was counted for it."""
         return self.measures.get(name, 0)
 
+    def total(self, name: Count) -> int:
+        """What was counted for it, over all days."""
+        return self.count(name) + sum(count for _, count in self.by_day(name))
+
     def by_day(self, name: Count) -> Iterator[tuple[int, int]]:
         """What was counted for it on each day."""
         prefix = f"{name}."
@@ -71,41 +75,61 @@ def games_of(data: RunData) -> Iterator[Game]:
             yield msgspec.structs.replace(game, number=ended.number)
 
 
+class FailedSeat(NamedTuple):
+    """A player of a game that failed. `role` is empty where it was not recorded."""
+
+    definition: str
+    model: str
+    role: str
+
+
+def failed_games(data: RunData) -> Iterator[list[FailedSeat]]:
+    """The players of each game that failed."""
+    failed: dict[str, list[FailedSeat]] = {ended.task_id: [] for ended in data.ended() if ended.outcome is None}
+    rows = data.read_table("agents", lambda row: row.get("task_id") in failed) if failed else iter(())
+    for row in rows:
+        role = row.get("role")
+        seat = FailedSeat(str(row["definition"]), str(row["model"]), role if isinstance(role, str) else "")
+        failed[str(row["conversation"])].append(seat)
+    yield from failed.values()
+
+
+Key: TypeAlias = tuple[str | int, ...]
+
+
 class Tally:
     """Rates over the cases of games, by any key. A game is added at once, because its cases belong together."""
 
     def __init__(self) -> None:
-        self.rates: defaultdict[Hashable, ClusteredRate] = defaultdict(ClusteredRate)
+        self.rates: defaultdict[Key, ClusteredRate] = defaultdict(ClusteredRate)
 
-    def add(self, cases: Iterable[tuple[Hashable, int, int]]) -> None:
+    def add(self, cases: Iterable[tuple[Key, int, int]]) -> None:
         """Count a game: for each key how many of how many cases."""
-        sums: defaultdict[Hashable, list[int]] = defaultdict(lambda: [0, 0])
+        sums: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0])
         for key, hits, n in cases:
             sums[key][0] += hits
             sums[key][1] += n
         for key, (hits, n) in sums.items():
             self.rates[key].add(hits, n)
 
-    def get(self, *key: Hashable) -> ClusteredRate:
+    def get(self, *key: str | int) -> ClusteredRate:
         """The rate of a key; an empty one where nothing was counted."""
         return self.rates.get(key, ClusteredRate())
+
+    def keys_of(self, group: str) -> list[Key]:
+        """The keys that begin with a word."""
+        return [key for key in self.rates if key[0] == group]
 
 
 def in_order(sides: Iterable[str]) -> list[str]:
     """Factions in the order of all figures."""
     known = [str(faction) for faction in FACTIONS]
-    return sorted(set(sides), key=lambda side: (known.index(side) if side in known else len(known), side))
+    return sorted(
+        {str(side) for side in sides}, key=lambda side: (known.index(side) if side in known else len(known), side)
+    )
 
 
 def side_of(role: str) -> str:
     """The faction of a role; empty for one that is not known here."""
     found = ROLES.get(role)
     return "" if found is None else str(found.faction)
-
-
-def grouped(seats: Iterable[Seat], key: Callable[[Seat], str]) -> Mapping[str, Sequence[Seat]]:
-    """Seats by what they have in common."""
-    found: defaultdict[str, list[Seat]] = defaultdict(list)
-    for seat in seats:
-        found[key(seat)].append(seat)
-    return found

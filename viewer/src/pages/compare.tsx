@@ -46,9 +46,7 @@ function Compared({ place, view }: { readonly place: Place; readonly view: Compa
   return (
     <article class={`compare conversation ${turn ? "with-turn" : ""}`}>
       <header class="conversation-head">
-        <h1>
-          Conversations {view.left.index} and {view.right.index}
-        </h1>
+        <h1>Two conversations side by side</h1>
         <p class="quiet">
           <Text text={view.reason} />
         </p>
@@ -108,7 +106,7 @@ function SideHead({ view, run }: { readonly view: ConversationView; readonly run
   const facts = (view.facts ?? []).filter((fact) => fact.text.length <= 90);
   return (
     <th scope="col">
-      <a href={href({ run, page: "c", names: [String(view.index)] })}>
+      <a href={href({ run, page: "c", names: [view.task_id] })}>
         <Text text={view.task_id} />
       </a>
       {view.status !== "finished" && <b class={`badge status-${view.status}`}>{view.status}</b>}

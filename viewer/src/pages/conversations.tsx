@@ -1,14 +1,14 @@
 // The list of a run's conversations: filter, chips, histogram, table.
 import { type JSX } from "preact";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { NumberValues, type Rows } from "../columns";
 import { Masks, parseFilter, type Term, withTerms, wordTerms } from "../filter";
 import { reason } from "../load";
-import type { ColumnView, RunPage } from "../model";
+import type { ColumnView, RunPage, SearchHit } from "../model";
 import { href, type Place, setQuery } from "../router";
 import { useRows } from "../rows";
 import { Text } from "../text";
-import { type Hit, transport } from "../transport";
+import { transport } from "../transport";
 import { ConversationTable } from "./conversation_table";
 import { Facets, facetsOf } from "./facets";
 import { FilterField } from "./filter_field";
@@ -47,7 +47,7 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
         />
         <Spread rows={rows} page={page} chosen={chosen} column={b} terms={filter.terms} text={text} />
       </div>
-      {open.length > 0 && <OpenNow run={place.run} numbers={open} />}
+      {page.is_live && open.length > 0 && <OpenNow run={place.run} numbers={open} />}
       <TextSearch place={place} terms={filter.terms} />
       {error ? (
         <p class="state-line bad" role="alert">
@@ -180,31 +180,48 @@ function rangeOf(terms: readonly Term[], column: string, bins: Bins): [number, n
   return [Math.max(0, Math.min(from, last)), Math.max(0, Math.min(to, last))];
 }
 
+/** What was found so far; `next` is where the search goes on. */
+interface Found {
+  readonly words: string;
+  readonly hits: readonly SearchHit[];
+  readonly left: number;
+  readonly next: number | null;
+  readonly error: string;
+}
+
 /** Looks for the words of a filter in what was said; the server does that. */
 function TextSearch({ place, terms }: { place: Place; terms: readonly Term[] }): JSX.Element | null {
   const words = terms.filter(({ column }) => column === "").flatMap(({ wanted }) => wanted).join(" ");
-  const [found, setFound] = useState<{ words: string; hits: readonly Hit[]; error: string } | null>(null);
+  const [last, setFound] = useState<Found | null>(null);
   const [isBusy, setBusy] = useState(false);
+  const leaving = useRef(new AbortController());
+  useEffect(() => () => leaving.current.abort(), [words]);
   if (!words || !transport.isServed) return null;
+  const found = last?.words === words ? last : null;
   const look = async (): Promise<void> => {
+    leaving.current = new AbortController();
     setBusy(true);
+    const hits = found?.hits ?? [];
     try {
-      setFound({ words, hits: await transport.search(place.run, words), error: "" });
+      const page = await transport.search(place.run, words, found?.next ?? 0, leaving.current.signal);
+      const left = page.total - page.searched;
+      setFound({ words, hits: [...hits, ...page.hits], left, next: page.next ?? null, error: "" });
     } catch (fault) {
-      setFound({ words, hits: [], error: reason(fault) });
+      if (!leaving.current.signal.aborted) setFound({ words, hits, left: 0, next: found?.next ?? null, error: reason(fault) });
     }
     setBusy(false);
   };
-  const isFor = found?.words === words;
   return (
     <div class="search">
-      <button type="button" disabled={isBusy} onClick={() => void look()}>
-        {isBusy ? "Searching…" : "Search what was said for "}
-        {!isBusy && <Text text={`“${words}”`} />}
-      </button>
-      {isFor && found.error && <span class="bad">{found.error}</span>}
-      {isFor && !found.error && found.hits.length === 0 && <span class="quiet">Nobody said that.</span>}
-      {isFor && found.hits.length > 0 && (
+      {(!found || found.next !== null || found.error) && (
+        <button type="button" disabled={isBusy} onClick={() => void look()}>
+          {isBusy ? "Searching…" : found ? `Search the other ${found.left} too` : "Search what was said for "}
+          {!isBusy && !found && <Text text={`“${words}”`} />}
+        </button>
+      )}
+      {found?.error && <span class="bad">{found.error}</span>}
+      {found && !found.error && found.hits.length === 0 && <span class="quiet">Nobody said that.</span>}
+      {found && found.hits.length > 0 && (
         <ul class="hits">
           {found.hits.map((hit) => (
             <li>

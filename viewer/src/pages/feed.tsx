@@ -146,33 +146,41 @@ function Audience({ names, seats }: { readonly names: readonly string[]; readonl
 }
 
 function Notes({ notes }: { readonly notes: readonly Note[] }) {
-  const boxes = notes.filter((note) => note.kind === "truth");
-  const chips = notes.filter((note) => note.kind !== "truth");
+  const truths = notes.filter((note) => note.kind === "truth");
   return (
     <div class="notes">
-      {chips.map((note, number) => (
-        <span key={number} class={`chip tone-${note.tone ?? "plain"}`}>
-          <span class="chip-kind">{printable(note.kind)}</span> <Text text={note.text} />
-          {note.verdict && (
-            <b>
-              {" "}
-              {toneSign(note.tone)} <Text text={note.verdict} />
-            </b>
-          )}
-        </span>
-      ))}
-      {boxes.length > 0 && (
-        <div class="truth" role="note">
-          <span class="truth-label">in truth</span>
-          <ul>
-            {boxes.map((note, number) => (
-              <li key={number} class={`tone-${note.tone ?? "plain"}`}>
-                <Text text={note.text} /> {note.verdict && <b>{printable(note.verdict)}</b>}
-              </li>
-            ))}
-          </ul>
-        </div>
-      )}
+      {notes
+        .filter((note) => note.kind !== "truth")
+        .map((note, number) => (
+          <span key={number} class={`chip tone-${note.tone ?? "plain"}`}>
+            <span class="chip-kind">{printable(note.kind)}</span> <Text text={note.text} />
+            {note.verdict && (
+              <b>
+                {" "}
+                {toneSign(note.tone)} <Text text={note.verdict} />
+              </b>
+            )}
+          </span>
+        ))}
+      {truths.length > 0 && <Truth notes={truths} />}
+    </div>
+  );
+}
+
+/** What was true, in a box; verdicts that all lines share are said once. */
+function Truth({ notes }: { readonly notes: readonly Note[] }) {
+  const verdicts = new Set(notes.map((note) => note.verdict ?? ""));
+  const shared = verdicts.size === 1 ? [...verdicts][0]! : "";
+  return (
+    <div class="truth" role="note">
+      <span class="truth-label">in truth</span> {shared && <span class="quiet">{printable(shared)}</span>}
+      <ul>
+        {notes.map((note, number) => (
+          <li key={number} class={`tone-${note.tone ?? "plain"}`}>
+            <Text text={note.text} /> {!shared && note.verdict && <b>{printable(note.verdict)}</b>}
+          </li>
+        ))}
+      </ul>
     </div>
   );
 }

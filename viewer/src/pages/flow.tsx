@@ -121,7 +121,7 @@ function Diagram({ drawn, stances }: { readonly drawn: Alluvial; readonly stance
       <figcaption class="legend">
         {stances.map((stance) => (
           <span key={stance.name} class={`key tone-${toneOf(stances, stance.name)}`}>
-            <Text text={stance.name} /> <Text text={stance.text} />
+            <Text text={stance.name} /> {stance.text !== stance.name && <Text text={stance.text} />}
           </span>
         ))}
       </figcaption>

@@ -105,7 +105,7 @@ function Arm(props: { readonly arm: ForkArm; readonly parent: string; readonly r
         <Interval arm={arm} />
       </td>
       <td class="draws">
-        {arm.draws.map((draw) => (
+        {[...arm.draws].sort((one, other) => one - other).map((draw) => (
           <a key={draw} href={href({ run, page: "compare", names: [parent, String(draw)] })}>
             {draw}
           </a>

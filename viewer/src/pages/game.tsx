@@ -31,7 +31,7 @@ export function ConversationPage({ place, page }: PageProps): JSX.Element {
     const again = (): void => setNews((count) => count + 1);
     return transport.listen(place.run, {
       touched: (numbers) => numbers.includes(number) && again(),
-      rows: (columns) => columns.numbers["index"]?.numbers.includes(number) && again(),
+      rows: (columns) => columns.numbers["number"]?.numbers.includes(number) && again(),
     });
   }, [place.run, number, isOpen]);
   if (loaded.error)
@@ -355,8 +355,13 @@ function toggle(hidden: ReadonlySet<string>, name: string): void {
 function Tables(props: { readonly tables: readonly ViewTable[]; readonly hrefOf: (place: number) => string }): JSX.Element {
   return (
     <div class="tables">
-      {props.tables.map((table) => (
-        <TableView key={table.name} table={table} hrefOf={props.hrefOf} />
+      {props.tables.map((table, number) => (
+        <TableView
+          key={table.name}
+          table={table}
+          hrefOf={props.hrefOf}
+          isBare={table.note !== undefined && table.note === props.tables[number + 1]?.note}
+        />
       ))}
     </div>
   );

@@ -4,10 +4,12 @@ import { useMemo } from "preact/hooks";
 import type { CombinationView, RunPage } from "../model";
 import { own } from "../load";
 import { href, type Place, setQuery } from "../router";
-import { Text } from "../text";
+import { printable, Text } from "../text";
 
 interface Column {
   readonly name: string;
+  /** Shorter than the name. */
+  readonly title?: string;
   readonly isNumber: boolean;
   text(combination: CombinationView): string;
 }
@@ -33,8 +35,8 @@ export function Combinations(props: { place: Place; page: RunPage; combinations:
                   class={one.isNumber ? "num" : ""}
                   aria-sort={one.name === name ? (isDescending ? "descending" : "ascending") : undefined}
                 >
-                  <button type="button" class="sort" onClick={() => setQuery({ s: one.name === name && !isDescending ? `-${name}` : one.name })}>
-                    <Text text={one.name} />
+                  <button type="button" class="sort" title={one.title ? printable(one.name) : undefined} onClick={() => setQuery({ s: one.name === name && !isDescending ? `-${name}` : one.name })}>
+                    <Text text={one.title ?? one.name} />
                     {one.name === name && <span aria-hidden="true"> {isDescending ? "▼" : "▲"}</span>}
                   </button>
                 </th>
@@ -70,6 +72,7 @@ function columnsOf(combinations: readonly CombinationView[]): Column[] {
   return [
     ...keys(({ values }) => values).map((name) => ({
       name,
+      title: name.slice(name.lastIndexOf(".") + 1),
       isNumber: false,
       text: ({ values }: CombinationView) => own(values, name) ?? "",
     })),

@@ -14,73 +14,74 @@ interface RosterProps {
   readonly seatHref: (seat: string) => string;
 }
 
-/** A table of the participants; each name opens the conversation as that seat saw it. */
-export function Roster({ members, seats, place, seat, seatHref }: RosterProps) {
-  const names = [...new Set(members.flatMap((member) => (member.facts ?? []).map((fact) => fact.name)))];
-  const models = new Set(members.map((member) => member.model ?? ""));
-  const showsModel = members.some((member) => member.model) && models.size > 1;
+/** The participants by seat; each name opens the conversation as that seat saw it. */
+export function Roster(props: RosterProps) {
+  const models = new Set(props.members.map((member) => member.model ?? ""));
   return (
     <section class="roster" aria-labelledby="roster-head">
       <h2 id="roster-head">Participants</h2>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Seat</th>
-            {names.map((name) => (
-              <th scope="col" key={name}>
-                <Text text={name} />
-              </th>
-            ))}
-            {showsModel && <th scope="col">Model</th>}
-          </tr>
-        </thead>
-        <tbody>
-          {members.map((member) => {
-            const known = knownAt(member.facts, place);
-            return (
-              <tr key={member.seat} class={member.name === seat ? "is-seat" : undefined}>
-                <th scope="row">
-                  <span class="number">{member.seat}</span>{" "}
-                  {seats.includes(member.name) ? (
-                    <a href={seatHref(member.name)} title={printable(`As ${member.name} saw it`)}>
-                      <Text text={member.name} />
-                    </a>
-                  ) : (
-                    <Text text={member.name} />
-                  )}
-                </th>
-                {names.map((name) => (
-                  <td key={name}>
-                    <FactText facts={known.filter((fact) => fact.name === name)} />
-                  </td>
-                ))}
-                {showsModel && (
-                  <td class="quiet">
-                    <Text text={member.model ?? ""} />
-                  </td>
-                )}
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-      {!showsModel && members[0]?.model && (
+      <ul>
+        {props.members.map((member) => (
+          <Seat key={member.seat} member={member} roster={props} showsModel={models.size > 1} />
+        ))}
+      </ul>
+      {models.size === 1 && props.members[0]?.model && (
         <p class="quiet">
-          All seats: <Text text={members[0].model} />
+          All by the model <Text text={props.members[0].model} />
         </p>
       )}
     </section>
   );
 }
 
-/** The last of some facts of one name; those before it are in its title. */
-function FactText({ facts }: { readonly facts: readonly Fact[] }) {
-  const last = facts[facts.length - 1];
-  if (!last) return null;
-  const before = facts.map((fact) => fact.text).filter((text) => text !== last.text);
+interface SeatProps {
+  readonly member: Member;
+  readonly roster: RosterProps;
+  readonly showsModel: boolean;
+}
+
+function Seat({ member, roster, showsModel }: SeatProps) {
+  const [first, ...others] = lastFacts(knownAt(member.facts, roster.place));
+  const name = <Text text={member.name} />;
   return (
-    <span class={`tone-${last.tone ?? "plain"}`} title={before.length ? printable(`before: ${before.join(", ")}`) : undefined}>
-      <Text text={last.text} />
+    <li class={member.name === roster.seat ? "is-seat" : undefined}>
+      <span class="number">{member.seat}</span>
+      <span class="member">
+        {roster.seats.includes(member.name) ? (
+          <a href={roster.seatHref(member.name)} title={printable(`As ${member.name} saw it`)}>
+            {name}
+          </a>
+        ) : (
+          name
+        )}{" "}
+        {first && <FactText fact={first} />}
+      </span>
+      <span class="more">
+        {others.map((fact) => (
+          <FactText key={fact.name} fact={fact} />
+        ))}
+        {showsModel && member.model && <FactText fact={{ name: "model", text: member.model, tone: "quiet" }} />}
+      </span>
+    </li>
+  );
+}
+
+/** The last fact of each name, in the order in which the names first come. */
+function lastFacts(facts: readonly Fact[]): readonly Fact[] {
+  const last = new Map<string, Fact>();
+  for (const fact of facts) last.set(fact.name, fact);
+  return [...last.values()];
+}
+
+/** A fact; its name is shown where the text is only a number. */
+function FactText({ fact }: { readonly fact: Fact }) {
+  const isNumber = /^[\d.,\s%+-]*$/.test(fact.text);
+  return (
+    <span class={`fact tone-${fact.tone ?? "plain"}`} title={printable(`${fact.name}: ${fact.text}`)}>
+      <span class={isNumber ? "quiet" : "hidden-text"}>
+        <Text text={fact.name} />{" "}
+      </span>
+      <Text text={fact.text} />
     </span>
   );
 }

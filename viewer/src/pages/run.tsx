@@ -35,7 +35,7 @@ function RunHead({ page }: { page: RunPage }): JSX.Element {
         </span>
         {page.environment && <span class="badge">{page.environment.replaceAll("_", " ")}</span>}
       </div>
-      {page.description && (
+      {page.description && !page.combinations?.length && (
         <p class="quiet">
           <Text text={page.description} />
         </p>

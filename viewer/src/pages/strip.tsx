@@ -1,10 +1,9 @@
-// The strip of phases: days, nights or rounds with their marks, and who is left.
+// The strip of phases: days, nights or rounds with their marks, and how many of each group are left.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Phase } from "../model";
 import { printable, Text } from "../text";
 
-const AREA_HEIGHT = 28;
 /** From this many phases on their names are shown by title alone. */
 const CROWDED = 28;
 
@@ -22,6 +21,7 @@ export function Strip({ phases, end, current, hrefOf }: StripProps) {
   const box = useRef<HTMLElement>(null);
   useHeight(box);
   if (phases.length === 0) return null;
+  const most = Math.max(0, ...phases.map(total));
   return (
     <nav class={`strip ${phases.length > CROWDED ? "is-crowded" : ""}`} aria-label="Phases" ref={box}>
       <ol>
@@ -29,13 +29,14 @@ export function Strip({ phases, end, current, hrefOf }: StripProps) {
           <PhaseStop
             key={number}
             phase={phase}
+            most={most}
             events={(phases[number + 1]?.first ?? end) - phase.first}
             isCurrent={number === current}
             hrefOf={hrefOf}
           />
         ))}
       </ol>
-      <Standing phases={phases} end={end} />
+      <Groups phases={phases} />
     </nav>
   );
 }
@@ -57,80 +58,73 @@ function useHeight(box: { readonly current: HTMLElement | null }): void {
 interface StopProps {
   readonly phase: Phase;
   readonly events: number;
+  /** The largest count of all phases; 0 where none has any. */
+  readonly most: number;
   readonly isCurrent: boolean;
   readonly hrefOf: (place: number) => string;
 }
 
-function PhaseStop({ phase, events, isCurrent, hrefOf }: StopProps) {
+function PhaseStop({ phase, events, most, isCurrent, hrefOf }: StopProps) {
   const marks = phase.marks ?? [];
   return (
     <li class={`stop ${phase.kind}`} style={{ flexGrow: String(Math.max(events, 1)) }}>
-      <a href={hrefOf(phase.first)} aria-current={isCurrent ? "step" : undefined} class="stop-label" title={printable(phase.label)}>
-        <Text text={phase.label} />
-      </a>
-      <span class="marks">
-        {marks.map((mark, number) => (
-          <a
-            key={number}
-            class={`mark tone-${mark.tone ?? "plain"}`}
-            href={hrefOf(mark.event ?? phase.first)}
-            title={printable(mark.text)}
-            aria-label={printable(mark.text)}
-          >
-            {printable(mark.symbol)}
-          </a>
-        ))}
+      <span class="stop-head">
+        <a
+          href={hrefOf(phase.first)}
+          aria-current={isCurrent ? "step" : undefined}
+          class="stop-label"
+          title={printable(phase.label)}
+        >
+          <Text text={phase.label} />
+        </a>
+        <span class="marks">
+          {marks.map((mark, number) => (
+            <a
+              key={number}
+              class={`mark tone-${mark.tone ?? "plain"}`}
+              href={hrefOf(mark.event ?? phase.first)}
+              title={printable(mark.text)}
+              aria-label={printable(mark.text)}
+            >
+              {printable(mark.symbol)}
+            </a>
+          ))}
+        </span>
       </span>
+      {most > 0 && <Area phase={phase} most={most} />}
     </li>
   );
 }
 
-/** A small area of who is left at the end of each phase, by group. */
-function Standing({ phases, end }: { readonly phases: readonly Phase[]; readonly end: number }) {
+/** The groups at the end of a phase, one on the other. */
+function Area({ phase, most }: { readonly phase: Phase; readonly most: number }) {
+  let base = 1;
+  return (
+    <svg class="area" viewBox="0 0 1 1" preserveAspectRatio="none" role="img" aria-label={countsAt(phase)}>
+      <title>{countsAt(phase)}</title>
+      {(phase.standing ?? []).map((share) => {
+        const height = share.count / most;
+        base -= height;
+        return (
+          <rect key={share.name} class={`fill-${share.tone ?? "plain"}`} x={0} y={base} width={1} height={height} />
+        );
+      })}
+    </svg>
+  );
+}
+
+/** The groups with their first and last counts. */
+function Groups({ phases }: { readonly phases: readonly Phase[] }) {
   const groups = groupsOf(phases);
   if (groups.length === 0) return null;
-  const most = Math.max(1, ...phases.map((phase) => total(phase)));
-  const start = phases[0]!.first;
-  const width = Math.max(end - start, 1);
   return (
-    <figure class="standing">
-      <svg
-        viewBox={`0 0 ${width} ${AREA_HEIGHT}`}
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={`Who is left: ${phases.map(leftAt).filter(Boolean).join("; ")}`}
-      >
-        {phases.map((phase, number) => {
-          const left = phase.first - start;
-          const right = (phases[number + 1]?.first ?? end) - start;
-          let base = AREA_HEIGHT;
-          return (phase.standing ?? []).map((share) => {
-            const height = (share.count / most) * AREA_HEIGHT;
-            base -= height;
-            return (
-              <rect
-                key={`${number} ${share.name}`}
-                class={`fill-${share.tone ?? "plain"}`}
-                x={left}
-                y={base}
-                width={right - left}
-                height={height}
-              >
-                <title>{leftAt(phase)}</title>
-              </rect>
-            );
-          });
-        })}
-      </svg>
-      <figcaption>
-        left:{" "}
-        {groups.map((group) => (
-          <span key={group.name} class={`key tone-${group.tone}`}>
-            <Text text={group.name} /> {group.first}→{group.last}
-          </span>
-        ))}
-      </figcaption>
-    </figure>
+    <p class="groups">
+      {groups.map((group) => (
+        <span key={group.name} class={`key tone-${group.tone}`}>
+          <Text text={group.name} /> {group.first} → {group.last}
+        </span>
+      ))}
+    </p>
   );
 }
 
@@ -138,19 +132,22 @@ function total(phase: Phase): number {
   return (phase.standing ?? []).reduce((sum, share) => sum + share.count, 0);
 }
 
-function leftAt(phase: Phase): string {
+function countsAt(phase: Phase): string {
   const shares = (phase.standing ?? []).map((share) => `${share.count} ${share.name}`);
-  return shares.length ? printable(`${phase.label}: ${shares.join(", ")}`) : "";
+  return printable(`${phase.label}: ${shares.join(", ") || "no counts"}`);
 }
 
 function groupsOf(phases: readonly Phase[]) {
   const groups = new Map<string, { name: string; tone: string; first: number; last: number }>();
-  for (const phase of phases) {
+  const counted = phases.filter((phase) => total(phase) > 0);
+  counted.forEach((phase, number) => {
     for (const share of phase.standing ?? []) {
       const group = groups.get(share.name);
-      if (group) group.last = share.count;
-      else groups.set(share.name, { name: share.name, tone: share.tone ?? "plain", first: share.count, last: share.count });
+      // A group that comes later, or is named no more at the end, has a count of 0 there.
+      if (!group)
+        groups.set(share.name, { name: share.name, tone: share.tone ?? "plain", first: number === 0 ? share.count : 0, last: 0 });
+      if (number === counted.length - 1) groups.get(share.name)!.last = share.count;
     }
-  }
+  });
   return [...groups.values()];
 }

@@ -10,10 +10,12 @@ type HrefOf = (place: number) => string;
 interface TableProps {
   readonly table: ViewTable;
   readonly hrefOf: HrefOf;
+  /** Whether the note is left out, since another table says the same. */
+  readonly isBare?: boolean;
 }
 
 /** A table in the way its kind is drawn. */
-export function TableView({ table, hrefOf }: TableProps) {
+export function TableView({ table, hrefOf, isBare = false }: TableProps) {
   const id = `table-${table.name}`;
   return (
     <section class={`table-view ${table.kind}`} aria-labelledby={id}>
@@ -29,8 +31,8 @@ export function TableView({ table, hrefOf }: TableProps) {
       ) : (
         <GridTable table={table} hrefOf={hrefOf} />
       )}
-      <Legend table={table} />
-      {table.note && (
+      {!isBare && <Legend table={table} />}
+      {table.note && !isBare && (
         <p class="quiet">
           <Text text={table.note} />
         </p>
