@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import MacRunnerError
-from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, RunContents
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.types import JsonObject
-from mac_runner.view_model import TurnView
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in
 from mac_runner.views.conversation import whole_view
-from mac_runner.views.inspector import PromptOf, turn_view
+from mac_runner.views.inspector import PromptOf, turn_views
 from mac_runner.views.perspective import perspective
 
 
@@ -42,9 +40,9 @@ class ConversationPages:
         """The whole conversation, and as each seat saw it."""
         whole = whole_view(transcript)
         prompt_of, missing = self._prompts(transcript)
-        turns = self._turns(transcript, prompt_of, missing)
+        turns = [*turn_views(transcript, prompt_of, prompt_missing=missing)]
         spoken = [turn.thought for turn in turns]
-        seen = [self._turns(transcript, prompt_of, missing, seat) for seat in whole.seats]
+        seen = [[*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)] for seat in whole.seats]
         return ConversationData(
             {
                 "whole": self._outgoing.conversation(whole),
@@ -59,17 +57,10 @@ class ConversationPages:
     def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:
         """The conversation as one seat saw it, and nothing else. Raises ConfigError when no agent has that name."""
         view = self._outgoing.conversation(perspective(whole_view(transcript), seat))
-        turns = self._turns(transcript, *self._prompts(transcript), seat)
+        prompt_of, missing = self._prompts(transcript)
+        turns = [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)]
         gone = [*self._outgoing.turns(turns, [turn.thought for turn in turns])]
         return ConversationData({"whole": view, "seats": [view]}, {"whole": gone, "seats": [gone]})
-
-    def _turns(
-        self, transcript: JsonObject, prompt_of: PromptOf | None, missing: str, seat: str | None = None
-    ) -> list[TurnView]:
-        turns = [turn for turn in objects(transcript["turns"]) if seat in (None, turn["agent"])]
-        return [
-            turn_view(transcript, str(turn["turn"]), prompt_of, seat=seat, prompt_missing=missing) for turn in turns
-        ]
 
     def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
         """The prompts of a conversation, or why there are none."""

@@ -57,8 +57,8 @@ class Private:
     _machines: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", _any_of(self.known))
-        object.__setattr__(self, "_machines", _any_of(self.machines))
+        object.__setattr__(self, "_known", _any_of(self.known, chars_min=4))
+        object.__setattr__(self, "_machines", _any_of(self.machines, chars_min=2))
 
     def clean(self, text: str) -> str:
         """Any text without the addresses and paths of this run."""
@@ -92,8 +92,8 @@ def _is_address(host: str) -> bool:
     return ":" in host or "." in host
 
 
-def _any_of(words: Iterable[str]) -> re.Pattern[str] | None:
-    chosen = sorted({word.rstrip("/") for word in words if len(word) > 3}, key=lambda word: (-len(word), word))
+def _any_of(words: Iterable[str], *, chars_min: int) -> re.Pattern[str] | None:
+    chosen = sorted({word.rstrip("/") for word in words if len(word) >= chars_min}, key=lambda word: (-len(word), word))
     return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, chosen))})(?![\w-])") if chosen else None
 
 

@@ -42,8 +42,30 @@ def turn_view(
     Without `prompt_of` there is no prompt, and `prompt_missing` says why. Raises ConfigError for a turn or an agent
     that is not there, and for a turn of another agent.
     """
-    turns = objects(transcript["turns"])
-    turn = _found(transcript, turns, key, seat)
+    turn = _found(transcript, objects(transcript["turns"]), key, seat)
+    return _turn_view(transcript, turn, _known_heads(transcript, seat), prompt_of, seat, prompt_missing)
+
+
+def turn_views(
+    transcript: JsonObject, prompt_of: PromptOf | None, *, seat: str | None = None, prompt_missing: str = ""
+) -> Iterator[TurnView]:
+    """All turns, as `turn_view` makes each of them; with `seat`, all of that agent's own."""
+    check_seat(transcript, seat)
+    heads = _known_heads(transcript, seat)
+    for turn in objects(transcript["turns"]):
+        if seat in (None, turn["agent"]):
+            yield _turn_view(transcript, turn, heads, prompt_of, seat, prompt_missing)
+
+
+def _turn_view(
+    transcript: JsonObject,
+    turn: JsonObject,
+    heads: Sequence[TurnHead],
+    prompt_of: PromptOf | None,
+    seat: str | None,
+    prompt_missing: str,
+) -> TurnView:
+    turns, key = objects(transcript["turns"]), str(turn["turn"])
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
     tokens, timing = json_object(reply["tokens"]), json_object(turn.get("timing", {}))
     own = [each for each in turns if each["agent"] == turn["agent"]]
@@ -67,7 +89,7 @@ def turn_view(
         # Faults may name the engine, which an agent does not know.
         faults=_texts(timing.get("faults")) if seat is None else (),
         cause=str(receipt.get("cause") or ""),
-        siblings=tuple(_siblings(transcript, turn, seat)),
+        siblings=tuple(head for head in heads if (head.agent, head.round) == (turn["agent"], turn["round"])),
         sampling={} if seat is not None else _sampling(transcript, str(turn["agent"])),
         prompt=sent.prompt,
         prompt_missing=sent.missing,
@@ -86,13 +108,14 @@ def _found(transcript: JsonObject, turns: Sequence[JsonObject], key: str, seat: 
     return found
 
 
-def _siblings(transcript: JsonObject, turn: JsonObject, seat: str | None) -> Iterator[TurnHead]:
-    """The attempts and tool steps of the same occasion; for a seat, with the events that it saw."""
-    events = [*record_events(json_object(transcript["record"]))]
-    known = {event.place for event in (events if seat is None else seen_events(events, seat))}
-    for head in turn_heads(transcript):
-        if head.agent == turn["agent"] and head.round == turn["round"]:
-            yield replace(head, events=tuple(place for place in head.events if place in known))
+def _known_heads(transcript: JsonObject, seat: str | None) -> tuple[TurnHead, ...]:
+    """All turns as a list; for a seat, with the events that it saw."""
+    heads = turn_heads(transcript)
+    if seat is None:
+        return heads
+    events = record_events(json_object(transcript["record"]))
+    known = {event.place for event in seen_events([*events], seat)}
+    return tuple(replace(head, events=tuple(place for place in head.events if place in known)) for head in heads)
 
 
 def _sampling(transcript: JsonObject, agent: str) -> dict[str, str]:

@@ -31,20 +31,6 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def watch(browser: Browser) -> Iterator[Watch]:
-    """Opens pages; at the end none of them may have had a trouble."""
-    watch = Watch(browser)
-    yield watch
-    watch.close()
-
-
-@pytest.fixture
-def page(watch: Watch) -> Page:
-    """A page, 1400 pixels wide and light."""
-    return watch.open()
-
-
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """The working directory of all runs below; not to be changed."""
@@ -125,6 +111,20 @@ def host() -> Iterator[Callable[[Path], str]]:
     """Puts a folder on a plain static host until the test ends; the address of its page."""
     with ExitStack() as stack:
         yield lambda folder: stack.enter_context(hosted(folder))
+
+
+@pytest.fixture
+def watch(browser: Browser, served: Served, host: Callable[[Path], str]) -> Iterator[Watch]:
+    """Opens pages, and closes them before their servers end; none of them may have had a trouble."""
+    watch = Watch(browser)
+    yield watch
+    watch.close()
+
+
+@pytest.fixture
+def page(watch: Watch) -> Page:
+    """A page, 1400 pixels wide and light."""
+    return watch.open()
 
 
 def _failed(process: subprocess.Popen[str]) -> str:

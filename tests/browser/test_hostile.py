@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -27,8 +26,12 @@ ESCAPES: Final = {
 }
 """What is shown of texts with characters that are not visible."""
 SHOWN: Final = {name: ESCAPES.get(name, text) for name, text in TEXTS.items() if name != "long"}
-FOREIGN: Final = "img, iframe, object, embed, video, audio, form, base, link[href*='evil'], style, svg[onload], #bold"
-PAGES: Final = ("#/", "#/c/0", "#/c/0?v=tables", "#/engines", "#/flow", "#/forks/0", "#/compare/0/0")
+FOREIGN: Final = "img, iframe, object, embed, video, audio, base, link[href*='evil'], style, svg[onload], #bold"
+PLACES: Final = (
+    *("#/c/0?v=tables", "#/engines", "#/flow", "#/forks/0", "#/compare/0/0", "#/c/%3Cimg%20src=x%20onerror=alert()%3E"),
+    *(f"#/c/0?seat={quote(seat, safe='')}" for seat in SEEN),
+    *(f"#/c/0?t={quote(f'{n}/{SEEN[n % 5]}/0/0', safe='')}" for n in (0, 1, 3, 4, 9)),
+)
 WAYS: Final = ("served", "double click", "host", "one page")
 
 
@@ -59,44 +62,28 @@ def address(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_hostile_texts_are_shown_as_text(watch: Watch, address: Callable[[str], str], way: str) -> None:
-    url = address(way)
-    page = watch.open(url)
-    page.get_by_text("20", exact=False).first.wait_for()
-    if way == "one page":
-        watch.allow("never")
-    page.goto(f"{url.partition('?')[0]}#/c/0")
-    page.get_by_text("hasOwnProperty").first.wait_for()
-
-    shown = "\n".join(texts(page))
-
-    missing = [name for name, text in SHOWN.items() if text not in shown]
-    assert not missing, missing
-    assert set(SEEN) <= set(re.findall("|".join(map(re.escape, SEEN)), shown))
+def test_hostile_texts_are_shown_and_never_run(watch: Watch, address: Callable[[str], str], way: str) -> None:
+    # Some places name what is not there: a server's answer to that is in the console.
+    watch.allow(r"status of 40[04] .*/api/")
+    page = watch.open(address(way))
+    page.locator("main").get_by_text(NAMES["oddname"]).first.wait_for()
     check_harmless(page)
+    go(page, "#/c/0")
+    page.locator("main").get_by_text("mmmmmmmm").first.wait_for()
 
+    shown = page.locator("main").text_content() or ""
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_page_of_a_hostile_run_runs_any_of_it(watch: Watch, address: Callable[[str], str], way: str) -> None:
-    url = address(way)
-    page = watch.open(url)
-    places = [*PAGES, *(f"#/c/0?seat={quote(seat, safe='')}" for seat in SEEN), *(f"#/c/0?e={n}" for n in (1, 31))]
-    for place in places:
-        page.evaluate("(place) => { window.location.hash = place }", place)
+    missing = [name for name, text in {**SHOWN, **dict(zip(SEEN, SEEN, strict=True))}.items() if text not in shown]
+    assert not missing, missing
+    check_harmless(page)
+    for place in PLACES:
+        go(page, place)
         page.locator("main :is(h1, h2, table, li, p)").first.wait_for()
         check_harmless(page)
 
 
-def texts(page: Page) -> Iterator[str]:
-    """The text of the feed, all the way down."""
-    page.locator("main").wait_for()
-    for step in range(60):
-        yield page.locator("main").inner_text()
-        page.mouse.move(600, 600)
-        page.mouse.wheel(0, 700)
-        page.evaluate("() => new Promise(requestAnimationFrame)")
-        if step > 5 and page.get_by_text("mmmmmmmm").count():
-            yield page.locator("main").inner_text()
+def go(page: Page, place: str) -> None:
+    page.evaluate("(place) => { window.location.hash = place }", place)
 
 
 def check_harmless(page: Page) -> None:
