@@ -151,6 +151,15 @@ def test_addresses_and_folders_of_the_machine_are_left_out(lab: Lab, at_once: At
     assert not re.search(r"https?://(?!vega\.github\.io|www\.w3\.org)", page)
 
 
+def test_link_to_a_published_run_is_an_address(lab: Lab, at_once: AtOnce) -> None:
+    refused = at_once("report", "runs/one", "--out", "linked.html", "--viewer", "javascript:alert(1)")
+    done(at_once, "runs/one", "--out", "linked.html", "--viewer", "published/index.html")
+
+    assert refused.returncode == 2
+    assert "--viewer: 'javascript:alert(1)' is no page" in refused.stderr
+    assert '<a href="published/index.html">' in (lab.path / "linked.html").read_text()
+
+
 def test_what_is_no_run_is_refused(lab: Lab, at_once: AtOnce) -> None:
     process = at_once("report", "nowhere")
 

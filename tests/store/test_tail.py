@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import Disk
-from mac_runner.store.journal import checkpoint_frame, done_frame, replies, reply_frame, retry_frame, session_frame
+from mac_runner.store.journal import (
+    DoneRow,
+    checkpoint_frame,
+    done_frame,
+    replies,
+    reply_frame,
+    retry_frame,
+    session_frame,
+)
 from mac_runner.store.layout import Layout
 from mac_runner.store.run_state import read_state
 from mac_runner.store.tail import JournalTail
@@ -59,7 +67,7 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(tmp_path: Path) -> 
     for seed in range(30):
         shutil.rmtree(layout.journal)
         layout.journal.mkdir()
-        disk, chance, rows = Disk(), random.Random(seed), list[JsonObject]()
+        disk, chance, rows = Disk(), random.Random(seed), list[DoneRow]()
         tail = JournalTail(disk, layout)
         for number, frames in enumerate(sessions(), start=1):
             data, written = b"".join(frames), 0
@@ -69,11 +77,11 @@ def test_reading_on_in_pieces_says_what_reading_at_once_says(tmp_path: Path) -> 
                     file.write(data[written : written + size])
                 written += size
                 if tail.read_on(rows.append).is_anew:
-                    rows = list(tail.state.rows(disk, layout))
+                    rows = list(tail.state.json_rows(disk, layout))
 
                 whole = read_state(disk, layout)
                 assert tail.state.endings == whole.endings, seed
-                assert rows == list(whole.rows(disk, layout)), seed
+                assert rows == list(whole.json_rows(disk, layout)), seed
                 expected = replies(disk, layout, set(ALL - whole.endings.keys()).__contains__)
                 assert tail.replied == expected.keys(), seed
                 assert {task_id: tail.replies(task_id) for task_id in expected} == expected, seed
@@ -86,9 +94,9 @@ def test_journal_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     layout = Layout(directory=tmp_path, experiment_name="small")
     layout.journal.mkdir()
     layout.segment(1).write_bytes(b"".join(sessions()[0]))
-    tail, rows = JournalTail(Disk(), layout), list[JsonObject]()
+    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
     assert not tail.read_on(rows.append).is_anew
-    assert [each["task_id"] for each in rows] == ["t-0", "t-1"]
+    assert [each.task_id for each in rows] == ["t-0", "t-1"]
 
     for change in ("shorter", "another file", "gone"):
         layout.segment(1).unlink()
@@ -103,7 +111,7 @@ def test_second_look_at_a_journal_opens_no_file(tmp_path: Path, monkeypatch: pyt
     layout = Layout(directory=tmp_path, experiment_name="small")
     layout.journal.mkdir()
     layout.segment(1).write_bytes(b"".join(sessions()[0]))
-    tail, rows = JournalTail(Disk(), layout), list[JsonObject]()
+    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
     tail.read_on(rows.append)
 
     def refuse(path: Path, *_rest: int) -> Iterator[bytes]:
