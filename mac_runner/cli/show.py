@@ -15,7 +15,7 @@ from mac_runner.reports import (
     ALL,
     find_turn,
     list_lines,
-    listed,
+    listed_run,
     matching,
     parse_condition,
     printable_lines,
@@ -33,8 +33,8 @@ from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
+from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.single import single_page
-from mac_runner.viewer.source import RunSource
 from mac_runner.views.text import transcript_text
 
 
@@ -141,10 +141,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
 
 
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
-    how = listed(contents.environment_name)
-    how = how.with_outcomes(contents.rows())
-    if contents.resolved.get("metrics"):
-        how = how.with_metrics(contents.rows())
+    how = listed_run(contents)
     conditions = [parse_condition(text, how.columns) for text in where]
     found = islice(matching(contents.rows_in_task_order(), how, conditions), limit)
     printed = 0
