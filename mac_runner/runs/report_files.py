@@ -80,7 +80,7 @@ def report_files(request: ReportRequest, now: datetime) -> ReportFiles:
     """Make a report. Writes nothing.
 
     Raises MissingPackageError without the extra, ConfigError for a file that cannot be written and where the browser
-    for the PDF is missing, RunDirectoryError for what is no run directory.
+    for the PDF is missing, RunDirectoryError for what is not a run directory.
     """
     check_packages()
     if urlsplit(request.viewer).scheme not in ("", "http", "https"):

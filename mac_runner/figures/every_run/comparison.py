@@ -25,7 +25,7 @@ _PAIRED: Final = (
     "bootstrap interval over these pairs, a mean Student's of the paired differences; p is of the same comparison"
 )
 _UNPAIRED: Final = (
-    "The runs have different seeds, so their conversations are no pairs. The difference of two rates has Newcombe's "
+    "The runs have different seeds, so their conversations are not pairs. The difference of two rates has Newcombe's "
     "interval with conversations as clusters, that of two means Welch's; p is of the same comparison"
 )
 
