@@ -99,6 +99,11 @@ class Columns(NamedTuple):
     of: Mapping[str, Column]
     values: Callable[[JsonObject], Mapping[str, Value]]
     """Raises RunDirectoryError for a damaged outcome."""
+    read: Callable[[bytes | msgspec.Raw], Mapping[str, Value]] | None = None
+    """The same from the outcome as JSON, without parsing what no column shows.
+
+    Raises msgspec.DecodeError or UnicodeDecodeError where `values` has to be asked.
+    """
 
 
 ExportColumn: TypeAlias = FlatColumn

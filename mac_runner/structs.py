@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from threading import RLock
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
 _LOCK: Final = RLock()
 _LEARNED: Final[set[object]] = set()
+_DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 
 T = TypeVar("T")
 
@@ -25,6 +26,20 @@ def convert(value: object, kind: type[T]) -> T:
             msgspec.json.Decoder(kind)
             _LEARNED.add(kind)
     return msgspec.convert(value, kind)
+
+
+def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """JSON as `kind`; what `kind` does not name is skipped and costs little.
+
+    Raises msgspec.DecodeError, or UnicodeDecodeError, for what does not fit, and for half of a surrogate pair in a text
+    that is read: `json.loads` and `convert` take that.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        with _LOCK:
+            decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+            _LEARNED.add(kind)
+    return cast("T", decoder.decode(data))
 
 
 def encode(value: object) -> bytes:

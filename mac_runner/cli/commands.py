@@ -48,8 +48,8 @@ from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
+from mac_runner.viewer.listening import Address
 from mac_runner.viewer.publish import PublishRequest
-from mac_runner.viewer.server import Address
 
 _DEFAULT_VERB = "run"
 

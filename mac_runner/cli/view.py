@@ -22,8 +22,7 @@ from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import has_run, is_grid
 from mac_runner.threads import on_thread
-from mac_runner.viewer.server import Address, Opening, Viewer, listening_at, url_of
-from mac_runner.viewer.source import RunSource
+from mac_runner.viewer.listening import Address, Opening, listening_at, url_of
 
 _END_S: Final = 5.0
 """So long the process of the pages may take to end."""
@@ -32,6 +31,10 @@ _NICE: Final = 10
 
 def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool) -> Exit:
     """Serve the pages of a run or a grid until a signal."""
+    # Here, because every verb would wait for the HTTP library.
+    from mac_runner.viewer.server import Viewer
+    from mac_runner.viewer.source import RunSource
+
     address.check()
     if not is_grid(directory) and not has_run(directory):
         raise RunDirectoryError(
@@ -105,6 +108,9 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 
 def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
     """Serve the pages of a run that another process plays, until standard input ends."""
+    from mac_runner.viewer.server import Viewer
+    from mac_runner.viewer.source import RunSource
+
     os.nice(_NICE)
     token = sys.stdin.buffer.readline().decode().strip()
     opening = Opening.inherited(descriptor, token)

@@ -22,7 +22,7 @@ Chart: TypeAlias = Any
 
 _TICKS_MAX: Final = 30
 """With more whole numbers on an axis not all of them are written."""
-_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",~g"}
+_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~f"}
 
 
 def finished(chart: Chart) -> JsonObject:

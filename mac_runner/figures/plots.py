@@ -126,7 +126,7 @@ def bars(rows: Rows, *, label: str, value: str, title: str, group: str = "") -> 
     """Horizontal bars in the order of the rows, stacked by `group`; a number stands at the end of each."""
     labels = [*dict.fromkeys(str(row[label]) for row in rows)]
     y = altair.Y(f"{label}:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False))
-    x = altair.X(f"{value}:Q", title=title, stack="zero", axis=altair.Axis(format="~s"))
+    x = altair.X(f"{value}:Q", title=title, stack="zero", axis=altair.Axis(format="~s", tickCount=6))
     names = [*dict.fromkeys(str(row[group]) for row in rows)] if group else [""]
     shown: Chart = altair.value(COLOURS[0])
     if group:

@@ -7,16 +7,22 @@ without being held.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Final, NamedTuple
+
+import msgspec
 
 from mac_runner.printable import printable
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.filters import Condition, words_of
 from mac_runner.reports.metrics import metrics_of
 from mac_runner.reports.outcome_tables import outcome_columns
-from mac_runner.reports.rows import IndexRow, parse_row
+from mac_runner.reports.rows import IndexRow, kind_of, parse_row, read_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
+from mac_runner.store.journal import DoneRow
+from mac_runner.store.records import decode_json
+from mac_runner.store.run_state import row_of
 from mac_runner.types import JsonObject
 
 ROWS_MEASURED: Final = 200
@@ -42,10 +48,19 @@ class Listed(NamedTuple):
     own: Columns
     columns: Mapping[str, Column]
 
-    def values(self, row: JsonObject) -> Mapping[str, Value]:
-        """The values of an index row. Raises RunDirectoryError for a damaged one."""
+    def values(self, row: JsonObject | DoneRow) -> Mapping[str, Value]:
+        """The values of an index row, or of one that is still JSON. Raises RunDirectoryError for a damaged one."""
+        if isinstance(row, DoneRow):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                raw = read_row(row.row)
+                return self._all(raw, self._read_own(raw.outcome))
+            row = row_of(row)
         found = parse_row(row)
-        return {**_first(found), **self._own(found), **metrics_of(found, self._taken), **_last(found)}
+        return self._all(found, self._own(found.outcome))
+
+    def _all(self, row: IndexRow, own: Mapping[str, Value]) -> Mapping[str, Value]:
+        metrics = metrics_of(row, self._taken) if row.metrics else {}
+        return {**_first(row), **own, **metrics, **_last(row)}
 
     def with_outcomes(self, rows: Iterable[JsonObject]) -> Listed:
         """The same list with columns for what the outcomes hold, if their environment has no columns of its own."""
@@ -69,11 +84,17 @@ class Listed(NamedTuple):
     def _taken(self) -> Collection[str]:
         return {*_FIRST, *self.own.of, *_LAST}
 
-    def _own(self, row: IndexRow) -> Mapping[str, Value]:
-        outcome = row.outcome
+    def _own(self, outcome: object) -> Mapping[str, Value]:
         if not isinstance(outcome, dict) or (self.kind is not None and outcome.get("kind") != self.kind):
             return {}
         return self.own.values(outcome)
+
+    def _read_own(self, outcome: msgspec.Raw) -> Mapping[str, Value]:
+        """The same from JSON."""
+        if self.own.read is None:
+            return self._own(decode_json(bytes(outcome)))
+        kind = kind_of(outcome)
+        return {} if kind is None or (self.kind is not None and kind != self.kind) else self.own.read(outcome)
 
 
 def listed(environment: str) -> Listed:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from mac_runner.results import parsed
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject, TokenCount
 
 
@@ -69,6 +70,26 @@ class IndexRow(msgspec.Struct, frozen=True):
     def uncounted_turns(self) -> int:
         """Its turns, where no engine counted the tokens of any of them."""
         return 0 if self.tokens.is_counted else self.counts.turns
+
+
+class RawRow(IndexRow, frozen=True):
+    """An index row whose outcome is still JSON."""
+
+    outcome: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+def read_row(data: bytes) -> RawRow:
+    """Read an index row from its JSON. Raises msgspec.DecodeError or UnicodeDecodeError; `parse_row` says why."""
+    return decode(data, RawRow)
+
+
+def kind_of(outcome: msgspec.Raw) -> str | None:
+    """The kind of an outcome that is still JSON; None where it is no object."""
+    return decode(outcome, _Kind).kind if bytes(memoryview(outcome)[:1]) == b"{" else None
 
 
 def parse_row(row: JsonObject) -> IndexRow:

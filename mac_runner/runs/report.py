@@ -20,7 +20,14 @@ from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
 from mac_runner.figures.data import IsWanted, RunData, Study
-from mac_runner.figures.every_run import Played, engine_section, first_sections, last_sections, played
+from mac_runner.figures.every_run import (
+    Played,
+    comparison_sections,
+    engine_section,
+    first_sections,
+    last_sections,
+    played,
+)
 from mac_runner.figures.model import Section
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
@@ -43,6 +50,8 @@ from mac_runner.view_model import EnginesPage
 from mac_runner.views.engines import engines_page
 
 _PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
+_NAME_CHARS_MAX: Final = 32
+"""A longer name of one of two runs is cut to what differs."""
 _LOGS_MAX: Final = 200
 """So many event logs are read side by side; a grid with more has no figures over time."""
 
@@ -157,7 +166,8 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
             f"{' and '.join(map(str, directories))} are of different environments ({', '.join(environments)}), so "
             "their outcomes cannot be compared; make a report of each"
         )
-    runs = [_played(source, source.name) for source in sources]
+    names = [source.name for source in sources]
+    runs = [_played(source, name) for source, name in zip(sources, _short(names), strict=True)]
     events = engines_page(_events([source.contents.layout.events for source in sources], sources[0].contents.disk))
     accounts: JsonObject = {
         f"{run.name}: {model}": account
@@ -165,7 +175,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         for model, account in section(source.contents.accounting, "models").items()
     }
     return _Subject(
-        title=" and ".join(run.name for run in runs),
+        title=" and ".join(names),
         description="",
         sources=sources,
         runs=runs,
@@ -229,6 +239,18 @@ def _labels(values: Sequence[Mapping[str, JsonValue]]) -> list[_Label]:
     return [_Label(name, one) for name, one in zip(names, texts, strict=True)]
 
 
+def _short(names: Sequence[str]) -> list[str]:
+    """The parts of long names that differ, as of two combinations of a grid."""
+    if max(map(len, names)) <= _NAME_CHARS_MAX:
+        return [*names]
+    parts = [name.split("_") for name in names]
+    first = next((n for n, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1), 0)
+    ends = [each[::-1] for each in parts]
+    last = next((n for n, each in enumerate(zip(*ends, strict=False)) if len(set(each)) > 1), 0)
+    found = ["_".join(each[first : len(each) - last]) for each in parts]
+    return found if all(found) and len(set(found)) == len(found) else [*names]
+
+
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else yaml_text({"": value}).partition(":")[2].strip()
 
@@ -265,6 +287,7 @@ def _sections(subject: _Subject) -> Iterator[Section]:
         yield from run_sections(runs[0].data)
     else:
         yield from study_sections(study)
+        yield from comparison_sections(study)
     yield from last_sections(runs)
     definitions = {
         name: definition

@@ -11,6 +11,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.runs.pdf import browser, pdf_of
@@ -82,6 +83,8 @@ def report_files(request: ReportRequest, now: datetime) -> ReportFiles:
     for the PDF is missing, RunDirectoryError for what is no run directory.
     """
     check_packages()
+    if urlsplit(request.viewer).scheme not in ("", "http", "https"):
+        raise ConfigError(f"--viewer: {request.viewer!r:.100} is no page; name a file or an address with https://")
     program = browser() if request.has_pdf else ""
     for flag, path in (("--out", request.page), ("--json", request.numbers), ("--pdf", request.pdf)):
         if path is not None:

@@ -27,23 +27,30 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import (
+    CHECKSUM_CHARS,
     Damage,
     Line,
     encode_frame,
+    encode_json,
     entry,
     is_intact,
     lines,
     lines_with,
+    payload_of,
     recorded_from_json,
     recorded_json,
     records_of,
     row_id,
 )
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject, RecordedReply
 
 JOURNAL_FORMAT = 2
@@ -58,6 +65,7 @@ _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
 _MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 _REPLY = re.compile(rf'{_ID}"reply",'.encode())
+_DONE = re.compile(rf'{_ID}"done",'.encode())
 
 
 def session_frame(session: int, *, started_at: str, run: str | None = None) -> bytes:
@@ -131,6 +139,54 @@ def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[
     for record in _records(path, lines_with(looked_for, disk.chunks(path))):
         if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
             yield record
+
+
+class DoneRow(NamedTuple):
+    """A `done` record whose index row is still JSON."""
+
+    task_id: str
+    row: bytes
+
+
+class _Done(msgspec.Struct):
+    id: str
+    kind: str
+    row: msgspec.Raw
+
+
+def done_row(line: Line) -> DoneRow | None:
+    """What a line says that is one intact `done` frame; None for any other line. The row is not parsed."""
+    if _DONE.match(line.data, CHECKSUM_CHARS) is None or not is_intact(line.data):
+        return None
+    try:
+        found = decode(payload_of(line.data), _Done)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return DoneRow(found.id, bytes(found.row)) if found.kind == "done" else None
+
+
+def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
+    """Each `done` record of a session."""
+    path = layout.segment(session)
+    for line in lines_with(_DONE, disk.chunks(path)):
+        if (found := done_row(line)) is not None:
+            yield found
+        else:
+            yield from (
+                DoneRow(str(record["id"]), encode_json(entry(record, "row", dict)))
+                for record in _checked_records(path, line)
+                if record["kind"] == "done"
+            )
+
+
+def marks_and_rows(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject | DoneRow]:
+    """The `marks` of one session, with the index rows of intact frames as JSON."""
+    path = layout.segment(session)
+    for line in lines_with(_MARK, disk.chunks(path)):
+        if (found := done_row(line)) is not None:
+            yield found
+        else:
+            yield from (record for record in _checked_records(path, line) if record["kind"] != "reply")
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
@@ -234,8 +290,11 @@ def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
 def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
     """The intact records of some lines of one segment."""
     for line in found:
-        for record in records_of(line)[0]:
-            yield check_record(path, record)
+        yield from _checked_records(path, line)
+
+
+def _checked_records(path: Path, line: Line) -> Iterator[JsonObject]:
+    return (check_record(path, record) for record in records_of(line)[0])
 
 
 def id_of(match: re.Match[bytes]) -> str:

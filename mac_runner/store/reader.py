@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
@@ -31,12 +34,13 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
+from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import MANIFEST, Layout
 from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
-from mac_runner.store.records import decode_json, encode_json, lines, row_id
-from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state
+from mac_runner.store.records import lines, row_id
+from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -44,6 +48,7 @@ from mac_runner.store.transcripts import (
     salvaged_task,
     transcript_sizes,
 )
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -89,19 +94,21 @@ class RunContents:
 
     def rows_in_task_order(self) -> Iterator[JsonObject]:
         """The same in the order of their tasks; few of them are held at a time, and those as bytes."""
-        endings, left = self.state.endings, self.rows()
-        waiting: dict[str, bytes] = {}
+        endings, left = self.state.endings, self.json_rows()
+        waiting: dict[str, DoneRow] = {}
         for task_id in sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id)):
             if task_id in waiting:
-                row = decode_json(waiting.pop(task_id))
-                assert isinstance(row, dict), "it was a row when it was encoded"
-                yield row
+                yield row_of(waiting.pop(task_id))
                 continue
-            for row in left:
-                if row_id(row) == task_id:
-                    yield row
+            for found in left:
+                if found.task_id == task_id:
+                    yield row_of(found)
                     break
-                waiting[row_id(row)] = encode_json(row)
+                waiting[found.task_id] = found
+
+    def json_rows(self) -> Iterator[DoneRow]:
+        """The index rows as JSON, in the order in which their conversations ended."""
+        return self.state.json_rows(self.disk, self.layout)
 
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""
@@ -274,10 +281,10 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     state = read_state(disk, layout)
     failures: list[JsonObject] = []
     counts: JsonObject = {}
-    for row in state.rows(disk, layout):
-        counts = added_counts(counts, row.get("counts"))
-        if row["status"] == "failed":
-            failures.append(row)
+    for found in state.json_rows(disk, layout):
+        counts = added_counts(counts, read_brief(found).counts)
+        if state.endings[found.task_id].status == "failed":
+            failures.append(row_of(found))
     return Standing(
         directory=directory,
         experiment_name=listed.experiment_name,
@@ -296,6 +303,20 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         counts=counts,
         speakers=recorded_speakers(resolved),
     )
+
+
+class Brief(msgspec.Struct):
+    """What a list of conversations adds up of an index row."""
+
+    counts: Any = None
+
+
+def read_brief(found: DoneRow) -> Brief:
+    """The counts of an index row."""
+    try:
+        return decode(found.row, Brief)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Brief(row_of(found).get("counts"))
 
 
 def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:

@@ -71,7 +71,7 @@ EVENTS: Final = frozenset(
 )
 """Every kind of event that a run writes, or that an earlier version wrote."""
 
-_CHECKSUM_CHARS = 8
+CHECKSUM_CHARS = 8
 _START = re.compile(rb'[0-9a-f]{8} \{"')
 _EVENT_TIME = re.compile(rb'\{"time":"([^"]*)"')
 _REQUIRED_SAMPLING = ("temperature", "max_tokens")
@@ -165,14 +165,19 @@ class Scan:
 def encode_frame(record: JsonObject) -> bytes:
     """The frame of a record. Raises ValueError when it is longer than `FRAME_BYTES_MAX`."""
     payload = encode_json(record)
-    if len(payload) + _CHECKSUM_CHARS + 2 > FRAME_BYTES_MAX:
+    if len(payload) + CHECKSUM_CHARS + 2 > FRAME_BYTES_MAX:
         raise ValueError(f"a record of {len(payload)} bytes is longer than a frame may be ({FRAME_BYTES_MAX})")
     return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
 
+def payload_of(data: bytes) -> bytes:
+    """The JSON of a line that is a frame."""
+    return data[CHECKSUM_CHARS + 1 :]
+
+
 def is_intact(data: bytes) -> bool:
     """Whether the checksum of a line (without its newline) agrees."""
-    return data[: _CHECKSUM_CHARS + 1] == b"%08x " % zlib.crc32(data[_CHECKSUM_CHARS + 1 :])
+    return data[: CHECKSUM_CHARS + 1] == b"%08x " % zlib.crc32(data[CHECKSUM_CHARS + 1 :])
 
 
 def decode_frame(data: bytes) -> JsonObject | None:
@@ -180,7 +185,7 @@ def decode_frame(data: bytes) -> JsonObject | None:
     if not is_intact(data):
         return None
     try:
-        record = decode_json(data[_CHECKSUM_CHARS + 1 :])
+        record = decode_json(data[CHECKSUM_CHARS + 1 :])
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeGuard
 
 import msgspec
@@ -24,8 +25,8 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import encode_json, entry
-from mac_runner.structs import convert
+from mac_runner.store.records import decode_json, encode_json, entry
+from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, JsonValue
 
 LATEST_KEYS = frozenset({"capacity"})
@@ -91,9 +92,12 @@ class RunState:
         """The records applied from now on are of this session."""
         self.sessions.append(SessionStanding(number=session))
 
-    def apply(self, record: JsonObject) -> None:
+    def apply(self, record: JsonObject | journal.DoneRow) -> None:
         """Apply the next record. Raises ValueError naming the key that is missing or wrong."""
         session = self.sessions[-1]
+        if isinstance(record, journal.DoneRow):
+            self._end(record.task_id, record.row, session)
+            return
         match record["kind"]:
             case "session":
                 session.started_at = str(record.get("started_at"))
@@ -106,12 +110,13 @@ class RunState:
                 self.endings.pop(str(record["id"]), None)
                 self.attempts.setdefault(str(record["id"]), []).append(entry(record, "row", dict))
             case "done":
-                self._end(str(record["id"]), entry(record, "row", dict), session)
+                self._end(str(record["id"]), encode_json(entry(record, "row", dict)), session)
             case _:
                 pass
 
-    def _end(self, task_id: str, row: JsonObject, session: SessionStanding) -> None:
-        found = convert(row, _Row)
+    def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
+        """`row` is canonical JSON, as frames hold it."""
+        found = _read_row(row)
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
@@ -121,7 +126,7 @@ class RunState:
             size_bytes=found.size_bytes,
             session=session.number,
             place=session.ended,
-            digest=digest_of(encode_json(row)) if self._with_digests else 0,
+            digest=digest_of(row) if self._with_digests else 0,
         )
 
     @property
@@ -136,12 +141,16 @@ class RunState:
 
     def rows(self, disk: Disk, layout: Layout) -> Iterator[JsonObject]:
         """The index rows of all conversations that are done, in the order they ended; read from the journal."""
+        return (row_of(found) for found in self.json_rows(disk, layout))
+
+    def json_rows(self, disk: Disk, layout: Layout) -> Iterator[journal.DoneRow]:
+        """The same as JSON, of which a reader parses what it needs (`structs.decode`)."""
         for number in [session.number for session in self.sessions if session.ended]:
-            for place, record in enumerate(journal.marks_of(disk, layout, number, "done"), start=1):
-                ending = self.endings.get(str(record["id"]))
+            for place, found in enumerate(journal.done_rows(disk, layout, number), start=1):
+                ending = self.endings.get(found.task_id)
                 # A run under way may have appended more records since; they have no ending of their place.
                 if ending is not None and (ending.session, ending.place) == (number, place):
-                    yield entry(record, "row", dict)
+                    yield found
 
     def accounting(self) -> JsonObject:
         """The last checkpoints of all sessions added up, how many sessions there were, and what each one ended.
@@ -175,15 +184,34 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
     state = RunState(with_digests=with_digests)
     for session in journal.sessions(disk, layout):
         state.begin(session)
-        for record in journal.marks_of(disk, layout, session):
+        for record in journal.marks_and_rows(disk, layout, session):
             try:
                 state.apply(record)
             except ValueError as fault:
-                raise RunDirectoryError(
-                    f"{layout.segment(session)} holds a record ({record['kind']}) of {record['id']} that cannot be "
-                    f"read: {fault}"
-                ) from fault
+                raise unreadable(layout.segment(session), record, fault) from fault
     return state
+
+
+def unreadable(path: Path, record: JsonObject | journal.DoneRow, fault: ValueError) -> RunDirectoryError:
+    """The error for a record that cannot be applied."""
+    kind, task_id = ("done", record.task_id) if isinstance(record, journal.DoneRow) else (record["kind"], record["id"])
+    return RunDirectoryError(f"{path} holds a record ({kind}) of {task_id} that cannot be read: {fault}")
+
+
+def row_of(found: journal.DoneRow) -> JsonObject:
+    """The index row of a `done` record."""
+    row = decode_json(found.row)
+    if not isinstance(row, dict):
+        raise ValueError(f"'row' should be of type dict, not {row!r:.80}")
+    return row
+
+
+def _read_row(row: bytes) -> _Row:
+    try:
+        return decode(row, _Row)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
+        return convert(decode_json(row), _Row)
 
 
 def digest_of(line: bytes) -> int:

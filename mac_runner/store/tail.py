@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import Line, blocks, entry, recorded_from_json, records_of
-from mac_runner.store.run_state import RunState
+from mac_runner.store.records import Line, blocks, encode_json, entry, recorded_from_json, records_of
+from mac_runner.store.run_state import RunState, unreadable
 from mac_runner.types import JsonObject, RecordedReply
 
 _FRAME: Final = re.compile(rb""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"([a-z]+)",""")
@@ -65,7 +65,7 @@ class JournalTail:
         self._places: dict[str, list[Place]] = {}
         self._segments: list[_Segment] = []
 
-    def read_on(self, on_row: Callable[[JsonObject], None]) -> News:
+    def read_on(self, on_row: Callable[[journal.DoneRow], None]) -> News:
         """Read what was appended since the last call; `on_row` takes the index row of each conversation that ended.
 
         Raises RunDirectoryError or StoreError where the journal cannot be read.
@@ -104,7 +104,7 @@ class JournalTail:
 
     # Reading.
 
-    def _read(self, segment: _Segment, on_row: Callable[[JsonObject], None], touched: set[str]) -> bool:
+    def _read(self, segment: _Segment, on_row: Callable[[journal.DoneRow], None], touched: set[str]) -> bool:
         """Read a segment to its end; whether rows that were given out count no more."""
         path, start, is_anew = self._layout.segment(segment.session), segment.offset, False
         for block in blocks(self._chunks(path, start)):
@@ -115,8 +115,11 @@ class JournalTail:
                 if is_reply:
                     self._note(task_id, Place(segment.session, at + line.offset, line.size_bytes), touched)
                     continue
+                if (found := journal.done_row(line)) is not None:
+                    is_anew |= self._apply(path, found, on_row)
+                    continue
                 for record in records_of(line)[0]:
-                    is_anew |= self._apply(path, record, on_row)
+                    is_anew |= self._apply(path, journal.check_record(path, record), on_row)
             segment.offset = at + len(block.data) + block.dropped + 1
         return is_anew
 
@@ -132,24 +135,25 @@ class JournalTail:
             self.replied.add(task_id)
             self._places.setdefault(task_id, []).append(place)
 
-    def _apply(self, path: Path, record: JsonObject, on_row: Callable[[JsonObject], None]) -> bool:
+    def _apply(
+        self, path: Path, record: JsonObject | journal.DoneRow, on_row: Callable[[journal.DoneRow], None]
+    ) -> bool:
         """Fold a record; whether rows that were given out count no more."""
-        journal.check_record(path, record)
-        kind, task_id = record["kind"], str(record["id"])
+        if not isinstance(record, journal.DoneRow) and record["kind"] == "done":
+            record = journal.DoneRow(str(record["id"]), encode_json(record.get("row")))
+        task_id = record.task_id if isinstance(record, journal.DoneRow) else str(record["id"])
         had = task_id in self.state.endings
         try:
             self.state.apply(record)
         except ValueError as fault:
-            raise RunDirectoryError(
-                f"{path} holds a record ({kind}) of {task_id} that cannot be read: {fault}"
-            ) from fault
-        if kind in {"done", "retry"}:
-            self.replied.discard(task_id)
-            self._places.pop(task_id, None)
-        if kind == "done":
-            on_row(entry(record, "row", dict))
-            return had
-        return kind == "retry" and had
+            raise unreadable(path, record, fault) from fault
+        if isinstance(record, journal.DoneRow):
+            on_row(record)
+        elif record["kind"] != "retry":
+            return False
+        self.replied.discard(task_id)
+        self._places.pop(task_id, None)
+        return had
 
     def _record(self, place: Place) -> JsonObject | None:
         """The reply at a place; None where the frame is damaged."""

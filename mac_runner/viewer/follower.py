@@ -20,11 +20,13 @@ from mac_runner.reports.conversations import Listed
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
 from mac_runner.store.identity import read_config, read_shard
+from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import CONFIG, MANIFEST, Layout
 from mac_runner.store.lock import is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import decode_manifest
-from mac_runner.store.reader import added_counts
+from mac_runner.store.reader import added_counts, read_brief
+from mac_runner.store.run_state import row_of
 from mac_runner.store.tail import JournalTail
 from mac_runner.types import JsonObject
 from mac_runner.views.index import IndexTable
@@ -120,7 +122,7 @@ class Follower:
         return self._table
 
     def take_touched(self) -> frozenset[int]:
-        """The numbers of the conversations that had new replies since this was last called."""
+        """The numbers of the conversations that had new replies since this was last called, and have not ended."""
         found = frozenset(self._touched)
         self._touched.clear()
         return found
@@ -217,9 +219,9 @@ class Follower:
 
     def _look(self) -> None:
         self._read_settings()
-        batch: list[JsonObject] = []
+        batch: list[DoneRow] = []
 
-        def take(row: JsonObject) -> None:
+        def take(row: DoneRow) -> None:
             batch.append(row)
             if len(batch) == _BATCH_ROWS:
                 self._add(batch)
@@ -231,7 +233,7 @@ class Follower:
             self._fill()
         elif batch:
             self._add(batch)
-        self._touched.update(map(self.number, news.replied))
+        self._touched.update(map(self.number, news.replied & self._known_tail.replied))
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
@@ -259,10 +261,10 @@ class Follower:
     def _fill(self) -> None:
         """Make the list anew from all rows."""
         state = self._known_tail.state
-        self._clear(state.rows(self._disk, self._layout))
-        self._append(state.rows(self._disk, self._layout))
+        self._clear(state.json_rows(self._disk, self._layout))
+        self._append(state.json_rows(self._disk, self._layout))
 
-    def _clear(self, rows: Iterable[JsonObject]) -> None:
+    def _clear(self, rows: Iterable[DoneRow]) -> None:
         """Begin the list again, with columns for these rows."""
         self._kinds: dict[str, set[str]] = {}
         self._failures: dict[str, JsonObject] = {}
@@ -271,33 +273,34 @@ class Follower:
         self._note(how)
         self._table = IndexTable(how, self._version)
 
-    def _add(self, rows: Sequence[JsonObject]) -> None:
+    def _add(self, rows: Sequence[DoneRow]) -> None:
         if self._has_open_columns and self._note(self._columns(rows)):
             self._version += bool(self._table.rows)
             self._fill()
         else:
             self._append(rows)
 
-    def _append(self, rows: Iterable[JsonObject]) -> None:
+    def _append(self, rows: Iterable[DoneRow]) -> None:
+        endings = self._known_tail.state.endings
         for row in rows:
             self._table.add(row)
-            if (task_id := str(row["task_id"])) not in self._planned:
+            if (task_id := row.task_id) not in self._planned:
                 self._unplanned.add(task_id)
                 self._numbered = None
-            self._counts = added_counts(self._counts, row.get("counts"))
-            if row["status"] == "failed":
-                self._failures[task_id] = row
+            self._counts = added_counts(self._counts, read_brief(row).counts)
+            if task_id in endings and endings[task_id].status == "failed":
+                self._failures[task_id] = row_of(row)
 
     @property
     def _has_open_columns(self) -> bool:
         """Whether rows decide which columns there are."""
         return not listed(self._environment_name).own.of or bool(self._resolved.get("metrics"))
 
-    def _columns(self, rows: Iterable[JsonObject]) -> Listed:
+    def _columns(self, rows: Iterable[DoneRow]) -> Listed:
         how = listed(self._environment_name)
         if not self._has_open_columns:
             return how
-        found = [*rows]
+        found = [row_of(row) for row in rows]
         return how.with_outcomes(found).with_metrics(found)
 
     def _note(self, how: Listed) -> bool:

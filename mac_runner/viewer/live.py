@@ -7,7 +7,7 @@ stream sends what is new since it was last awake, so a slow page gets fewer and 
 |---|---|
 | `rows` | IndexColumns from `since` on: the conversations that ended. A stream begins with one of no rows |
 | `standing` | RunPage |
-| `touched` | the numbers of conversations with new replies |
+| `touched` | the numbers of conversations with new replies that have not ended |
 | `engines` | EnginesPage |
 | `trouble` | `{"error": words}` while the run cannot be read, and without words when it can be again |
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -26,7 +24,8 @@ from mac_runner.files import read_regular
 from mac_runner.threads import DaemonExecutor
 from mac_runner.viewer.answers import Body, body_of, packed_body
 from mac_runner.viewer.follower import NotThereError
-from mac_runner.viewer.guard import HEADERS, LOOPBACK, TOKEN, Asked, Guard, allowed_hosts
+from mac_runner.viewer.guard import HEADERS, TOKEN, Asked, Guard, allowed_hosts
+from mac_runner.viewer.listening import Opening, url_of
 from mac_runner.viewer.live import Cursor, Live, Pace, cursor_of
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.search import search
@@ -37,41 +36,9 @@ T = TypeVar("T")
 _KINDS: Final[Mapping[str, str]] = {"app.js": "text/javascript", "app.css": "text/css", "index.html": "text/html"}
 _PAGE: Final = "index.html"
 _BODIES_MAX: Final = 8
-_BACKLOG: Final = 64
 _SHUTDOWN_S: Final = 1.0
 _FILE_BYTES_MAX: Final = 1 << 20
 _JSON: Final = "application/json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen. Port 0 is any that is free."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    names: tuple[str, ...] = ()
-    """By what other names the server may be called."""
-
-    def check(self) -> None:
-        """Raises ConfigError where other machines can connect and no name says how they call this one."""
-        if self.host not in LOOPBACK and not self.names:
-            raise ConfigError(
-                f"--host {self.host} lets other machines connect: add --allow-host NAME, the name or address that "
-                "they open, or leave --host out and use ssh -L"
-            )
-
-
-class Opening(NamedTuple):
-    """A socket that listens, the token of its server, and other names by which the server may be called."""
-
-    socket: socket.socket
-    token: str
-    names: tuple[str, ...] = ()
-
-    @classmethod
-    def inherited(cls, descriptor: int, token: str) -> Opening:
-        """With a socket that another process opened."""
-        return cls(socket.socket(fileno=descriptor), token)
 
 
 class Viewer:
@@ -291,29 +258,6 @@ class Parameters:
     def path(self, name: str) -> str:
         """A part of the path, decoded."""
         return self._match[name]
-
-
-def url_of(listening: socket.socket, token: str) -> str:
-    """The address that opens the pages of a server."""
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?{TOKEN}={token}"
-
-
-def listening_at(address: Address) -> socket.socket:
-    """A socket that listens. Raises ConfigError where the address cannot be had."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((address.host, address.port))
-        listening.listen(_BACKLOG)
-    except OSError as fault:
-        listening.close()
-        raise ConfigError(
-            f"cannot listen on {address.host} port {address.port}: {fault.strerror or fault}; "
-            "leave --port out for one that is free"
-        ) from fault
-    return listening
 
 
 def _logger() -> logging.Logger:

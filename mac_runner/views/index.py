@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.filters import words_of
 from mac_runner.results import Value
+from mac_runner.store.journal import DoneRow
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ColumnView, IndexColumns, NumberColumn, WordColumn, WordsColumn
 
@@ -22,7 +23,7 @@ def column_views(how: Listed) -> tuple[ColumnView, ...]:
     return tuple(ColumnView(name, column.kind, column.is_listed) for name, column in how.columns.items())
 
 
-def index_columns(rows: Iterable[JsonObject], how: Listed, *, since: int = 0) -> IndexColumns:
+def index_columns(rows: Iterable[JsonObject | DoneRow], how: Listed, *, since: int = 0) -> IndexColumns:
     """The columns of index rows, which follow the first `since` rows of the run.
 
     Raises RunDirectoryError for a damaged row.
@@ -52,8 +53,8 @@ class IndexTable:
                 case "number" | "truth":
                     self._numbers[name] = _Numbers()
 
-    def add(self, row: JsonObject) -> None:
-        """Add an index row. Raises RunDirectoryError for a damaged one, which is not added."""
+    def add(self, row: JsonObject | DoneRow) -> None:
+        """Add an index row, which may still be JSON. Raises RunDirectoryError for a damaged one, which is not added."""
         values = self.how.values(row)
         self.rows += 1
         for made in (self._words, self._lists, self._numbers):
@@ -100,11 +101,17 @@ class _Lists:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
+        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
+        """The same words come again and again."""
         self._rows: list[tuple[int, ...]] = []
 
     def add(self, value: Value) -> None:
-        codes = self._codes
-        self._rows.append(tuple(codes.setdefault(word, len(codes)) for word in words_of(value)))
+        words = tuple(words_of(value))
+        found = self._known.get(words)
+        if found is None:
+            codes = self._codes
+            found = self._known[words] = tuple(codes.setdefault(word, len(codes)) for word in words)
+        self._rows.append(found)
 
     def column(self, part: slice) -> WordsColumn:
         words, used = [*self._codes], dict[int, int]()

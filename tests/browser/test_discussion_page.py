@@ -78,7 +78,7 @@ def test_flow_counts_every_step_of_every_participant_once(page: Page, served: Se
 def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, served: Served, talks: Path) -> None:
     goto(page, served(talks), f"#/r/{_combination(talks).name}/flow")
     page.get_by_text("4 conversations").wait_for()
-    page.get_by_role("searchbox").fill("index<1")
+    page.get_by_role("searchbox").fill("number<1")
     page.keyboard.press("Enter")
 
     page.get_by_text("1 conversation").wait_for()

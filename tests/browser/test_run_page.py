@@ -308,6 +308,19 @@ def test_the_page_of_real_games_has_the_columns_of_their_environment(games: Path
     page.wait_for_url(re.compile(r"#/c/1$"))
 
 
+def test_two_combinations_stand_side_by_side_by_number(talks: Path, served: Served, watch: Watch) -> None:
+    page = watch.open(served(talks))
+    page.locator(".combinations tbody th").first.wait_for()
+    slugs = page.locator(".combinations tbody th").all_inner_texts()
+    page.get_by_label("Left").select_option(slugs[0])
+    page.get_by_label("Right").select_option(slugs[1])
+    page.get_by_text("4 pairs of one seed").wait_for()
+    page.get_by_role("link", name="compare").nth(2).click()
+
+    page.wait_for_url(re.compile(rf"#/r/{re.escape(slugs[0])}/compare/2/2\?other={re.escape(slugs[1])}$"))
+    page.get_by_role("heading", level=1).wait_for()
+
+
 def _count(page: Page, text: str) -> None:
     """Waits until the count of the list ends with the text."""
     page.wait_for_function("(text) => document.querySelector('.count')?.textContent.endsWith(text)", arg=text)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from mac_runner.viewer.listening import Address, Opening, listening_at
 from mac_runner.viewer.live import Pace
-from mac_runner.viewer.server import Address, Opening, Viewer, listening_at
+from mac_runner.viewer.server import Viewer
 from mac_runner.viewer.source import RunSource, Source
 
 PATIENCE_S = 30.0

@@ -11,7 +11,7 @@ import pytest
 
 from mac_runner.errors import ConfigError
 from mac_runner.viewer.guard import HEADERS, allowed_hosts
-from mac_runner.viewer.server import Address
+from mac_runner.viewer.listening import Address
 from tests.viewer.served import Served, served
 
 
@@ -70,6 +70,7 @@ def probes(viewer: Served) -> Iterator[Probe]:
     # Anything but reading.
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"):
         yield Probe(f"method {method}", _request("/api/run", host, own, method=method), (400, 405))
+    yield Probe("a method at no page", _request("/nothing", host, own, method="POST"), (405,))
     yield Probe("a tunnel", _request("evil.example:443", host, own, method="CONNECT"), (400, 405))
     yield Probe("a body", _request("/api/run", host, own, "Content-Length: 5") + "hello", (400,))
     yield Probe("a body in chunks", _request("/api/run", host, own, "Transfer-Encoding: chunked") + "0\r\n\r\n", (400,))

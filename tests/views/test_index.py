@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mac_runner.errors import RunDirectoryError
 from mac_runner.reports import listed
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.filters import words_of
 from mac_runner.results import Value
+from mac_runner.store.journal import DoneRow
+from mac_runner.store.records import encode_json
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns
 from mac_runner.views.index import column_views, index_columns
@@ -88,6 +93,33 @@ def test_later_columns_stand_alone() -> None:
     assert (later.since, later.rows) == (2, 2)
     assert value(later, "failure", 0) == ["no usable reply"]
     assert value(later, "best", 1) == ["Abel"]
+
+
+def test_rows_that_are_still_json_give_the_same_columns() -> None:
+    games: list[JsonObject] = [
+        {"kind": "game", "ending": "win", "days": 3, "winners": ["town"], "players": [player("town", won=True)]},
+        {"kind": "game", "ending": "draw", "days": 9, "winners": [], "players": [player("mafia", won=False)]},
+        {"kind": "another"},
+    ]
+    odd = row(4, None, status="failed", failure="half a pair: \ud800")
+    for rows, how in (
+        ([row(index, game) for index, game in enumerate(games)], listed("town_of_salem")),
+        ([*ROWS, odd], dice([*ROWS, odd])),
+    ):
+        still_json = [DoneRow(str(each["task_id"]), encode_json(each)) for each in rows]
+        assert index_columns(still_json, how) == index_columns(rows, how)
+
+
+def test_a_damaged_row_that_is_still_json_is_refused_by_name() -> None:
+    damaged = {**ROWS[0], "counts": None}
+
+    with pytest.raises(RunDirectoryError, match="t-0"):
+        index_columns([DoneRow("t-0", encode_json(damaged))], listed("town_of_salem"))
+
+
+def player(faction: str, *, won: bool) -> JsonObject:
+    """A player of an outcome."""
+    return {"agent": "Abel", "definition": "d", "model": "m", "role": "sheriff", "faction": faction, "won": won}
 
 
 def test_no_rows_make_empty_columns() -> None:

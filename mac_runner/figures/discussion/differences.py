@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mac_runner import paired
@@ -42,7 +42,52 @@ def difference_figures(study: Study) -> tuple[Figure, ...]:
     compared = compare_discussions(played, True, Declared(baseline, study.primary))
     found = grid_differences(compared)
     order = sorted(found, key=lambda name: (name != study.primary, [*COMPARED].index(name)))
-    return tuple(_figures(order, found, study))
+    rows = {name: [_row(name, run, one) for run, one in found[name].items() if one.diff is not None] for name in order}
+    families = _with_q(rows, study.primary)
+    if len(study.runs) == 2:
+        return tuple(_of_two(rows, study, families))
+    return tuple(_figures(rows, study, families))
+
+
+def _with_q(rows: Mapping[str, Sequence[dict[str, Value]]], primary: str | None) -> str:
+    """Adjust p over two families: the comparisons of the primary outcome, and all others. Says how many they are."""
+    families = [
+        [
+            row
+            for name, found in rows.items()
+            if (name == primary) is is_primary
+            for row in found
+            if row["p"] is not None
+        ]
+        for is_primary in (True, False)
+    ]
+    for family in families:
+        for row, q in zip(family, paired.adjusted([float(row["p"] or 0) for row in family]), strict=True):
+            row["q"] = q
+    named = zip(families, ("of the primary outcome", "of all other outcomes together"), strict=True)
+    counts = " and ".join(f"{len(family)} comparisons {words}" for family, words in named if family)
+    return f"Benjamini and Hochberg (q) over the {counts}" if counts else ""
+
+
+def _of_two(rows: Mapping[str, Sequence[dict[str, Value]]], study: Study, correction: str) -> Iterator[Figure]:
+    """Of two runs one figure for all rates, and one for all scores."""
+    other = next(run.name for run in study.runs if run.name != study.reference.name)
+    for is_rate, what in ((True, "rates"), (False, "bias scores")):
+        found = [row for name, each in rows.items() if (COMPARED[name] == "share") is is_rate for row in each]
+        if found:
+            yield Figure(
+                id=f"difference-{what.replace(' ', '-')}",
+                title=f"In which {what} does {other} differ from {study.reference.name}?",
+                caption=f"{other} less {study.reference.name}, with 95 % interval, over the questions that both "
+                "discussed.",
+                n=max(int(row["n"] or 0) for row in found),
+                unit="questions",
+                columns=_columns("outcome", is_rate=is_rate),
+                rows=tuple(found),
+                spec=_spec(found, "outcome", is_rate=is_rate),
+                methods=(_method(correction),),
+                notes=_notes(found),
+            )
 
 
 def _played(data: RunData) -> PlayedCombination:
@@ -54,64 +99,70 @@ def _played(data: RunData) -> PlayedCombination:
     return PlayedCombination(data.name, dict(data.values), data.planned, outcomes())
 
 
-def _figures(order: Sequence[str], found: dict[str, dict[str, Difference]], study: Study) -> Iterator[Figure]:
-    for name in order:
-        rows = [_row(run, one) for run, one in found[name].items() if one.diff is not None]
-        if not rows:
+def _figures(rows: Mapping[str, Sequence[dict[str, Value]]], study: Study, correction: str) -> Iterator[Figure]:
+    """Of several runs a figure for each outcome."""
+    for name, found in rows.items():
+        if not found:
             continue
         is_rate = COMPARED[name] == "share"
-        is_primary = name == study.primary
-        n = max(int(row["n"] or 0) for row in rows)
-        notes = []
-        if (fewest := min(int(row["n"] or 0) for row in rows)) < paired.CLUSTERS_MIN:
-            notes.append(
-                f"Some have {fewest} questions only: with fewer than {paired.CLUSTERS_MIN}, intervals are too narrow."
-            )
         yield Figure(
             id=f"difference-{name.replace('.', '-')}",
             title=f"Which runs have more or fewer {_WORDS[name]} than the baseline?"
             if is_rate
-            else f"In which runs is the {_WORDS[name]} another than the baseline's?",
+            else f"In which runs does the {_WORDS[name]} differ from the baseline's?",
             caption=f"Difference from {study.reference.name}, with 95 % interval, over the questions that both "
             "discussed.",
-            n=n,
+            n=max(int(row["n"] or 0) for row in found),
             unit="questions",
-            columns=_columns(is_rate=is_rate),
-            rows=tuple(rows),
-            spec=forest(
-                rows,
-                label="run",
-                value="difference",
-                unit="difference" if is_rate else "number",
-                title="difference in percentage points" if is_rate else "difference of scores",
-                units="questions",
-                reference=0.0,
-            ),
-            methods=(_method(len(rows)),),
-            notes=tuple(notes),
-            is_primary=is_primary,
+            columns=_columns("run", is_rate=is_rate),
+            rows=tuple(found),
+            spec=_spec(found, "run", is_rate=is_rate),
+            methods=(_method(correction),),
+            notes=_notes(found),
+            is_primary=name == study.primary,
         )
 
 
-def _method(rows: int) -> Method:
+def _spec(rows: Sequence[dict[str, Value]], label: str, *, is_rate: bool) -> JsonObject:
+    return forest(
+        rows,
+        label=label,
+        value="difference",
+        unit="difference" if is_rate else "number",
+        title="difference in percentage points" if is_rate else "difference of scores",
+        units="questions",
+        clusters="n",
+        reference=0.0,
+    )
+
+
+def _notes(rows: Sequence[dict[str, Value]]) -> tuple[str, ...]:
+    fewest = min(int(row["n"] or 0) for row in rows)
+    if fewest >= paired.CLUSTERS_MIN:
+        return ()
+    return (f"Some have {fewest} questions only: with fewer than {paired.CLUSTERS_MIN}, intervals are too narrow.",)
+
+
+def _method(correction: str) -> Method:
     return Method(
         statement=_STATEMENT,
         unit="question",
         interval="bootstrap percentiles, 95 %",
         resamples=RESAMPLES,
-        correction=f"Benjamini and Hochberg (q) over the {rows} runs of one figure" if rows > 1 else "",
+        correction=correction,
     )
 
 
-def _row(run: str, one: Difference) -> dict[str, Value]:
+def _row(name: str, run: str, one: Difference) -> dict[str, Value]:
     return {
+        "outcome": _WORDS[name],
         "run": run,
         "n": one.n,
         "difference": one.diff,
         "lo": one.diff_lo,
         "hi": one.diff_hi,
         "p": one.p,
-        "q": one.q,
+        "q": None,
         "h": one.h,
         "odds": one.odds,
         "odds_lo": one.odds_lo,
@@ -119,7 +170,7 @@ def _row(run: str, one: Difference) -> dict[str, Value]:
     }
 
 
-def _columns(*, is_rate: bool) -> tuple[DataColumn, ...]:
+def _columns(label: str, *, is_rate: bool) -> tuple[DataColumn, ...]:
     proportions = (
         DataColumn(name="h", title="Cohen's h", kind="number"),
         DataColumn(name="odds", title="odds ratio", kind="number"),
@@ -127,7 +178,7 @@ def _columns(*, is_rate: bool) -> tuple[DataColumn, ...]:
         DataColumn(name="odds_hi", title="to", kind="number"),
     )
     return (
-        DataColumn(name="run", title="run"),
+        DataColumn(name=label, title=label),
         DataColumn(name="n", title="questions", kind="count"),
         DataColumn(name="difference", title="difference", kind="score"),
         DataColumn(name="lo", title="95 % from", kind="score"),

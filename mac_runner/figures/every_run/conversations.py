@@ -44,7 +44,9 @@ def _endings(run: Played) -> Iterator[dict[str, Value]]:
     ended = [("finished", run.count("finished"), "")]
     for reason in failures(run):
         ids = reason.get("task_ids")
-        such = ", ".join(str(each).rpartition("-")[2] for each in ids) if isinstance(ids, list) else ""
+        such = (
+            ", ".join(str(each).rpartition("-")[2].lstrip("0") or "0" for each in ids) if isinstance(ids, list) else ""
+        )
         ended.append((f"failed: {reason.get('reason')}", integer(reason.get("count")) or 0, such))
     if left := planned - run.count("finished") - run.count("failed"):
         ended.append(("not ended yet", left, ""))

@@ -60,8 +60,9 @@ class _Played:
         self.games += 1
         for side, team in game.teams().items():
             self.won[side][deal] = int(game.has_won(side, team))
+        totals = [(seat.side, seat.totals()) for seat in game.players]
         for measure in _MEASURES if game.is_measured else ():
-            found = [quotient(seat, measure.key) for seat in game.players if seat.side == measure.side]
+            found = [quotient(counts, measure.key) for side, counts in totals if side == measure.side]
             hits, of = (sum(part) for part in zip(*found, strict=True)) if found else (0, 0)
             if of:
                 self.measured[measure.key][deal] = hits, of

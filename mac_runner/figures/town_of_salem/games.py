@@ -39,9 +39,13 @@ class Seat(PlayerResult, frozen=True):
         """What was counted for it."""
         return self.measures.get(name, 0)
 
-    def total(self, name: Count) -> int:
+    def totals(self) -> dict[str, int]:
         """What was counted for it, over all days."""
-        return self.count(name) + sum(count for _, count in self.by_day(name))
+        found: dict[str, int] = {}
+        for key, count in self.measures.items():
+            name = key.partition(".")[0]
+            found[name] = found.get(name, 0) + count
+        return found
 
     def by_day(self, name: Count) -> Iterator[tuple[int, int]]:
         """What was counted for it on each day."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from mac_runner.environments.town_of_salem.game.state import Faction
@@ -68,14 +68,14 @@ class Skills:
         cases = list[tuple[Key, int, int]]()
         for seat in game.players:
             self._models.add(seat.model)
+            side, totals = seat.side, seat.totals()
             for skill in (*_JUDGEMENTS, *_LIES):
-                if skill.side is None or seat.side == skill.side:
-                    cases.append((("skill", skill.key, seat.model, seat.side), *quotient(seat, skill.key)))
-            for verdict, count in _VERDICTS:
-                of = sum(seat.count(each) for _, each in _VERDICTS)
-                cases.append((("claims", seat.side, verdict), seat.count(count), of))
-            cases.append((("night", seat.role), *quotient(seat, "night_effect")))
-            if seat.side == Faction.TOWN:
+                if skill.side is None or side == skill.side:
+                    cases.append((("skill", skill.key, seat.model, side), *quotient(totals, skill.key)))
+            of = sum(seat.count(each) for _, each in _VERDICTS)
+            cases += [(("claims", side, verdict), seat.count(count), of) for verdict, count in _VERDICTS]
+            cases.append((("night", seat.role), *quotient(totals, "night_effect")))
+            if side == Faction.TOWN:
                 cases += self._votes(seat)
             if seat.death is not None and "lynch" in seat.death and seat.died_on_day is not None:
                 cases.append((("lynch", seat.died_on_day), _is_mistake(seat), 1))
@@ -148,7 +148,8 @@ class Skills:
         return rate_forest(
             "mislynches",
             "How many of those lynched did not oppose the Town?",
-            "Share of lynched players who were not opponents of the Town, by the day of the lynch.",
+            "Share of lynched players who were not opponents of the Town, by the day of the lynch. Who came back to "
+            "life is not among them.",
             estimates,
             games=self._games,
             label="day",
@@ -271,11 +272,11 @@ def claims_figure(
     )
 
 
-def quotient(seat: Seat, key: str) -> tuple[int, int]:
-    """The numerator and the denominator of a measure for one seat, over all days."""
+def quotient(totals: Mapping[str, int], key: str) -> tuple[int, int]:
+    """The numerator and the denominator of a measure, from the counts of a seat over all days."""
     measure = _RATES[key]
-    hits = sum(seat.total(count) * weight for count, weight in measure.hits.items())
-    return hits, sum(map(seat.total, measure.of))
+    hits = sum(totals.get(count, 0) * weight for count, weight in measure.hits.items())
+    return hits, sum(totals.get(count, 0) for count in measure.of)
 
 
 def _is_mistake(seat: Seat) -> int:

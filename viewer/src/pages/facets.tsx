@@ -24,6 +24,7 @@ export function facetsOf(
 ): Facet[] {
   const facets: Facet[] = [];
   for (const column of columns) {
+    if (column.name === "id") continue;
     const values = rows.column(column.name);
     if (values instanceof WordValues ? values.words.length > WORDS_MAX : !(values instanceof ListValues)) continue;
     const isNarrowed = terms.some((term) => term.column === column.name);

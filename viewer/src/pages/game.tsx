@@ -31,7 +31,7 @@ export function ConversationPage({ place, page }: PageProps): JSX.Element {
     const again = (): void => setNews((count) => count + 1);
     return transport.listen(place.run, {
       touched: (numbers) => numbers.includes(number) && again(),
-      rows: (columns) => columns.numbers["index"]?.numbers.includes(number) && again(),
+      rows: (columns) => columns.numbers["number"]?.numbers.includes(number) && again(),
     });
   }, [place.run, number, isOpen]);
   if (loaded.error)

@@ -1,20 +1,33 @@
 // The page of a run: its head, its engines, the list of its conversations. Of a grid: its combinations.
 import { type JSX } from "preact";
 import type { Fact, RunPage } from "../model";
+import { href } from "../router";
 import type { PageProps } from "../shell";
 import { Text } from "../text";
 import { Conversations } from "./conversations";
 import { EngineStrip } from "./engine_strip";
 import { Combinations } from "./grid";
+import { Pairs } from "./pairs";
 
 export function RunOverview({ place, page }: PageProps): JSX.Element {
+  const isCountedElsewhere = place.run !== "" && page.engines.every(({ requests }) => !requests);
   return (
     <div class="run">
       <RunHead page={page} />
       {page.facts?.length ? <Facts facts={page.facts} /> : null}
-      <EngineStrip engines={page.engines} run={place.run} hasPage={!page.combinations?.length} />
+      {isCountedElsewhere ? (
+        <p class="quiet">
+          The combinations of a grid share their engines: <a href={href({})}>their totals</a>,{" "}
+          <a href={href({ run: place.run, page: "engines" })}>the engines during this combination</a>.
+        </p>
+      ) : (
+        <EngineStrip engines={page.engines} run={place.run} hasPage={!page.combinations?.length} />
+      )}
       {page.combinations?.length ? (
-        <Combinations place={place} page={page} combinations={page.combinations} />
+        <>
+          <Combinations place={place} page={page} combinations={page.combinations} />
+          {page.combinations.length > 1 && <Pairs place={place} combinations={page.combinations} />}
+        </>
       ) : (
         <Conversations place={place} page={page} />
       )}

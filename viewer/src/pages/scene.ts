@@ -101,6 +101,7 @@ export function shellWord(word: string): string {
 
 /** A duration in the unit that suits it. */
 export function duration(seconds: number): string {
+  if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
   if (seconds < 120) return `${seconds.toFixed(1)} s`;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,8 +11,10 @@ from mac_runner.environments.town_of_salem.game.state import Faction, Phase
 from mac_runner.environments.town_of_salem.results.games import GameResult
 from mac_runner.environments.town_of_salem.view.narration import moment
 from mac_runner.results import Column, Columns, Value, parsed
+from mac_runner.structs import decode
 from mac_runner.types import JsonObject
 
+_FACTIONS: Final = tuple(faction.value for faction in Faction)
 _LISTED: Final = frozenset({Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL})
 
 
@@ -21,24 +23,36 @@ def game_values(outcome: JsonObject) -> Mapping[str, Value]:
 
     A faction's column has the agent definitions that played for it; `won_by` has those with a player who won.
     """
-    game = parsed(GameResult, outcome, "the outcome in the index")
-    sides: dict[str, Value] = {
-        faction.value: _names(player.definition for player in game.players if player.faction == faction.value)
-        for faction in Faction
-    }
+    return _values(parsed(GameResult, outcome, "the outcome in the index"))
+
+
+def read_game_values(outcome: bytes | msgspec.Raw) -> Mapping[str, Value]:
+    """The same from the outcome as JSON."""
+    return _values(decode(outcome, GameResult))
+
+
+def _values(game: GameResult) -> Mapping[str, Value]:
+    # One loop: a list has a hundred thousand games.
+    sides: dict[str, set[str]] = {faction: set() for faction in _FACTIONS}
+    definitions, models, won_by, winners = set[str](), set[str](), set[str](), set(game.winners)
+    for player in game.players:
+        definition, faction = player.definition, player.faction
+        definitions.add(definition)
+        models.add(player.model)
+        if faction in sides:
+            sides[faction].add(definition)
+        if player.won:
+            winners.add(faction)
+            won_by.add(definition)
     return {
-        "winner": sorted(game.winners | {player.faction for player in game.players if player.won}),
+        "winner": sorted(winners),
         "ending": game.ending,
         "days": game.days,
-        **sides,
-        "definition": _names(player.definition for player in game.players),
-        "model": _names(player.model for player in game.players),
-        "won_by": _names(player.definition for player in game.players if player.won),
+        **{faction: sorted(found) for faction, found in sides.items()},
+        "definition": sorted(definitions),
+        "model": sorted(models),
+        "won_by": sorted(won_by),
     }
-
-
-def _names(found: Iterable[str]) -> list[str]:
-    return sorted(set(found))
 
 
 GAME_COLUMNS: Final = Columns(
@@ -52,6 +66,7 @@ GAME_COLUMNS: Final = Columns(
         "won_by": Column("words", is_listed=False),
     },
     game_values,
+    read_game_values,
 )
 
 

@@ -1,0 +1,187 @@
+"""How the values of outcomes and metrics differ between runs, for any environment without figures of its own.
+
+Conversations of one number are pairs where all runs have one seed: they share what chance decides. Else the runs are
+independent of each other, and the figure says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mac_runner.figures.charts import forest
+from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.estimates import Estimate
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
+from mac_runner.figures.statistics.differences import RateDifference, rate_difference, ratio_difference, with_q
+from mac_runner.intervals import ClusteredRate, Interval
+from mac_runner.registry import results_specs
+from mac_runner.reports.rows import parse_row
+from mac_runner.rewards import is_number, values_by_agent
+from mac_runner.types import JsonObject
+
+_PAIRED: Final = (
+    "Values of two runs are compared over the conversations of the same number, which have the same seed. A rate has a "
+    "bootstrap interval over these pairs, a mean Student's of the paired differences; p is of the same comparison"
+)
+_UNPAIRED: Final = (
+    "The runs have different seeds, so their conversations are no pairs. The difference of two rates has Newcombe's "
+    "interval with conversations as clusters, that of two means Welch's; p is of the same comparison"
+)
+
+
+class _Values(NamedTuple):
+    """What the conversations of a run have under one name: by number, the sum and the cases."""
+
+    cases: dict[int, tuple[float, int]]
+    is_rate: bool
+
+
+def comparison_sections(study: Study) -> Iterator[Section]:
+    """The differences of all values from the baseline, in one family."""
+    found = {data.name: _values(data) for data in study.runs}
+    base = found[study.reference.name]
+    compared = [
+        (name, run, is_rate, _difference(base[name], values[name], is_paired=study.is_paired, is_rate=is_rate))
+        for run, values in found.items()
+        if run != study.reference.name
+        for name in base
+        if name in values
+        for is_rate in [base[name].is_rate and values[name].is_rate]
+    ]
+    adjusted = with_q([difference for *_, difference in compared])
+    rows = [
+        _row(name, run, is_rate, one)
+        for (name, run, is_rate, _), one in zip(compared, adjusted, strict=True)
+        if one is not None
+    ]
+    figures = tuple(_figure(study, rows, is_rate=is_rate) for is_rate in (True, False) if _of(rows, is_rate))
+    if figures:
+        yield Section(id="value-differences", title="Values compared", figures=figures)
+
+
+def _of(rows: Sequence[Mapping[str, Value]], is_rate: bool) -> list[dict[str, Value]]:
+    return [dict(row) for row in rows if row["is_rate"] is is_rate]
+
+
+def _figure(study: Study, rows: Sequence[Mapping[str, Value]], *, is_rate: bool) -> Figure:
+    chosen, what = _of(rows, is_rate), "rates" if is_rate else "means"
+    estimates = [
+        Estimate(
+            f"{row['value']}, {row['run']}" if len(study.runs) > 2 else str(row["value"]),
+            float(row["difference"] or 0),
+            None if row["lo"] is None or row["hi"] is None else Interval(float(row["lo"]), float(row["hi"])),
+            int(row["n"] or 0),
+            int(row["n"] or 0),
+        )
+        for row in chosen
+    ]
+    units = "pairs" if study.is_paired else "conversations"
+    # Means have sizes of their own, so they share no axis.
+    spec = forest(estimates, title="difference", unit="difference", units=units, reference=0.0) if is_rate else None
+    return Figure(
+        id=f"difference-{what}",
+        title=f"Which {what} of outcomes differ from the baseline's?",
+        caption=f"Difference from {study.reference.name}, with 95 % interval, "
+        f"{'over conversations of the same number' if study.is_paired else 'between independent conversations'}.",
+        n=max(one.n for one in estimates),
+        unit=units,
+        columns=(
+            DataColumn(name="value", title="value"),
+            DataColumn(name="run", title="run"),
+            DataColumn(name="n", title=units, kind="count"),
+            DataColumn(name="difference", title="difference", kind="score" if is_rate else "number"),
+            DataColumn(name="lo", title="95 % from", kind="score" if is_rate else "number"),
+            DataColumn(name="hi", title="to", kind="score" if is_rate else "number"),
+            DataColumn(name="p", title="p", kind="number"),
+            DataColumn(name="q", title="q", kind="number"),
+        ),
+        rows=tuple(chosen),
+        spec=spec,
+        methods=(
+            Method(
+                statement=_PAIRED if study.is_paired else _UNPAIRED,
+                unit="conversation",
+                interval="95 %",
+                correction=f"Benjamini and Hochberg (q) over {len(rows)} comparisons",
+            ),
+        ),
+        notes=() if study.is_paired else ("The runs have different seeds, so nothing is paired.",),
+    )
+
+
+def _row(name: str, run: str, is_rate: bool, one: RateDifference) -> dict[str, Value]:
+    lo, hi = (None, None) if one.interval is None else one.interval
+    found: dict[str, Value] = {"value": name, "run": run, "is_rate": is_rate, "n": one.n, "difference": one.value}
+    return {**found, "lo": lo, "hi": hi, "p": one.p, "q": one.q}
+
+
+def _values(data: RunData) -> dict[str, _Values]:
+    """By name, the values of the finished conversations: of outcomes that are counted as they are, and of metrics."""
+    found: dict[str, _Values] = {}
+    known = results_specs()
+    for raw in data.read_rows():
+        row = parse_row(raw)
+        if row.reason is not None:
+            continue
+        outcome: JsonObject = row.outcome if isinstance(row.outcome, dict) else {}
+        if outcome.get("kind") not in known:
+            for name, value in outcome.items():
+                if is_number(value):
+                    _add(found, name, row.index, [value])
+            for name, values in values_by_agent(outcome, row.agents).items():
+                _add(found, f"{name} of agents", row.index, [*values.values()])
+        for name, number in row.metrics.items():
+            if number is not None:
+                _add(found, f"metric {name}", row.index, [number])
+    return found
+
+
+def _add(found: dict[str, _Values], name: str, number: int, values: Sequence[float]) -> None:
+    is_rate = all(isinstance(value, bool) for value in values)
+    before = found.get(name, _Values({}, True))
+    before.cases[number] = (math.fsum(values), len(values))
+    found[name] = before._replace(is_rate=before.is_rate and is_rate)
+
+
+def _difference(first: _Values, second: _Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
+    if is_rate:
+        one, other = ({key: (int(total), n) for key, (total, n) in each.cases.items()} for each in (first, second))
+        if is_paired:
+            return ratio_difference(one, other)
+        return rate_difference(*(_clustered(each) for each in (one, other)))
+    return _mean_difference(first.cases, second.cases, is_paired=is_paired)
+
+
+def _clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+    rate = ClusteredRate()
+    for total, n in cases.values():
+        rate.add(total, n)
+    return rate
+
+
+def _mean_difference(
+    first: Mapping[int, tuple[float, int]], second: Mapping[int, tuple[float, int]], *, is_paired: bool
+) -> RateDifference | None:
+    """The difference of two means of conversations; each counts with the mean of its own cases."""
+    from scipy.stats import ttest_ind, ttest_rel
+
+    shared = [number for number in first if number in second] if is_paired else []
+    numbers = (shared, shared) if is_paired else ([*first], [*second])
+    one, other = (
+        [each[number][0] / each[number][1] for number in chosen if each[number][1]]
+        for each, chosen in zip((first, second), numbers, strict=True)
+    )
+    if not one or not other:
+        return None
+    n, value = min(len(one), len(other)), math.fsum(other) / len(other) - math.fsum(one) / len(one)
+    differences = [b - a for a, b in zip(one, other, strict=False)] if is_paired else [*one, *other]
+    if n < 2 or len(set(differences)) < 2:
+        # Without a spread there is nothing to go by.
+        return RateDifference(n=n, is_paired=is_paired, value=value, interval=None, p=None)
+    test = ttest_rel(other, one) if is_paired else ttest_ind(other, one, equal_var=False)
+    lo, hi = test.confidence_interval(0.95)
+    return RateDifference(
+        n=n, is_paired=is_paired, value=value, interval=Interval(float(lo), float(hi)), p=float(test.pvalue)
+    )

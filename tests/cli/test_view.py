@@ -1,0 +1,121 @@
+"""`mac-run view` and `mac-run FILE --view`: where the pages are, and how they end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import urllib.request
+from http.cookiejar import CookieJar
+from pathlib import Path
+
+from mac_runner.cli.process import Exit
+from mac_runner.cli.view import has_browser
+from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted
+
+
+def page_of(url: str) -> str:
+    """The JSON of the head of a run, asked for as a browser does."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    assert browser.open(url, timeout=30).status == 200
+    return str(browser.open(url.partition("?")[0] + "api/run", timeout=30).read().decode())
+
+
+def first_line(process: subprocess.Popen[str], beginning: str = "") -> str:
+    """The first line with this beginning that a process prints, from there on."""
+    stream = process.stderr if beginning else process.stdout
+    assert stream is not None
+    for line in stream:
+        if line.startswith(beginning):
+            return line.removeprefix(beginning).strip()
+    raise AssertionError(f"no line begins with {beginning!r}")
+
+
+def test_view_prints_its_address_and_ends_well_at_an_interrupt(finished: Lab) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = finished.start("view", "runs/small", "--no-open")
+        assert '"state":"complete"' in page_of(first_line(process))
+        process.send_signal(number)
+        code, out, words = ended(process)
+        assert (code, out) == (Exit.OK, "")
+        assert words == "runs/small is shown at this address, which is for you alone; Ctrl-C ends the server\n"
+
+
+def test_run_is_shown_while_it_plays_and_the_pages_end_with_it(lab: Lab) -> None:
+    process = lab.start(
+        lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=30)})),
+        "--view",
+        "--no-open",
+        "--no-live",
+    )
+    url = first_line(process, "pages: ")
+    page = page_of(url)
+    code, _, words = ended(process)
+
+    assert '"name":"small"' in page or "has not begun yet" in page
+    assert code == Exit.OK
+    assert "to look again: mac-run view runs/small" in words
+    assert "failed before" not in words
+    lab.verified(lab.run_dir().path)
+
+
+def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
+    process = lab.start(
+        lab.write(experiment(conversations=50, models={"m": scripted(latency_ms=50)})),
+        "--view",
+        "--no-open",
+        "--no-live",
+    )
+    url = first_line(process, "pages: ")
+    page_of(url)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    # What the pages hold of the pipe ends with them.
+    assert process.stdout is not None
+    process.stdout.read()
+    try:
+        while True:
+            page_of(url)
+    except OSError:
+        pass
+
+
+def test_what_cannot_be_shown_is_refused_in_words(lab: Lab, at_once: AtOnce, tmp_path: Path) -> None:
+    file = lab.write(experiment())
+    for arguments, words in (
+        (("view", "nothing"), "nothing is not the directory of a run or a grid"),
+        (("view", file), f"{file} is not the directory"),
+        (("view", str(tmp_path)), "name one that mac-run wrote"),
+        (("view", str(tmp_path), "--host", "0.0.0.0"), "--allow-host NAME"),
+        (("view", str(tmp_path), "--port", "99999"), "--port"),
+        ((file, "--view", "--dry-run"), "--dry-run plays nothing"),
+        ((file, "--view", "--quiet"), "--quiet prints no address"),
+        ((file, "--no-open"), "add --view"),
+    ):
+        process = at_once(*arguments)
+        assert process.returncode == Exit.BAD_INPUT, arguments
+        assert words in process.stderr, arguments
+
+
+def test_port_that_is_taken_is_named(finished: Lab) -> None:
+    first = finished.start("view", "runs/small", "--no-open")
+    port = first_line(first).partition("127.0.0.1:")[2].partition("/")[0]
+
+    second = finished.run("view", "runs/small", "--no-open", "--port", port)
+
+    assert second.returncode == Exit.BAD_INPUT
+    assert f"cannot listen on 127.0.0.1 port {port}" in second.stderr
+    first.send_signal(signal.SIGINT)
+    assert ended(first)[0] == Exit.OK
+
+
+def test_browser_is_opened_only_where_the_user_sits() -> None:
+    for environ, platform, is_there in (
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "w"}, "linux", True),
+        ({"DISPLAY": ":10", "SSH_CONNECTION": "x"}, "linux", False),
+        ({"SSH_TTY": "x"}, "darwin", False),
+        ({}, "darwin", True),
+        ({"BROWSER": "x", "SSH_CONNECTION": "x"}, "linux", True),
+    ):
+        assert has_browser(environ, platform) == is_there, environ

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.every_run.comparison import comparison_sections
+from mac_runner.figures.every_run.conversations import classes, endings_figure
+from mac_runner.figures.every_run.cost import cost_figures, cost_of, definition_of
+from mac_runner.figures.every_run.played import played
+from mac_runner.types import JsonObject
+
+
+def row(index: int, outcome: JsonObject | None, failure: str | None = None) -> JsonObject:
+    counts: JsonObject = {
+        "turns": 4,
+        "corrections": 0,
+        "defaults": 0,
+        "tokens": {"prompt": 10, "completion": 5, "timing": {"cached": 0}},
+    }
+    status = "failed" if outcome is None else "finished"
+    return {
+        "task_id": f"a-{index:06d}",
+        "index": index,
+        "status": status,
+        "counts": counts,
+        "failure": failure,
+        "outcome": outcome,
+    }
+
+
+def run(name: str, rows: list[JsonObject], seed: int = 1) -> RunData:
+    return RunData(
+        name=name,
+        environment="./x.py:x",
+        experiment={"seed": seed},
+        planned=len(rows),
+        read_rows=lambda: iter(rows),
+        read_table=lambda _name, _wanted: iter(()),
+    )
+
+
+def test_cost_is_tokens_and_hours_at_their_prices() -> None:
+    prices: JsonObject = {"prompt": 2.0, "cached": 0.5, "completion": 8.0}
+    account: JsonObject = {
+        "played_s": 1800.0,
+        "requests": 3,
+        "tokens": {"prompt": 3_000_000, "cached": 1_000_000, "completion": 500_000},
+    }
+
+    both = cost_of({"usd_per_mtok": prices, "usd_per_hour": 4.0}, account)
+    without_cache = cost_of({"usd_per_mtok": {**prices, "cached": None}}, account)
+
+    assert (both.tokens, both.hours) == (2 * 2.0 + 0.5 + 0.5 * 8.0, 2.0)
+    assert both.total == pytest.approx(10.5)
+    assert without_cache == (3 * 2.0 + 4.0, None)
+    assert cost_of({"usd_per_mtok": None}, account).total is None
+
+
+def test_engine_without_a_price_is_named() -> None:
+    definitions: dict[str, JsonObject] = {"a": {"usd_per_hour": 2.0}, "b": {}}
+    accounts: JsonObject = {name: {"played_s": 3600.0, "requests": 1, "tokens": {}} for name in ("a#12", "b")}
+
+    (figure,) = cost_figures(definitions, accounts, finished=4)
+
+    assert definition_of(definitions, "a#12") == definitions["a"]
+    assert figure.caption == "$2.00 in all; $0.5 for each of 4 finished conversations."
+    assert figure.notes == ("Without a price: b.",)
+    assert [*cost_figures({"b": {}}, accounts, finished=4)] == []
+
+
+def test_endings_add_up_to_what_is_planned() -> None:
+    rows = [row(0, {"kind": "x"}), row(1, None, "broke"), row(2, None, "broke")]
+    summary: JsonObject = {
+        "conversations": {"planned": 5, "finished": 1, "failed": 2},
+        "failures": [{"reason": "broke", "count": 2, "task_ids": ["a-000001", "a-000002"]}],
+    }
+
+    figure = endings_figure([played(run("a", rows), summary)])
+
+    assert [(one["ending"], one["count"], one["such_as"]) for one in figure.rows] == [
+        ("finished", 1, ""),
+        ("failed: broke", 2, "1, 2"),
+        ("not ended yet", 2, ""),
+    ]
+
+
+def test_classes_hold_every_value_once() -> None:
+    chance = random.Random(5)
+    for values in ([1.0], [3.0, 3.0], [0.0, 1.0], [chance.random() for _ in range(99)], [*map(float, range(1000))]):
+        ordered = sorted(values)
+        found = [*classes(ordered)]
+
+        assert sum(int(one["count"] or 0) for one in found) == len(values)
+        for one in found:
+            lo, hi, count = (float(one[key] or 0) for key in ("from", "to", "count"))
+            inside = [value for value in ordered if lo <= value < hi]
+            assert len(inside) == count or lo == hi or abs(len(inside) - count) <= 1
+
+
+def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
+    chance = random.Random(1)
+    luck = [chance.gauss(0, 10) for _ in range(40)]
+    one = [row(place, {"kind": "x", "gain": value, "deal": place % 2 == 0}) for place, value in enumerate(luck)]
+    other = [
+        row(place, {"kind": "x", "gain": value + 1 + chance.random(), "deal": True}) for place, value in enumerate(luck)
+    ]
+    paired_study = Study(runs=[run("a", one), run("b", other)], baseline="a", is_paired=True)
+    apart_study = Study(runs=[run("a", one), run("b", other, seed=2)], baseline="a", is_paired=False)
+
+    (paired_section,), (apart_section,) = ([*comparison_sections(study)] for study in (paired_study, apart_study))
+
+    rates, means = paired_section.figures
+    gain, apart = means.rows[0], apart_section.figures[1].rows[0]
+    assert float(gain["lo"] or 0) > 1.0
+    assert float(gain["hi"] or 9) < 2.0
+    assert float(apart["lo"] or 0) < 0 < float(apart["hi"] or 0)
+    assert gain["difference"] == pytest.approx(apart["difference"])
+    assert rates.rows[0]["difference"] == pytest.approx(0.5)
+    assert "nothing is paired" in apart_section.figures[0].notes[0]
+
+
+def test_failed_conversations_are_in_no_value() -> None:
+    rows = [row(0, {"kind": "x", "deal": True}), row(1, None, "broke"), row(2, {"kind": "x", "deal": False})]
+    study = Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True)
+
+    (section,) = comparison_sections(study)
+
+    assert section.figures[0].rows[0]["n"] == 2

@@ -1,0 +1,244 @@
+"""The figures of a played run, counted again from its transcripts with pandas."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.model import Figure, Value
+from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.runs.report_data import report_runs
+from tests.cli.lab import MAC_RUN, experiment, scripted
+
+pytest.importorskip("altair")
+pytest.importorskip("scipy")
+pandas = pytest.importorskip("pandas")
+
+PLAYER = """
+from mac_runner.environments.town_of_salem.bots.policies import play_to_win
+
+def shaky(view, chance):
+    if chance.random() < 0.006:
+        raise ValueError("lost the thread")
+    return play_to_win(view, chance)
+"""
+MODELS = {"careful": scripted("./player.py:shaky"), "lucky": scripted("random")}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Games of two models, some of which failed."""
+    place = tmp_path_factory.mktemp("recount")
+    (place / "player.py").write_text(PLAYER, encoding="utf-8")
+    return play(place, "whole", MODELS)
+
+
+def play(place: Path, name: str, models: Mapping[str, Any]) -> Path:
+    file = place / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(experiment(name, conversations=9, models=models)), encoding="utf-8")
+    subprocess.run([*MAC_RUN, str(file), "--out", str(place / name)], cwd=place, capture_output=True, check=False)
+    return place / name
+
+
+@cache
+def transcripts(run: Path) -> Sequence[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted((run / "transcripts").glob("*.json"))]
+
+
+def finished(run: Path) -> list[dict[str, Any]]:
+    return [one for one in transcripts(run) if one["status"] == "finished"]
+
+
+@cache
+def data_of(run: Path) -> RunData:
+    (data,) = report_runs([run])
+    return data
+
+
+@cache
+def figures_of(run: Path) -> Mapping[str, Figure]:
+    return {figure.id: figure for section in run_sections(data_of(run)) for figure in section.figures}
+
+
+def column(figure: Figure, value: str, *keys: str) -> dict[Any, Value]:
+    return {tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]]: row[value] for row in figure.rows}
+
+
+def players(games: Sequence[Mapping[str, Any]]) -> Any:
+    frame = pandas.DataFrame(
+        {**player, "game": place, "days": game["outcome"]["days"], "side": str(ROLES[player["role"]].faction)}
+        for place, game in enumerate(games)
+        for player in game["outcome"]["players"]
+    )
+    frame["has_won"] = [
+        side in games[game]["outcome"]["winners"] if side != "neutral" else won
+        for game, side, won in zip(frame.game, frame.side, frame.won, strict=True)
+    ]
+    return frame
+
+
+def test_run_has_failed_games_and_finished_ones(run: Path) -> None:
+    statuses = [one["status"] for one in transcripts(run)]
+
+    assert len(statuses) == 9
+    assert {"finished", "failed"} == set(statuses)
+
+
+def test_wins_by_faction_are_those_of_the_games_and_failed_ones_count_as_lost(run: Path) -> None:
+    figure = figures_of(run)["wins-by-faction"]
+    won = players(finished(run)).groupby(["side", "game"]).has_won.any().groupby("side")
+    expected = {(side, "finished games"): rate for side, rate in won.mean().items()}
+    everything = len(transcripts(run))
+    # classic-7 has players of each of its factions in every game.
+    expected |= {(side, "failed games counted as lost"): wins / everything for side, wins in won.sum().items()}
+
+    assert column(figure, "value", "label", "series") == pytest.approx(expected)
+    assert figure.n == len(finished(run))
+
+
+def test_wins_by_role_and_by_model_are_those_of_the_players(run: Path) -> None:
+    frame = players(finished(run))
+    sides = frame.groupby(["model", "side", "game"]).has_won.any().groupby(["model", "side"]).mean()
+    by_model = column(figures_of(run)["wins-by-model"], "value", "label", "series")
+
+    assert column(figures_of(run)["wins-by-role"], "value", "label") == pytest.approx(
+        frame.groupby("role").won.mean().to_dict()
+    )
+    assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(
+        {(f"{model} as {side}", "finished games"): rate for (model, side), rate in sides.items()}
+    )
+
+
+def test_length_counts_every_game_once(run: Path) -> None:
+    days = pandas.Series([game["outcome"]["days"] for game in finished(run)]).value_counts().to_dict()
+    found = pandas.DataFrame(figures_of(run)["game-length"].rows).groupby("x")["count"].sum().to_dict()
+
+    assert found == days
+
+
+def test_survival_is_the_share_of_players_alive_after_a_day(run: Path) -> None:
+    """Until the first game ended nobody is censored, so the estimate is a plain share."""
+    frame = players(finished(run))
+    rows = [row for row in figures_of(run)["survival-by-faction"].rows if float(row["x"] or 0) < frame.days.min()]
+    assert any(row["x"] for row in rows)
+    for row in rows:
+        side = frame[frame.side == row["label"]]
+        assert row["value"] == pytest.approx(1 - (side.died_on_day <= row["x"]).mean())
+
+
+def test_votes_of_the_town_are_those_of_the_record(run: Path) -> None:
+    votes = []
+    for game in finished(run):
+        dealt = {player["agent"]: player["role"] for player in game["outcome"]["players"]}
+        models = {player["agent"]: player["model"] for player in game["outcome"]["players"]}
+        for event in game["record"]["events"]:
+            # Nobody of classic-7 changes their role.
+            if event.get("kind") == "vote" and str(ROLES[dealt[event["data"]["player"]]].faction) == "town":
+                is_right = bool(opposes_town(ROLES[dealt[event["data"]["target"]]]))
+                votes.append((models[event["data"]["player"]], event["day"], is_right))
+    frame = pandas.DataFrame(votes, columns=["model", "day", "is_right"])
+
+    figure = figures_of(run)["vote-accuracy"]
+    assert column(figure, "value", "series", "x") == pytest.approx(
+        frame.groupby(["model", "day"]).is_right.mean().to_dict()
+    )
+    assert column(figure, "n", "series", "x") == frame.groupby(["model", "day"]).size().to_dict()
+
+
+def test_mislynches_are_lynched_players_who_do_not_oppose_the_town(run: Path) -> None:
+    lynched = [
+        not opposes_town(ROLES[death["role"].lower()])
+        for game in finished(run)
+        for death in game["record"]["deaths"]
+        if "lynch" in death["causes"]
+    ]
+    found = figures_of(run)["mislynches"].rows[0]
+
+    assert (found["label"], found["n"]) == ("all days", len(lynched))
+    assert found["value"] == pytest.approx(sum(lynched) / len(lynched))
+
+
+def test_claims_are_those_of_the_record_by_faction_and_by_kind(run: Path) -> None:
+    claims = pandas.DataFrame(
+        {
+            **claim,
+            "side": next(
+                str(ROLES[player["role"]].faction)
+                for player in game["outcome"]["players"]
+                if player["agent"] == claim["player"]
+            ),
+        }
+        for game in finished(run)
+        for claim in game["record"]["claims"]
+    )
+    for name, key in (("claims-by-faction", "side"), ("claims-by-kind", "kind")):
+        found = column(figures_of(run)[name], "count", "label", "part")
+        expected = claims.groupby([key, "verdict"]).size().to_dict()
+
+        assert {place: count for place, count in found.items() if count} == expected
+
+
+def test_night_effect_counts_the_actions_of_outcomes(run: Path) -> None:
+    frame = players(finished(run))
+    acts = pandas.DataFrame(
+        {"role": frame.role, **{key: frame.measures.map(lambda m, k=key: m.get(k, 0)) for key in ("na", "ne")}}
+    )
+    sums = acts.groupby("role").sum()
+
+    assert column(figures_of(run)["night-effect"], "value", "label") == pytest.approx(
+        (sums["ne"] / sums["na"])[sums["na"] > 0].to_dict()
+    )
+
+
+def test_every_figure_asks_a_question_and_has_n_unit_and_the_data_of_its_picture(run: Path) -> None:
+    figures = figures_of(run)
+    assert len(figures) == 14
+    for figure in figures.values():
+        assert figure.title.endswith("?")
+        assert figure.n > 0
+        assert figure.unit == "games"
+        assert {column.name for column in figure.columns} <= figure.rows[0].keys()
+        assert figure.spec is not None
+        drawn = json.dumps(figure.spec)
+        assert all(json.dumps(str(row["label"])) in drawn for row in figure.rows if row.get("label") and "units" in row)
+
+
+def test_run_without_a_finished_game_has_no_figures(run: Path) -> None:
+    data = data_of(run)
+    rows = [row for row in data.read_rows() if row["status"] == "failed"]
+    empty = RunData(
+        name=data.name,
+        environment=data.environment,
+        experiment=data.experiment,
+        planned=data.planned,
+        read_rows=lambda: iter(rows),
+        read_table=data.read_table,
+    )
+
+    assert run_sections(empty) == []
+
+
+def test_runs_of_the_same_deals_are_compared_deal_by_deal(run: Path) -> None:
+    other = play(run.parent, "swapped", {"lucky": MODELS["lucky"], "careful": MODELS["careful"]})
+    (section,) = study_sections(Study(runs=[data_of(run), data_of(other)], is_paired=True))
+    figures = {figure.id: figure for figure in section.figures}
+    won: list[dict[int, bool]] = [
+        {game["task"]["index"]: "mafia" in game["outcome"]["winners"] for game in finished(each)}
+        for each in (run, other)
+    ]
+    shared = won[0].keys() & won[1].keys()
+
+    (row,) = (row for row in figures["wins-difference"].rows if row["series"] == "mafia")
+    assert (row["paired"], row["n"]) == ("paired", len(shared))
+    assert row["value"] == pytest.approx(sum(won[1][deal] - won[0][deal] for deal in shared) / len(shared))
+    assert figures["wins-by-run"].n == len(won[0]) + len(won[1])

@@ -1,0 +1,165 @@
+"""Open pages follow a run that is played, killed, resumed and retried."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mac_runner.store import read_run
+from mac_runner.store.journal import done_frame, retry_frame
+from tests.cli.lab import PATIENCE_S, Lab, experiment, scripted, wait_for
+from tests.viewer.served import Served, served
+
+
+class Page:
+    """A list as a page keeps it: by the events of a stream alone."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.version = 0
+        self.touched: set[int] = set()
+        self.state = ""
+        self.troubles: list[str] = []
+        self.last_id = ""
+
+    def take(self, event: tuple[str, str, Any]) -> None:
+        self.last_id = event[0] or self.last_id
+        match event:
+            case (_, "rows", columns):
+                if columns["version"] != self.version:
+                    self.ids, self.version = [], columns["version"]
+                assert columns["since"] == len(self.ids)
+                words = columns["words"]["id"]
+                self.ids += [words["words"][code] for code in words["codes"]]
+            case (_, "touched", numbers):
+                self.touched |= set(numbers)
+            case (_, "standing", page):
+                self.state = f"{page['state']} {page['done']}"
+            case (_, "trouble", trouble):
+                self.troubles.append(trouble["error"])
+
+    def until(self, events: Iterator[tuple[str, str, Any]], state: str) -> None:
+        """Take events until the head of the run says so."""
+        while self.state != state:
+            self.take(next(events))
+
+
+def ended(directory: Path) -> list[str]:
+    """The conversations of a run, in the order in which they ended."""
+    return [str(row["task_id"]) for row in read_run(directory).rows()]
+
+
+def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
+    file = lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=10)}))
+    directory, page = lab.run_dir().path, Page()
+    first = lab.start(file)
+    wait_for(lambda: (directory / "task_manifest.json").exists() and (directory / "journal").exists(), "a run")
+    with served(directory) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
+        while not page.ids:
+            page.take(next(events))
+        open_number = min(page.touched - {int(task_id[-6:]) for task_id in page.ids})
+        first.send_signal(signal.SIGKILL)
+        first.wait(PATIENCE_S)
+        half_done = viewer.json(f"/api/c/{open_number}")
+        lab.done(file)
+        page.until(events, "complete 4")
+        whole = viewer.json(f"/api/c/{open_number}")
+
+    assert page.ids == ended(directory)
+    assert open_number in page.touched <= set(range(4))
+    assert half_done["status"] == "open"
+    assert whole["status"] == "finished"
+    turns = [turn["key"] for turn in whole["turns"]]
+    assert {turn["key"] for turn in half_done["turns"]} < set(turns)
+    shared = len(half_done["events"]) - 1
+    assert half_done["events"][:shared] == whole["events"][:shared]
+
+
+def test_page_that_connects_again_gets_what_it_lacks(own_run: Path) -> None:
+    """The id of the last event says what it has, also after the list was made anew."""
+    rows = list(read_run(own_run).rows())
+    (segment,) = (own_run / "journal").iterdir()
+    with served(own_run) as viewer:
+        page = _page(viewer, "/api/stream?since=1&version=0", since=1)
+        assert page.ids == ["", *ended(own_run)[1:]]
+        with segment.open("ab") as file:
+            file.write(retry_frame(rows[1]))
+        again = _page(viewer, "/api/stream", f"Last-Event-ID: {page.last_id}")
+        assert again.ids == [str(rows[0]["task_id"]), str(rows[2]["task_id"])]
+        with segment.open("ab") as file:
+            file.write(done_frame(rows[1]))
+        _take_one(viewer, again)
+
+    assert again.ids == ended(own_run)
+
+
+def _page(viewer: Served, path: str, *headers: str, since: int = 0) -> Page:
+    """A page after the first rows that it is sent."""
+    page = Page()
+    page.ids = [""] * since
+    _take_one(viewer, page, path, *headers)
+    return page
+
+
+def _take_one(viewer: Served, page: Page, path: str = "/api/stream", *headers: str) -> None:
+    told = headers or ((f"Last-Event-ID: {page.last_id}",) if page.last_id else ())
+    with viewer.events(path, *told) as events:
+        for event in events:
+            page.take(event)
+            if event[1] == "rows":
+                return
+
+
+def test_page_that_names_no_rows_learns_how_many_there_are(viewer: Served) -> None:
+    with viewer.events() as events:
+        names: dict[str, Any] = {}
+        while not names.keys() >= {"rows", "standing", "engines"}:
+            _, name, data = next(events)
+            names[name] = data
+
+    assert (names["rows"]["since"], names["rows"]["rows"]) == (3, 0)
+    assert names["standing"]["done"] == 3
+    assert names["engines"]["engines"]
+    assert "touched" not in names
+
+
+def test_page_is_told_of_trouble_and_of_its_end(own_run: Path) -> None:
+    aside, page = own_run.with_name("aside"), Page()
+    with served(own_run) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
+        page.until(events, "complete 3")
+        own_run.rename(aside)
+        while not page.troubles:
+            page.take(next(events))
+        aside.rename(own_run)
+        while len(page.troubles) < 2:
+            page.take(next(events))
+        page.state = ""
+        page.until(events, "complete 3")
+
+    assert "is not a run directory" in page.troubles[0]
+    assert page.troubles[1] == ""
+    assert page.ids == ended(own_run)
+
+
+def test_server_ends_while_pages_listen(played: Path) -> None:
+    with served(played) as viewer, viewer.connected() as connection:
+        lines = ["GET /api/stream HTTP/1.1", f"Host: 127.0.0.1:{viewer.port}", f"Cookie: {viewer.cookie}", "", ""]
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, lab: Lab) -> None:
+    lab.done(lab.write(experiment("other", conversations=1, seed=5)))
+    page = Page()
+    with served(own_run) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
+        page.until(events, "complete 3")
+        shutil.rmtree(own_run)
+        shutil.copytree(lab.run_dir("other").path, own_run)
+        page.until(events, "complete 1")
+        while page.ids != ended(own_run):
+            page.take(next(events))
+
+    assert page.ids == ["other-000000"]

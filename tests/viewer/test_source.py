@@ -1,0 +1,189 @@
+"""What pages are given of a run directory: of a run that ended, is half done, is damaged or is replaced."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from mac_runner.reports import listed
+from mac_runner.runs.recorded import sent_prompt
+from mac_runner.store import read_run
+from mac_runner.store.journal import done_frame, retry_frame
+from mac_runner.types import JsonObject
+from mac_runner.view_model import IndexColumns, RunPage, TurnView
+from mac_runner.viewer.source import RunSource
+from mac_runner.views.conversation import conversation_view
+from mac_runner.views.index import index_columns
+from tests.cli.lab import Lab, experiment, scripted
+from tests.viewer.served import served
+
+
+def index_of(directory: Path) -> IndexColumns:
+    """The list of a run, from all its rows at once."""
+    contents = read_run(directory)
+    return index_columns(contents.rows(), listed(contents.environment_name))
+
+
+def test_pages_say_what_the_run_directory_says(played: Path) -> None:
+    source, contents = RunSource(played), read_run(played)
+
+    assert source.index("", 0, None) == index_of(played)
+    assert (source.run("").planned, source.run("").done, source.run("").is_live) == (3, 3, False)
+    transcript = contents.transcript("small-000001")
+    for name in ("1", "small-000001"):
+        assert source.conversation("", name, "") == conversation_view(transcript, command=str(played))
+        seat = conversation_view(transcript).seats[2]
+        assert source.conversation("", name, seat).seat == seat
+    key = source.conversation("", "1", "").turns[9].key
+    turn = source.turn("", "1", key, "")
+    assert [message.content for message in turn.prompt] == [
+        message.content for message in sent_prompt(contents, transcript, key).messages
+    ]
+    assert source.compare("", "1", "1", "").first_turn == ""
+    assert source.forks("", "") == ()
+    assert source.flow("", "days>0").conversations == 0
+    assert sum(source.engines("").engines[0].done) == sum(
+        turns or 0 for turns in source.index("", 0, None).numbers["turns"].numbers
+    )
+
+
+def test_parts_of_the_list_are_those_of_the_whole(played: Path) -> None:
+    source = RunSource(played)
+    whole = source.index("", 0, None)
+
+    for since in range(4):
+        for most in (None, 0, 1, 2):
+            part = source.index("", since, None, most)
+            end = 3 if most is None else min(3, since + most)
+            assert (part.since, part.rows) == (since, end - since)
+            for name, column in whole.words.items():
+                words = [column.words[code] if code >= 0 else None for code in column.codes[since:end]]
+                found = part.words[name]
+                assert [found.words[code] if code >= 0 else None for code in found.codes] == words
+            for name, numbers in whole.numbers.items():
+                assert part.numbers[name].numbers == numbers.numbers[since:end]
+
+
+def test_retried_conversation_makes_a_new_version_of_the_list(own_run: Path) -> None:
+    source = RunSource(own_run)
+    before = source.index("", 0, None)
+    row = next(read_run(own_run).rows())
+    (segment,) = (own_run / "journal").iterdir()
+    with segment.open("ab") as file:
+        file.write(retry_frame(row))
+    during = source.index("", 2, before.version)
+    with segment.open("ab") as file:
+        file.write(done_frame(row))
+    after = source.index("", 2, during.version)
+
+    assert (before.rows, during.since, during.rows, after.since, after.rows) == (3, 0, 2, 2, 1)
+    assert before.version != during.version == after.version
+    assert source.index("", 0, None) == replace(index_of(own_run), version=after.version)
+
+
+def test_transcript_that_is_replaced_is_read_again(own_run: Path) -> None:
+    source = RunSource(own_run)
+    first = source.conversation("", "0", "")
+    path = own_run / "transcripts" / "small-000000.json"
+    text = path.read_text()
+
+    path.unlink()
+    with served(own_run) as viewer:
+        assert "no transcript" in viewer.get("/api/c/0").error
+        path.write_text(text[:1000])
+        assert "cannot be read" in viewer.get("/api/c/0").error
+        path.write_text(text)
+        assert viewer.get("/api/c/0").status == 200
+    assert source.conversation("", "0", "") == first
+    assert source.conversation("", "0", "") is source.conversation("", "0", "")
+
+
+def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_back(own_run: Path, played: Path) -> None:
+    aside = own_run.with_name("aside")
+    with served(own_run) as viewer:
+        assert viewer.get("/api/run").status == 200
+        own_run.rename(aside)
+        for path in ("/api/run", "/api/index", "/api/c/0", "/api/engines", "/api/search?q=town", "/api/flow"):
+            answer = viewer.get(path)
+            assert (answer.status, "small" in answer.error) == (404, True), path
+        aside.rename(own_run)
+        assert viewer.json("/api/index")["rows"] == 3
+        (own_run / "task_manifest.json").write_text("{")
+        assert "task_manifest.json" in viewer.get("/api/run").error
+        shutil.copy(played / "task_manifest.json", own_run)
+        assert viewer.json("/api/run")["done"] == 3
+        (own_run / "experiment.yaml").unlink()
+        (own_run / "experiment.yaml").mkdir()
+        assert viewer.get("/api/run").status == 404
+
+
+def test_grid_has_a_page_and_its_combinations_have_theirs(lab: Lab) -> None:
+    lab.done(lab.write(experiment(conversations=1, _grid={"sweep": {"game.lobby": ["classic-7", "classic-10"]}})))
+    with served(lab.run_dir().path) as viewer:
+        page = viewer.json("/api/run")
+        slugs = [combination["slug"] for combination in page["combinations"]]
+        assert len(slugs) == 2
+        for slug in slugs:
+            assert viewer.json(f"/api/run?run={slug}")["name"] == slug
+            assert viewer.json(f"/api/index?run={slug}")["rows"] == 1
+        pair = viewer.json(f"/api/compare?run={slugs[0]}&left=0&right=0&other={slugs[1]}")
+        assert pair["left"]["members"] != pair["right"]["members"]
+        assert "name one with run=" in viewer.get("/api/index").error
+        assert "no combination" in viewer.get("/api/index?run=other").error
+
+
+class SlowSource(RunSource):
+    """Takes as long to make a page as the test wants."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.is_asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def run(self, slug: str) -> RunPage:
+        self.is_asked.set()
+        assert self.may_go_on.wait(30)
+        return super().run(slug)
+
+
+def test_slow_page_holds_up_no_other_request(played: Path) -> None:
+    source = SlowSource(played)
+    with served(source) as viewer, viewer.connected() as waiting:
+        lines = ["GET /api/run HTTP/1.1", f"Host: 127.0.0.1:{viewer.port}", f"Cookie: {viewer.cookie}", "", ""]
+        waiting.sendall("\r\n".join(lines).encode())
+        assert source.is_asked.wait(30)
+
+        assert viewer.get("/").status == 200
+        assert viewer.get("/api/engines").status == 200
+        assert viewer.get("/nothing").status == 404
+
+        source.may_go_on.set()
+        assert waiting.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_code_of_a_run_is_imported_only_with_trust(lab: Lab) -> None:
+    """Without trust prompts are missing, with a reason, and the rest is there."""
+    (lab.path / "games.py").write_text(
+        "from mac_runner.environments.generators import Ask\n\n\n"
+        "def words(table):\n"
+        "    yield [Ask(name, 'Say a word.', choices=['yes', 'no']) for name in table.agents]\n"
+        "    return {'count': 2}\n"
+    )
+    file: JsonObject = {
+        "experiment_metadata": {"experiment_name": "small"},
+        "conversation_config": {"environment": "./games.py:words", "conversations": 2},
+        "model_definitions": {"m": scripted("random")},
+        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Abel", "Bob")],
+    }
+    lab.done(lab.write(file))
+    found: dict[bool, TurnView] = {}
+    for is_trusted in (False, True):
+        source = RunSource(lab.run_dir().path, is_trusted=is_trusted)
+        assert [column.name for column in source.run("").columns if column.name == "count"] == ["count"]
+        found[is_trusted] = source.turn("", "0", source.conversation("", "0", "").turns[0].key, "")
+
+    assert (found[False].prompt, "--trust" in found[False].prompt_missing) == ((), True)
+    assert "Say a word." in found[True].prompt[-1].content
+    assert found[True].prompt_missing == ""
