@@ -48,7 +48,7 @@ def test_pages_have_no_barriers(
         page.locator("main :is(h1, h2)").first.wait_for()
         page.wait_for_function("() => !document.querySelector('main')?.textContent.includes('Loading')")
         for scheme in SCHEMES:
-            page.emulate_media(color_scheme=scheme)
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             found += [f"{place}, {scheme}: {one}" for one in page.evaluate(_RUN)]
     assert found == [], "\n".join(found)
 
