@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import thoughts
+from mac_runner.environments.markup import Thoughts, thoughts
 from mac_runner.registry import results_of
 from mac_runner.reports.turns import json_object, objects
 from mac_runner.store.records import entry
@@ -77,12 +77,11 @@ def record_events(record: JsonObject) -> Iterator[EventView]:
         )
 
 
-def thought_of(turn: JsonObject) -> str:
-    """What an agent thought in a turn: in its reply, and what its engine gave apart."""
+def parted(turn: JsonObject) -> Thoughts:
+    """What an agent thought in a turn and what it said."""
     reply = json_object(turn["reply"])
     apart = reply.get("thinking")
-    parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
-    return "\n".join(filter(None, parts))
+    return thoughts(str(reply["text"]), apart if isinstance(apart, str) else None)
 
 
 def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
@@ -123,7 +122,7 @@ def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Sce
         yield replace(
             event,
             agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
-            thought="" if turn is None else thought_of(turn),
+            thought="" if turn is None else parted(turn).thought,
             notes=scene.notes.get(event.place, ()),
         )
 
