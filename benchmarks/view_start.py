@@ -43,15 +43,15 @@ def main() -> None:
             # A run that ends writes its summary last.
             (run / "summary.json").touch()
         print_line("journal, MB", sum(path.stat().st_size for path in (run / "journal").iterdir()) / 1e6)
-        print_line("planned", len(decode_manifest([(run / MANIFEST).read_bytes()], MANIFEST).planned))
         measure(run)
 
 
 def measure(run: Path) -> None:
     """Serve a run and ask as a page does."""
+    known = next(iter(decode_manifest([(run / MANIFEST).read_bytes()], MANIFEST).planned))
     begun_s = time.perf_counter()
     with subprocess.Popen(
-        [*MAC_RUN, "view", str(run), "--port", "0", "--no-browser"],
+        [*MAC_RUN, "view", str(run), "--no-open"],
         cwd=ROOT,
         env=environ(),
         stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ def measure(run: Path) -> None:
             answered("first head", 0)
             answered("first rows", viewer.json("/api/index")["rows"])
             asked_s = time.perf_counter()
-            viewer.json("/api/c/3")
+            viewer.json(f"/api/c/{known}")
             print_line("a conversation meanwhile, s", time.perf_counter() - asked_s)
             while viewer.json("/api/run").get("is_reading"):
                 time.sleep(PAUSE_S)

@@ -281,6 +281,8 @@ class Follower:
         self._planned = manifest.planned
         self._shard = read_shard(self._disk, self.directory)
         if self._tail is None or resolved != self._resolved or manifest.experiment_name != self._layout.experiment_name:
+            # Pages know rows by their version: those of another run are never taken for rows of this one.
+            self._version += self._tail is not None
             self._resolved = resolved
             self._layout = Layout(directory=self.directory, experiment_name=manifest.experiment_name)
             self._tail = JournalTail(self._disk, self._layout)

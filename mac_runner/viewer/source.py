@@ -42,7 +42,7 @@ from mac_runner.views.inspector import PromptOf, turn_view
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import grid_page, run_page
 
-SLICE_S: Final = 0.25
+SLICE_S: Final = 0.1
 """A server reads for so long at a time; requests are answered in between."""
 PLAYED_MAX: Final = 64
 """So many conversations are kept as they were played."""
