@@ -112,7 +112,8 @@ def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exi
     from mac_runner.viewer.source import RunSource
 
     os.nice(_NICE)
-    token = sys.stdin.buffer.readline().decode().strip()
+    if not (token := sys.stdin.buffer.readline().decode().strip()):
+        return Exit.OK  # The run was killed before it gave one: without a token the pages are for everyone.
     opening = Opening.inherited(descriptor, token)
 
     async def serve() -> None:

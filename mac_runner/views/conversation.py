@@ -86,11 +86,16 @@ def record_events(record: JsonObject) -> Iterator[EventView]:
 
 
 def thought_of(turn: JsonObject) -> str:
-    """What an agent thought in a turn: in its reply, and what its engine gave apart."""
+    """What an agent thought in a turn: what its engine gave apart, and in its reply."""
+    return "\n".join(thought_parts(turn))
+
+
+def thought_parts(turn: JsonObject) -> tuple[str, ...]:
+    """The same in its parts, of which each may be quoted elsewhere."""
     reply = json_object(turn["reply"])
     apart = reply.get("thinking")
     parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
-    return "\n".join(filter(None, parts))
+    return tuple(filter(None, parts))
 
 
 def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
