@@ -11,7 +11,7 @@ from mac_runner.figures import charts
 from mac_runner.figures.charts import Chart, colour, data_of, finished
 from mac_runner.figures.estimates import Estimate
 from mac_runner.figures.model import Value
-from mac_runner.figures.theme import COLOURS, ROW, WIDTH, dashes_of
+from mac_runner.figures.theme import COLOURS, ROW, WIDTH
 from mac_runner.intervals import Interval
 from mac_runner.types import JsonObject
 
@@ -81,8 +81,7 @@ def by_round(rows: Rows, *, title: str, unit: Axis, group: str = "", x_title: st
     y = altair.Y("value:Q", title=title, axis=altair.Axis(format=form), **domain)
     base = altair.Chart().encode(x=x, color=colour(names, field="group"))
     ends = base.mark_rule(strokeWidth=1.5).encode(y=altair.Y("lo:Q", title=title, **domain), y2="hi:Q")
-    dash = altair.StrokeDash("group:N", scale=altair.Scale(domain=names, range=dashes_of(names)), legend=None)
-    line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
+    line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=charts.dash(names, field="group"))
     points = base.mark_point(size=60, filled=True, opacity=1).encode(y=y, shape=charts.shape(names, field="group"))
     return finished(altair.layer(ends, line, points, data=data_of(placed)).properties(width=WIDTH, height=220))
 
@@ -106,9 +105,6 @@ def steps(
         scale=altair.Scale(type="log") if is_log else altair.Scale(nice=False),
         axis=altair.Axis(format="~s", tickCount=6 if is_log else 8),
     )
-    dash = altair.StrokeDash(
-        f"{group}:N", scale=altair.Scale(domain=names, range=dashes_of(names)), legend=None, sort=None
-    )
     chart = (
         altair.Chart(data_of(rows))
         .mark_line(interpolate="step-after", strokeWidth=2)
@@ -116,7 +112,7 @@ def steps(
             x=across,
             y=altair.Y(f"{y}:Q", title=titles[1], axis=altair.Axis(format=_FORMATS[unit]), **domain),
             color=colour(names, field=group),
-            strokeDash=dash,
+            strokeDash=charts.dash(names, field=group),
         )
     )
     return finished(chart.properties(width=WIDTH, height=200))

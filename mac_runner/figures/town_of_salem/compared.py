@@ -14,7 +14,7 @@ from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
-from mac_runner.figures.model import DataColumn, Figure, Method
+from mac_runner.figures.model import DataColumn, Figure, Method, interval_columns
 from mac_runner.figures.statistics.differences import (
     RateDifference,
     rate_difference,
@@ -168,8 +168,7 @@ def _columns(group: str) -> tuple[DataColumn, ...]:
         DataColumn(name="label", title="run" if group == "faction" else "share"),
         DataColumn(name="series", title=group),
         DataColumn(name="value", title="difference", kind="score"),
-        DataColumn(name="lo", title="95 % from", kind="score"),
-        DataColumn(name="hi", title="to", kind="score"),
+        *interval_columns("score"),
         DataColumn(name="units", title="games", kind="count"),
         DataColumn(name="paired", title="compared"),
         DataColumn(name="p", title="p", kind="number"),
