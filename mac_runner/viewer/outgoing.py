@@ -15,12 +15,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-<<<<<<< HEAD
 from mac_runner.environments.markup import THOUGHT_TAGS, defuse, holds_thought, thoughts
-=======
-from mac_runner.environments.markup import THOUGHT_TAGS, thoughts
 from mac_runner.reports.turns import messages_text
->>>>>>> main
 from mac_runner.types import JsonValue
 from mac_runner.view_model import (
     ConversationView,

@@ -6,12 +6,13 @@ is there, so no text of a request becomes a path.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.errors import MacRunnerError
+from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
@@ -116,18 +117,21 @@ class RunSource:
     # Conversations.
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
-        view = self._conversation(slug, name).view
-        return perspective(view, seat) if seat else view
+        played = self._conversation(slug, name)
+        with _readable(played.view.task_id):
+            return perspective(played.view, seat) if seat else played.view
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        prompt_of, missing = self._prompts(slug, played)
-        return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
+        with _readable(played.view.task_id):
+            prompt_of, missing = self._prompts(slug, played)
+            return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
         commands = ours.view.command, theirs.view.command
-        return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
+        with _readable(f"{ours.view.task_id} or {theirs.view.task_id}"):
+            return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
@@ -159,7 +163,8 @@ class RunSource:
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
-            view = whole_view(transcript, command=str(follower.directory))
+            with _readable(task_id):
+                view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
         return known
 
@@ -171,7 +176,8 @@ class RunSource:
             return None
         if (known := self._played.get((slug, name))) is None:
             transcript = parent_transcript(follower.contents, name)
-            view = whole_view(transcript, command=str(found["run"]))
+            with _readable(name):
+                view = whole_view(transcript, command=str(found["run"]))
             known = self._played.put((slug, name), Played(None, transcript, view, []))
         return known
 
@@ -233,6 +239,19 @@ class RunSource:
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries)
+
+
+@contextmanager
+def _readable(task_id: str) -> Iterator[None]:
+    """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
+    try:
+        yield
+    except MacRunnerError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as fault:
+        raise RunDirectoryError(
+            f"the transcript of {task_id} is not what a run writes; mac-run verify says which files are damaged"
+        ) from fault
 
 
 class _Run:

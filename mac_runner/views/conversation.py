@@ -77,25 +77,19 @@ def record_events(record: JsonObject) -> Iterator[EventView]:
         )
 
 
-<<<<<<< HEAD
-def thought_of(turn: JsonObject) -> str:
-    """What an agent thought in a turn: what its engine gave apart, and in its reply."""
-    return "\n".join(thought_parts(turn))
-
-
-def thought_parts(turn: JsonObject) -> tuple[str, ...]:
-    """The same in its parts, of which each may be quoted elsewhere."""
-    reply = json_object(turn["reply"])
-    apart = reply.get("thinking")
-    parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
-    return tuple(filter(None, parts))
-=======
 def parted(turn: JsonObject) -> Thoughts:
     """What an agent thought in a turn and what it said."""
     reply = json_object(turn["reply"])
     apart = reply.get("thinking")
     return thoughts(str(reply["text"]), apart if isinstance(apart, str) else None)
->>>>>>> main
+
+
+def thought_parts(turn: JsonObject) -> tuple[str, ...]:
+    """What an agent thought in a turn: what its engine gave apart, and what was in its reply."""
+    reply = json_object(turn["reply"])
+    apart = reply.get("thinking")
+    parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
+    return tuple(filter(None, parts))
 
 
 def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:

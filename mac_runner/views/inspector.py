@@ -17,13 +17,8 @@ from mac_runner.results import integer, number
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue, Prompt
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
-<<<<<<< HEAD
-from mac_runner.views.conversation import record_events, thought_of, turn_heads
-from mac_runner.views.perspective import own_detail, seen_events
-=======
 from mac_runner.views.conversation import parted, record_events, turn_heads
-from mac_runner.views.perspective import seen_events
->>>>>>> main
+from mac_runner.views.perspective import own_detail, seen_events
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
 """From the key of a turn, what its engine was sent. Raises MacRunnerError saying why that is not known."""
