@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.methods import methods_text
 from mac_runner.figures.model import DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
 from mac_runner.figures.svg import spec_of, svg_of
@@ -109,7 +110,7 @@ def report_html(report: Report) -> str:
             state=report.state,
             facts=_printable_lines(report.facts),
             sections=sections,
-            methods=methods_text(methods_of(report.sections)),
+            methods=[_kept(text) for text in methods_text(methods_of(report.sections))],
             experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
             versions=_printable_lines(report.versions),
             commands=_printable_lines(report.commands),
@@ -147,12 +148,23 @@ def _drawn(figure: Figure) -> _Drawn:
         figure=figure,
         svg=svg_of(figure),
         title=printable(figure.title),
-        caption=printable(figure.caption),
+        caption=_kept(printable(_caption(figure))),
         table=_table(figure),
         hidden=max(0, len(figure.rows) - ROWS_MAX),
         spec="" if spec is None else json_text(spec),
         notes=_lines(figure.notes),
     )
+
+
+def _caption(figure: Figure) -> str:
+    """The caption, with the number of cases where it does not say it."""
+    cases = counted(figure.n, figure.unit)
+    return figure.caption if f"{figure.n:,} " in figure.caption else f"{figure.caption} n = {cases}."
+
+
+def _kept(text: str) -> str:
+    """The text with numbers kept on the line of their percent signs."""
+    return text.replace(" %", "\u00a0%")
 
 
 def _table(figure: Figure) -> _Table:

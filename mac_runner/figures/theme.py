@@ -72,7 +72,8 @@ def config() -> JsonObject:
             "tickOpacity": 0.4,
             "gridColor": INK,
             "gridOpacity": 0.12,
-            "labelLimit": 260,
+            "labelLimit": 300,
+            "titlePadding": 10,
         },
         "legend": {
             **text,

@@ -52,8 +52,14 @@ from mac_runner.views.engines import engines_page
 _PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
 _NAME_CHARS_MAX: Final = 32
 """A longer name of one of two runs is cut to what differs."""
+_VALUE_CHARS_MIN: Final = 3
+"""A value of a combination with so many characters or fewer does not say what it is of."""
 _LOGS_MAX: Final = 200
 """So many event logs are read side by side; a grid with more has no figures over time."""
+_LEFT_OUT: Final = (
+    "Left out: what engines did over time. The grid has {logs} event logs, and a report reads {most} at most. The report "
+    "of one combination has these figures."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class _Subject:
     experiments: tuple[Recorded, ...]
     usage: JsonObject
     state: str
+    logs: int = 1
+    """How many event logs there are."""
 
 
 def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
@@ -149,6 +157,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
         ),
         usage=usage,
         state=_state([directory], runs, now),
+        logs=len(logs),
     )
 
 
@@ -233,10 +242,17 @@ class _Label(NamedTuple):
 def _labels(values: Sequence[Mapping[str, JsonValue]]) -> list[_Label]:
     """What combinations are called in figures: their values, one behind the other."""
     texts = [{key.rpartition(".")[2]: _text(value) for key, value in one.items()} for one in values]
-    names = [" · ".join(one.values()) for one in texts]
+    names = [" · ".join(_words(key, text) for key, text in one.items()) for one in texts]
     if len(set(names)) < len(names):
         names = [" · ".join(f"{key}={value}" for key, value in one.items()) for one in texts]
     return [_Label(name, one) for name, one in zip(names, texts, strict=True)]
+
+
+def _words(key: str, text: str) -> str:
+    """A value that can be read without its key: what is true or false is called by the key, a short text has it."""
+    if text in ("true", "false"):
+        return key if text == "true" else f"no {key}"
+    return f"{key}={text}" if len(text) <= _VALUE_CHARS_MIN else text
 
 
 def _short(names: Sequence[str]) -> list[str]:
@@ -296,7 +312,8 @@ def _sections(subject: _Subject) -> Iterator[Section]:
         if isinstance(definition, dict)
     }
     finished = sum(run.count("finished") for run in runs)
-    yield from engine_section(subject.engines, definitions, subject.accounts, finished)
+    notes = (_LEFT_OUT.format(logs=subject.logs, most=_LOGS_MAX),) if subject.logs > _LOGS_MAX else ()
+    yield from engine_section(subject.engines, definitions, subject.accounts, finished, notes)
 
 
 def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime) -> str:

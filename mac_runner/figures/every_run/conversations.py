@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.every_run.played import Played, failures
 from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, number_text
 from mac_runner.figures.plots import forest, histogram
@@ -24,8 +26,8 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
     return Figure(
         id="endings",
         title="How did the conversations end?",
-        caption=f"{planned:,} planned conversations. A failed one has no outcome, so it is a row of its own here "
-        "and is left out of rates, unless a figure says that it counts as lost.",
+        caption=f"{counted(planned, 'planned conversations')}. A failed one has no outcome, so it is a row of "
+        "its own here and is left out of rates, unless a figure says that it counts as lost.",
         n=planned,
         unit="conversations",
         columns=(
@@ -82,7 +84,7 @@ def _length(
     n = sum(len(of(run)) for run in runs)
     if len(runs) == 1:
         values = sorted(of(runs[0]))
-        mean, middle = sum(values) / n, values[n // 2]
+        mean, middle = sum(values) / n, median(values)
         yield Figure(
             id=name,
             title=title,

@@ -28,8 +28,8 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) ->
     return Figure(
         id="engines",
         title="What did each engine do?",
-        caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play. Slots used: the mean number of requests "
-        "in flight, as a share of the slots.",
+        caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play."
+        + (" Used: the mean number of requests in flight, as a share of the slots." if engines[0].slots else ""),
         n=requests,
         unit="replies",
         columns=(
@@ -40,9 +40,9 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) ->
             DataColumn(name="retries", title="retries", kind="count"),
             DataColumn(name="per_s", title="tokens a second", kind="number"),
             DataColumn(name="latency_p50", title="latency, median", kind="number", unit="s"),
-            DataColumn(name="latency_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="latency_p95", title="latency, 95th percentile", kind="number", unit="s"),
             DataColumn(name="queue_p50", title="queue, median", kind="number", unit="s"),
-            DataColumn(name="queue_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="queue_p95", title="queue, 95th percentile", kind="number", unit="s"),
             DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
         ),
         rows=tuple(_row(engine, page) for engine in engines),
@@ -69,6 +69,8 @@ def _row(engine: EngineSeries, page: EnginesPage) -> dict[str, Value]:
 def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Iterator[Figure]:
     width, bins = _merged(page)
     unit, scale = _time_unit(page.elapsed_s)
+    # The log of a combination does not say how many slots its engines had; that of its grid does.
+    knows_slots = all(engine.slots for engine in engines)
     rows: list[dict[str, Value]] = []
     for engine in engines:
         for place in range(0, len(engine.busy), bins):
@@ -78,23 +80,27 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
                 {
                     "model": engine.model,
                     "at": place * page.bin_s / scale,
-                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if engine.slots else None,
+                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if knows_slots else sum(busy) / len(busy),
                     "tokens_per_s": tokens / (len(busy) * page.bin_s),
                 }
             )
     sessions = f" {len(page.sessions)} sessions; the time between them is left out." if len(page.sessions) > 1 else ""
     caption = f"Means over {_duration(width)} each, over {_duration(page.elapsed_s)} of play.{sessions}"
     at = DataColumn(name="at", title="from", kind="number", unit=unit)
-    titles = f"time at play ({unit})"
+    titles, used = f"time at play ({unit})", "slots used" if knows_slots else "requests in flight"
     yield Figure(
         id="utilisation",
-        title="Were the slots of the engines in use all the time?",
+        title="Were the slots of the engines in use all the time?"
+        if knows_slots
+        else "How many requests were in flight?",
         caption=caption,
         n=requests,
         unit="replies",
-        columns=(_MODEL, at, DataColumn(name="used", title="slots used", kind="rate")),
+        columns=(_MODEL, at, DataColumn(name="used", title=used, kind="rate" if knows_slots else "number")),
         rows=tuple({key: row[key] for key in ("model", "at", "used")} for row in rows),
-        spec=steps(rows, x="at", y="used", unit="rate", titles=(titles, "slots used"), group="model"),
+        spec=steps(
+            rows, x="at", y="used", unit="rate" if knows_slots else "number", titles=(titles, used), group="model"
+        ),
     )
     if any(sum(engine.tokens) for engine in engines):
         yield Figure(

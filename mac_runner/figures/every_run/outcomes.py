@@ -216,9 +216,12 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
 
 def _members(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     yield "all agents", section(record, "all")
+    shown: list[list[JsonValue]] = []
     for group, head in _GROUPS.items():
         members = section(record, group)
-        if len(members) > 1:
+        # Where each definition has one seat, both groups are the same agents.
+        if len(members) > 1 and [*members.values()] not in shown:
+            shown.append([*members.values()])
             yield from ((f"{head} {name}", section(members, name)) for name in members)
 
 

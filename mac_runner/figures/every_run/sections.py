@@ -29,8 +29,13 @@ def last_sections(runs: Sequence[Played]) -> Iterator[Section]:
 
 
 def engine_section(
-    page: EnginesPage, definitions: Mapping[str, JsonObject], accounts: JsonObject, finished: int
+    page: EnginesPage,
+    definitions: Mapping[str, JsonObject],
+    accounts: JsonObject,
+    finished: int,
+    notes: tuple[str, ...] = (),
 ) -> Iterator[Section]:
-    """What the engines did and cost."""
-    if figures := (*engine_figures(page), *cost_figures(definitions, accounts, finished)):
-        yield Section(id="engines-used", title="Engines and costs", figures=figures)
+    """What the engines did and cost; `notes` say what is left out."""
+    figures = (*engine_figures(page), *cost_figures(definitions, accounts, finished))
+    if figures or notes:
+        yield Section(id="engines-used", title="Engines and costs", figures=figures, notes=notes)
