@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias
 from mac_runner.types import JsonObject
 
 Value: TypeAlias = str | float | bool | None
-ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number"]
-"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers."""
+ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number", "conversations"]
+"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers, and numbers
+of conversations, such as `3, 17`, which may be links: to those of the combination that the row has as `slug`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

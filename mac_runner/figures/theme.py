@@ -81,7 +81,7 @@ def config() -> JsonObject:
             "orient": "top",
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
-            "columnPadding": 20,
+            "columnPadding": 36,
             "labelLimit": 300,
         },
         "header": {**text, "labelFontWeight": "bold", "titleFontWeight": "normal"},

@@ -35,7 +35,7 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
             DataColumn(name="ending", title="ending"),
             DataColumn(name="count", title="conversations", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
-            DataColumn(name="such_as", title="such as number"),
+            DataColumn(name="such_as", title="such as number", kind="conversations"),
         ),
         rows=tuple(rows),
     )
@@ -54,7 +54,7 @@ def _endings(run: Played) -> Iterator[dict[str, Value]]:
         ended.append(("not ended yet", left, ""))
     for ending, count, such in ended:
         share = count / planned if planned else None
-        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such}
+        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such, "slug": run.slug}
 
 
 def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.plots import steps
 from mac_runner.view_model import EngineSeries, EnginesPage
+from mac_runner.views.engines import Classes
 
 _POINTS_MAX = 150
 _MODEL = DataColumn(name="model", title="model")
 
 
-def engine_figures(page: EnginesPage) -> Iterator[Figure]:
-    """Use of slots, tokens a second, latency, and a table of all."""
+def engine_figures(page: EnginesPage, reply_tokens: Mapping[str, Classes]) -> Iterator[Figure]:
+    """Use of slots, tokens a second, latency, tokens of replies, and a table of all."""
     engines = [engine for engine in page.engines if sum(engine.done)]
     if not engines or not page.elapsed_s:
         return
@@ -22,6 +23,8 @@ def engine_figures(page: EnginesPage) -> Iterator[Figure]:
     yield from _over_time(engines, page, requests)
     if any(engine.latency_counts for engine in engines):
         yield _latency(engines, requests)
+    if any(sum(engine.tokens) for engine in engines):
+        yield _lengths({name: found for name, found in reply_tokens.items() if found.counts})
 
 
 def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Figure:
@@ -126,7 +129,10 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
     rows: list[dict[str, Value]] = []
     for engine in engines:
         total, below = sum(engine.latency_counts), 0
-        for bound, count in zip(engine.latency_bounds_ms, engine.latency_counts, strict=False):
+        bounds = engine.latency_bounds_ms
+        # The last class has no bound: it is as wide as the others.
+        ends = (*bounds, float(f"{1.122 * bounds[-1]:.4g}")) if bounds else (engine.latency_p50_ms or 0.1,)
+        for bound, count in zip(ends, engine.latency_counts, strict=False):
             below += count
             rows.append({"model": engine.model, "latency_ms": bound, "share": below / total if total else None})
     spec = steps(
@@ -152,6 +158,42 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
         ),
         rows=tuple(rows),
         spec=spec,
+    )
+
+
+def _lengths(found: Mapping[str, Classes]) -> Figure:
+    """How many tokens replies have."""
+    rows: list[dict[str, Value]] = []
+    for model, classes in found.items():
+        total, below = sum(classes.counts), 0
+        shares = dict[int, float]()
+        for bound, count in zip(classes.bounds, classes.counts, strict=True):
+            below += count
+            # Tokens are whole: up to 28.2 is up to 28.
+            shares[int(bound)] = below / total
+        rows += [{"model": model, "tokens": tokens, "share": share} for tokens, share in shares.items() if tokens]
+    replies = sum(sum(classes.counts) for classes in found.values())
+    return Figure(
+        id="reply-tokens",
+        title="How many tokens does a reply have?",
+        caption=f"The share of {replies:,} replies that had so many tokens or fewer; classes are 12 % wide.",
+        n=replies,
+        unit="replies",
+        columns=(
+            _MODEL,
+            DataColumn(name="tokens", title="tokens", kind="count"),
+            DataColumn(name="share", title="replies as short or shorter", kind="rate"),
+        ),
+        rows=tuple(rows),
+        spec=steps(
+            rows,
+            x="tokens",
+            y="share",
+            unit="rate",
+            titles=("tokens of a reply (logarithmic)", "replies as short or shorter"),
+            group="model",
+            is_log=True,
+        ),
     )
 
 
