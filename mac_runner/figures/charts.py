@@ -68,6 +68,12 @@ def shape(names: Sequence[str], title: str | None = None, field: str = "series")
     return altair.Shape(f"{field}:N", scale=scale, legend=legend, sort=None)
 
 
+def dash(names: Sequence[str], legend: Chart | None = None, field: str = "series") -> Chart:
+    """A dash for each series; in the legend only where that is given."""
+    scale = altair.Scale(domain=[*names], range=dashes_of(names))
+    return altair.StrokeDash(f"{field}:N", scale=scale, legend=legend, sort=None)
+
+
 def forest(
     estimates: Sequence[Estimate], *, title: str, unit: Unit = "rate", units: str, reference: float | None = None
 ) -> JsonObject:
@@ -118,15 +124,7 @@ def ticks_of(values: Iterable[float], count: int = _TICKS) -> list[float]:
 
 
 def _forest_row(one: Estimate, unit: Unit, units: str) -> dict[str, Value]:
-    interval = one.interval
-    return {
-        "label": one.label,
-        "series": one.series,
-        "value": one.value,
-        "lo": None if interval is None else interval.lo,
-        "hi": None if interval is None else interval.hi,
-        "words": _in_words(one, unit, units),
-    }
+    return {**_shown(one), "words": _in_words(one, unit, units)}
 
 
 def _in_words(one: Estimate, unit: Unit, units: str) -> str:
@@ -196,13 +194,10 @@ def _steps(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
     shown = altair.Color(
         "series:N", scale=altair.Scale(domain=[*names], range=colours_of(names)), legend=legend, sort=None
     )
-    dash = altair.StrokeDash(
-        "series:N", scale=altair.Scale(domain=[*names], range=dashes_of(names)), legend=legend, sort=None
-    )
     base = altair.Chart().encode(x=x, color=shown)
     low = altair.Y("lo:Q", title=title)
     band = base.mark_area(opacity=0.15, interpolate="step-after").encode(y=low, y2="hi:Q")
-    return [band, base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y, strokeDash=dash)]
+    return [band, base.mark_line(interpolate="step-after", strokeWidth=2).encode(y=y, strokeDash=dash(names, legend))]
 
 
 def _points(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
@@ -214,15 +209,12 @@ def _points(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]
 
 
 def _time_row(one: Estimate) -> dict[str, Value]:
-    interval = one.interval
-    return {
-        "x": one.x,
-        "series": one.series,
-        "label": one.label,
-        "value": one.value,
-        "lo": None if interval is None else interval.lo,
-        "hi": None if interval is None else interval.hi,
-    }
+    return {"x": one.x, **_shown(one)}
+
+
+def _shown(one: Estimate) -> dict[str, Value]:
+    lo, hi = (None, None) if one.interval is None else one.interval
+    return {"label": one.label, "series": one.series, "value": one.value, "lo": lo, "hi": hi}
 
 
 def shares(

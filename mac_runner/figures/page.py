@@ -18,15 +18,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mac_runner.figures.estimates import counted
 from mac_runner.figures.methods import methods_text
-from mac_runner.figures.model import DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
+from mac_runner.figures.model import MADE_BY, DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
 from mac_runner.figures.svg import spec_of, svg_of
 from mac_runner.flat import json_text
 from mac_runner.printable import printable
 from mac_runner.types import JsonObject
 
 REPORT_FORMAT: Final = 1
-MADE_BY: Final = "mac_runner report"
-"""What each file of a report says of itself, so that it can be told from a file of somebody else's."""
 ROWS_MAX: Final = 500
 """So many rows of a figure are printed as a table; `--json` has all."""
 UNKNOWN: Final = "–"

@@ -11,7 +11,7 @@ from mac_runner.figures import charts
 from mac_runner.figures.charts import Chart, axis_of, colour, counts_axis, data_of, finished
 from mac_runner.figures.estimates import Estimate
 from mac_runner.figures.model import Value
-from mac_runner.figures.theme import COLOURS, INK, ROW, WIDTH, dashes_of
+from mac_runner.figures.theme import COLOURS, INK, ROW, WIDTH
 from mac_runner.intervals import Interval
 from mac_runner.types import JsonObject
 
@@ -114,9 +114,6 @@ def steps(
     shown = colour(names, field=group)
     if len(names) > 1:
         shown.legend = altair.Legend(title=None, symbolType="stroke", symbolSize=400)
-    dash = altair.StrokeDash(
-        f"{group}:N", scale=altair.Scale(domain=names, range=dashes_of(names)), legend=None, sort=None
-    )
     chart = (
         altair.Chart(data_of(rows))
         .mark_line(interpolate="step-after", strokeWidth=2)
@@ -124,7 +121,7 @@ def steps(
             x=across,
             y=altair.Y(f"{y}:Q", title=titles[1], axis=axis, scale=scale),
             color=shown,
-            strokeDash=dash,
+            strokeDash=charts.dash(names, field=group),
         )
     )
     return finished(chart.properties(width=WIDTH, height=200))

@@ -19,7 +19,7 @@ from mac_runner.clock import iso
 from mac_runner.config import shareable, yaml_text
 from mac_runner.data.sources import Source
 from mac_runner.errors import ConfigError
-from mac_runner.figures.data import IsWanted, RunData, Study
+from mac_runner.figures.data import Study
 from mac_runner.figures.every_run import (
     Played,
     comparison_sections,
@@ -31,8 +31,8 @@ from mac_runner.figures.every_run import (
 from mac_runner.figures.model import Section
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
-from mac_runner.flat import Row
 from mac_runner.results import count_text, decimal_text, number, section
+from mac_runner.runs.report_data import run_data
 from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
@@ -84,7 +84,7 @@ class _Subject:
 def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
     """The report of a run or a grid, or of two runs compared.
 
-    Raises RunDirectoryError for what is no run directory, ConfigError for two
+    Raises RunDirectoryError for what is not a run directory, ConfigError for two
     that cannot be compared.
     """
     subject = _subject(directories, now)
@@ -220,25 +220,7 @@ def _written(value: JsonObject) -> JsonObject:
 
 
 def _played(source: Source, name: str, values: Mapping[str, str] | None = None, *, slug: str | None = "") -> Played:
-    contents = source.contents
-
-    def rows_of(table: str, is_wanted: IsWanted) -> Iterator[Row]:
-        found = source.tables[table]
-        for row in contents.rows_in_task_order():
-            if is_wanted(row):
-                yield from found.rows(source.ended(row), frozenset(found.columns))
-
-    data = RunData(
-        name=name,
-        environment=contents.environment_name,
-        experiment=contents.resolved,
-        planned=contents.counts.planned,
-        read_rows=contents.rows_in_task_order,
-        read_table=rows_of,
-        tables=frozenset(source.tables),
-        values=values or {},
-    )
-    return played(data, summary_of(contents), slug)
+    return played(run_data(source, name, values), summary_of(source.contents), slug)
 
 
 class _Label(NamedTuple):

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from mac_runner.environments.markup import THOUGHT_TAGS, thoughts
+from mac_runner.reports.turns import messages_text
 from mac_runner.types import JsonValue
 from mac_runner.view_model import (
     ConversationView,
@@ -196,5 +197,4 @@ def _untagged(text: str) -> str:
 
 
 def _text(messages: Iterable[PromptMessage]) -> str:
-    """Messages as the text of which a difference is made, as `prompt_text` writes it."""
-    return "".join(f"=== {message.role}\n{message.content}\n" for message in messages)
+    return messages_text((message.role, message.content) for message in messages)

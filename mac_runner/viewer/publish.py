@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from mac_runner import __version__
 from mac_runner.errors import ConfigError
-from mac_runner.reports import listed, matching, parse_condition
+from mac_runner.reports import listed_run, matching, parse_condition
 from mac_runner.reports.conversations import Listed
 from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
@@ -39,7 +39,7 @@ from mac_runner.viewer.folder import Folder
 from mac_runner.viewer.front_end import page_with, static_file
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.packing import COMPARED, CONVERSATION, TURNS, data_name, packed, script
-from mac_runner.viewer.source import RunSource
+from mac_runner.viewer.run_source import RunSource
 from mac_runner.views.flows import flow_page
 from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import index_columns
@@ -169,10 +169,7 @@ class _Publisher:
         ]
 
     def _matching(self, slug: str, contents: RunContents) -> _Part:
-        how = listed(contents.environment_name)
-        how = how.with_outcomes(contents.rows())
-        if contents.resolved.get("metrics"):
-            how = how.with_metrics(contents.rows())
+        how = listed_run(contents)
         found = frozenset(contents.state.endings)
         if self._request.only:
             conditions = [parse_condition(text, how.columns) for text in self._request.only]

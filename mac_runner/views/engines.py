@@ -7,8 +7,8 @@ a log that grows.
 The axis is the time in which a process was at work: the pause before a session is cut out. Times come from the clock of
 the machine, so the sessions of a merged run, which were played side by side, lie beside each other.
 
-A log may miss events: one is written after what it describes, and a kill can cut it short. A line that is no event, or
-is an event of another kind, is passed over. A reply whose beginning is missing counts from its latency.
+A log may miss events: one is written after what it describes, and a kill can cut it short. Lines that are not
+events, and events of other kinds, are skipped. A reply whose beginning is missing counts from its latency.
 """
 
 from __future__ import annotations

@@ -11,14 +11,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
 from mac_runner.results import integer, number
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue, Prompt
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
-from mac_runner.views.conversation import record_events, thought_of, turn_heads
+from mac_runner.views.conversation import parted, record_events, turn_heads
 from mac_runner.views.perspective import seen_events
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
@@ -68,6 +67,7 @@ def _turn_view(
     turns, key = objects(transcript["turns"]), str(turn["turn"])
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
     tokens, timing = json_object(reply["tokens"]), json_object(turn.get("timing", {}))
+    parts = parted(turn)
     own = [each for each in turns if each["agent"] == turn["agent"]]
     place = own.index(turn)
     sent = _sent(prompt_of, key, own[place - 1] if place else None, prompt_missing)
@@ -78,8 +78,8 @@ def _turn_view(
         result=str(receipt["kind"]),
         detail=str(receipt["detail"]),
         reply=str(reply["text"]),
-        said=thoughts(str(reply["text"])).said,
-        thought=thought_of(turn),
+        said=parts.said,
+        thought=parts.thought,
         finish_reason=str(reply["finish_reason"]),
         prompt_tokens=integer(tokens.get("prompt")) or 0,
         completion_tokens=integer(tokens.get("completion")) or 0,

@@ -140,7 +140,7 @@ def _before(
 
 
 def _table(table: ViewTable, known: Collection[int]) -> ViewTable:
-    """The rows and columns of a table of which a seat saw a cell or the head; without rows it saw nothing of it."""
+    """The rows and columns in which a seat saw a cell or the head; none where it saw nothing of the table."""
     cells = [[_cell(cell, known) for cell in row.cells] for row in table.rows]
     columns = [
         head.event in known or any(row[place] is not _BLANK for row in cells) for place, head in enumerate(table.heads)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,16 +9,6 @@ import pytest
 
 from tests.browser.conftest import Published
 from tests.browser.screens import Watch
-
-
-def data_of(folder: Path) -> dict[str, str]:
-    """Each piece of data of a publication by name, as text."""
-    found = {}
-    for file in sorted(folder.rglob("data/**/*.js")):
-        match = re.fullmatch(r'__mac_data\("([^"]+)","([^"]+)"\);\n', file.read_text())
-        assert match is not None, file
-        found[match[1]] = gzip.decompress(base64.b64decode(match[2])).decode("ascii")
-    return found
 
 
 @pytest.mark.parametrize("way", ["double click", "host"])
@@ -32,6 +19,29 @@ def test_publication_opens(
     url = host(folder) if way == "host" else f"{folder.as_uri()}/index.html"
 
     page = watch.open(url)
-    page.get_by_text("games").first.wait_for()
-    page.goto(f"{url}#/c/1")
-    page.get_by_text("Dorothea").first.wait_for()
+    page.get_by_text("2 of 2 ended").first.wait_for()
+    page.get_by_role("link", name="Engines").first.click()
+    page.get_by_text("How many slots were in use?").first.wait_for()
+    page.go_back()
+    page.get_by_text("2 of 2 ended").first.wait_for()
+
+
+def test_link_into_a_publication_leads_to_the_same_screen(watch: Watch, published: Published, games: Path) -> None:
+    place = f"{published(games).as_uri()}/index.html#/c/1?seat=Obadiah&e=3"
+    page = watch.open(place)
+    page.get_by_text("As Obadiah saw it").first.wait_for()
+    shown = page.locator("main").inner_text()
+
+    page.reload()
+
+    page.get_by_text("As Obadiah saw it").first.wait_for()
+    assert page.locator("main").inner_text() == shown
+    assert page.url == place
+
+
+def test_conversation_that_is_not_in_a_sample_says_so(watch: Watch, published: Published, games: Path) -> None:
+    folder = published(games, "--sample", "1")
+    left_out = 1 if (folder / "data" / "0" / "c0" / "0.js").exists() else 0
+    page = watch.open(f"{folder.as_uri()}/index.html#/c/{left_out}")
+
+    page.get_by_text(f"Conversation {left_out} was not published").first.wait_for()

@@ -14,8 +14,8 @@ from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame
 from mac_runner.types import JsonObject
 from mac_runner.view_model import IndexColumns, RunPage, TurnView
-from mac_runner.viewer.source import RunSource
-from mac_runner.views.conversation import conversation_view
+from mac_runner.viewer.run_source import RunSource
+from mac_runner.views.conversation import whole_view
 from mac_runner.views.index import index_columns
 from tests.cli.lab import Lab, experiment, scripted
 from tests.viewer.served import served
@@ -34,8 +34,8 @@ def test_pages_say_what_the_run_directory_says(played: Path) -> None:
     assert (source.run("").planned, source.run("").done, source.run("").is_live) == (3, 3, False)
     transcript = contents.transcript("small-000001")
     for name in ("1", "small-000001"):
-        assert source.conversation("", name, "") == conversation_view(transcript, command=str(played))
-        seat = conversation_view(transcript).seats[2]
+        assert source.conversation("", name, "") == whole_view(transcript, command=str(played))
+        seat = whole_view(transcript).seats[2]
         assert source.conversation("", name, seat).seat == seat
     key = source.conversation("", "1", "").turns[9].key
     turn = source.turn("", "1", key, "")

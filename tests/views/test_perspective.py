@@ -35,7 +35,7 @@ from mac_runner.view_model import (
     ViewTable,
 )
 from mac_runner.views import perspective as module
-from mac_runner.views.conversation import conversation_view, whole_view
+from mac_runner.views.conversation import whole_view
 from mac_runner.views.perspective import perspective
 from tests.environments.discussion.table import everything
 from tests.views.playing import ROOT, experiment, marker, transcripts
@@ -335,4 +335,4 @@ def test_a_seat_that_was_not_there_is_refused_with_those_that_were() -> None:
     transcript = transcripts(experiment("experiments/echo.yaml"), "echo")[0]
 
     with pytest.raises(ConfigError, match="no agent 'Nobody' took part; there were: echo_000, echo_001"):
-        conversation_view(transcript, seat="Nobody")
+        perspective(whole_view(transcript), "Nobody")

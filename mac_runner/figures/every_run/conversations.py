@@ -8,7 +8,16 @@ from typing import Final
 
 from mac_runner.figures.estimates import counted
 from mac_runner.figures.every_run.played import Played, failures
-from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.model import (
+    ColumnKind,
+    DataColumn,
+    Figure,
+    Method,
+    Value,
+    interval_columns,
+    number_text,
+    run_column,
+)
 from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
@@ -22,7 +31,6 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
     """How many conversations finished, failed by reason, and have not ended."""
     rows = [row for run in runs for row in _endings(run)]
     planned = sum(run.count("planned") for run in runs)
-    several = (DataColumn(name="run", title="run"),) if len(runs) > 1 else ()
     return Figure(
         id="endings",
         title="How did the conversations end?",
@@ -31,7 +39,7 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
         n=planned,
         unit="conversations",
         columns=(
-            *several,
+            *run_column(len(runs) > 1),
             DataColumn(name="ending", title="ending"),
             DataColumn(name="count", title="conversations", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
@@ -127,8 +135,7 @@ def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple
         DataColumn(name=label, title=label),
         DataColumn(name="n", title="n", kind="count"),
         DataColumn(name="mean", title="mean", kind=kind, unit=unit),
-        DataColumn(name="lo", title="95 % from", kind=kind),
-        DataColumn(name="hi", title="to", kind=kind),
+        *interval_columns(kind),
     )
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mac_runner.figures.estimates import ends_of
 from mac_runner.figures.every_run.comparison import clustered, values_of
 from mac_runner.figures.every_run.conversations import mean_columns
 from mac_runner.figures.every_run.played import Played
 from mac_runner.figures.failures import Counted, failures_figure
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns, run_column
 from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
 from mac_runner.results import integer, number, section
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 _GROUPS: Final = {"by_definition": "definition", "by_model": "model", "by_seat": "seat"}
 _TEXTS_MAX: Final = 12
@@ -109,7 +110,6 @@ def _values(
         n = max(int(row["n"] or 0) for row in rows)
         columns = mean_columns("value", "", kind="rate" if unit == "rate" else "number")
         extremes = tuple(DataColumn(name=end, title=end, kind="number") for end in ("min", "max"))
-        several = (DataColumn(name="run", title="run"),) if len(runs) > 1 else ()
         yield Figure(
             id=f"{name}-{unit}",
             title=title if unit == "rate" else f"{title.removesuffix('?')}, in numbers?",
@@ -117,7 +117,7 @@ def _values(
             "the number of conversations that have the value.",
             n=n,
             unit="conversations",
-            columns=(*several, *columns, *(extremes if unit == "score" else ())),
+            columns=(*run_column(len(runs) > 1), *columns, *(extremes if unit == "score" else ())),
             rows=tuple(rows),
             spec=spec,
             methods=_METHODS,
@@ -126,7 +126,7 @@ def _values(
 
 def _row(label: str, one: _Named) -> dict[str, Value]:
     record = one.record
-    lo, hi = _ends(record.get("interval"))
+    lo, hi = ends_of(record.get("interval"))
     return {
         label: one.label,
         "n": integer(record.get("n")),
@@ -158,12 +158,11 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
             n=n,
             unit="conversations",
             columns=(
-                *((DataColumn(name="run", title="run"),) if has_runs else ()),
+                *run_column(has_runs),
                 DataColumn(name="text", title=key),
                 DataColumn(name="count", title="conversations", kind="count"),
                 DataColumn(name="mean", title="share", kind="rate"),
-                DataColumn(name="lo", title="95 % from", kind="rate"),
-                DataColumn(name="hi", title="to", kind="rate"),
+                *interval_columns("rate"),
             ),
             rows=tuple(rows),
             spec=forest(
@@ -182,7 +181,7 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
 
 
 def _text_row(text: str, record: JsonObject, n: int) -> dict[str, Value]:
-    lo, hi = _ends(record.get("interval"))
+    lo, hi = ends_of(record.get("interval"))
     return {
         "text": text,
         "n": n,
@@ -214,13 +213,12 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
             n=n,
             unit="agents",
             columns=(
-                *((DataColumn(name="run", title="run"),) if has_runs else ()),
+                *run_column(has_runs),
                 DataColumn(name="of", title="of"),
                 DataColumn(name="n", title="agents", kind="count"),
                 DataColumn(name="games", title="conversations", kind="count"),
                 DataColumn(name="mean", title="mean", kind="rate" if unit == "rate" else "number"),
-                DataColumn(name="lo", title="95 % from", kind="rate" if unit == "rate" else "number"),
-                DataColumn(name="hi", title="to", kind="rate" if unit == "rate" else "number"),
+                *interval_columns("rate" if unit == "rate" else "number"),
             ),
             rows=tuple(rows),
             spec=forest(
@@ -246,12 +244,6 @@ def _members(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
         if len(members) > 1 and [*members.values()] not in shown:
             shown.append([*members.values()])
             yield from ((f"{head} {name}", section(members, name)) for name in members)
-
-
-def _ends(interval: JsonValue) -> tuple[float | None, float | None]:
-    if isinstance(interval, list) and len(interval) == 2:
-        return number(interval[0]), number(interval[1])
-    return None, None
 
 
 def _slug(text: str) -> str:

@@ -15,7 +15,7 @@ from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
 from mac_runner.figures.failures import Counted, failures_figure
-from mac_runner.figures.model import DataColumn, Figure, Method
+from mac_runner.figures.model import DataColumn, Figure, Method, interval_columns
 from mac_runner.figures.statistics.differences import (
     RateDifference,
     rate_difference,
@@ -179,8 +179,7 @@ def _columns(group: str) -> tuple[DataColumn, ...]:
         DataColumn(name="label", title="run" if group == "faction" else "share"),
         DataColumn(name="series", title=group),
         DataColumn(name="value", title="difference", kind="score"),
-        DataColumn(name="lo", title="95 % from", kind="score"),
-        DataColumn(name="hi", title="to", kind="score"),
+        *interval_columns("score"),
         DataColumn(name="units", title="games", kind="count"),
         DataColumn(name="paired", title="compared"),
         DataColumn(name="p", title="p", kind="number"),
