@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mac_runner.figures.charts import forest
 from mac_runner.figures.estimates import (
-    counted_as_lost,
     estimate_columns,
     estimate_rows,
     failure_notes,
@@ -57,3 +57,11 @@ def failures_figure(
         methods=(rate_method(units.removesuffix("s"), finished + failed),),
         notes=(*failure_notes(failed, finished, units), *interval_notes(estimates, units)),
     )
+
+
+def counted_as_lost(rate: ClusteredRate, failed: int, *, cases: int) -> ClusteredRate:
+    """The rate with so many failed conversations of `cases` cases each, all lost."""
+    found = replace(rate)
+    for _ in range(failed):
+        found.add(0, cases)
+    return found

@@ -18,7 +18,7 @@ from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
 from mac_runner.results import integer, number, section
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 _GROUPS: Final = {"by_definition": "definition", "by_model": "model", "by_seat": "seat"}
 _TEXTS_MAX: Final = 12
