@@ -6,7 +6,7 @@ Nothing is locked, so a report can be made while the run goes on; it then says a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -53,7 +53,7 @@ _PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
 _NAME_CHARS_MAX: Final = 32
 """A longer name of one of two runs is cut to what differs."""
 _VALUE_CHARS_MIN: Final = 3
-"""A value of a combination with so many characters or fewer does not say what it is of."""
+"""Values of combinations with so many characters or fewer do not say what they are of."""
 _LOGS_MAX: Final = 200
 """So many event logs are read side by side; a grid with more has no figures over time."""
 _LEFT_OUT: Final = (
@@ -231,17 +231,18 @@ class _Label(NamedTuple):
 def _labels(values: Sequence[Mapping[str, JsonValue]]) -> list[_Label]:
     """What combinations are called in figures: their values, one behind the other."""
     texts = [{key.rpartition(".")[2]: _text(value) for key, value in one.items()} for one in values]
-    names = [" · ".join(_words(key, text) for key, text in one.items()) for one in texts]
+    short = {key for one in texts for key in one if all(len(each.get(key, "")) <= _VALUE_CHARS_MIN for each in texts)}
+    names = [" · ".join(_words(key, text, key in short) for key, text in one.items()) for one in texts]
     if len(set(names)) < len(names):
         names = [" · ".join(f"{key}={value}" for key, value in one.items()) for one in texts]
     return [_Label(name, one) for name, one in zip(names, texts, strict=True)]
 
 
-def _words(key: str, text: str) -> str:
-    """A value that can be read without its key: what is true or false is called by the key, a short text has it."""
+def _words(key: str, text: str, is_short: bool) -> str:
+    """A value that can be read without its key: what is true or false is called by the key, a short value has it."""
     if text in ("true", "false"):
         return key if text == "true" else f"no {key}"
-    return f"{key}={text}" if len(text) <= _VALUE_CHARS_MIN else text
+    return f"{key}={text}" if is_short else text
 
 
 def _short(names: Sequence[str]) -> list[str]:
@@ -331,7 +332,7 @@ def _is_at_work(directory: Path) -> bool:
 
 
 def _facts(subject: _Subject) -> Iterator[Line]:
-    experiment = subject.sources[0].contents.resolved
+    experiments = [source.contents.resolved for source in subject.sources]
     yield Line("Environment", subject.runs[0].data.environment)
     if len(subject.runs) > 1:
         yield Line("Runs compared", str(len(subject.runs)))
@@ -341,14 +342,19 @@ def _facts(subject: _Subject) -> Iterator[Line]:
     failed = sum(run.count("failed") for run in subject.runs)
     if failed:
         yield Line("", f"{failed:,} failed; they are counted apart")
-    yield Line("Seed", str(experiment.get("seed")))
-    for name, definition in section(experiment, "model_definitions").items():
-        if isinstance(definition, dict):
-            yield Line(f"Model {name}", _model(definition))
+    yield Line("Seed", _each(str(experiment.get("seed")) for experiment in experiments))
+    definitions = [section(experiment, "model_definitions") for experiment in experiments]
+    for name in dict.fromkeys(name for each in definitions for name in each):
+        yield Line(f"Model {name}", _each(_model(section(each, name)) for each in definitions if name in each))
     if (wall_s := number(subject.usage.get("wall_s"))) is not None:
         yield Line("Time", f"{decimal_text(wall_s)} s over all sessions, {_played_s(subject.usage)}")
     if (fork := subject.sources[0].contents.fork) is not None:
         yield Line("Fork of", f"{count_text(len(fork.plan()))} conversations that leave others at a turn")
+
+
+def _each(texts: Iterable[str]) -> str:
+    """Different texts, each once."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _played_s(usage: JsonObject) -> str:

@@ -87,7 +87,7 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
 def _length(
     runs: Sequence[Played], name: str, title: str, unit: str, of: Callable[[Played], Sequence[float]]
 ) -> Iterator[Figure]:
-    if sum(len(of(run)) for run in runs) < 2:
+    if sum(len(of(run)) for run in runs) < 2 or not any(map(any, map(of, runs))):
         return
     n = sum(len(of(run)) for run in runs)
     if len(runs) == 1:
