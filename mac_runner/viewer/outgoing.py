@@ -1,7 +1,7 @@
 """What goes out of a run when it is published: views without what was to be left out, and without what is private.
 
-Addresses of engines, paths, keys and names of machines never go out. Thoughts and prompts stay behind where the user says
-so. Everything here is pure: views in, views out.
+Addresses of engines, paths, keys and names of machines never go out. Thoughts and prompts stay behind where the user
+says so. Everything here is pure: views in, views out.
 """
 
 from __future__ import annotations
