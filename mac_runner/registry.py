@@ -296,6 +296,12 @@ def results_specs() -> Mapping[str, ResultsSpec]:
     return _builtin_results() if not _LOADED else {**_builtin_results(), **_own_results(len(_LOADED))}
 
 
+def results_of(environment: str) -> ResultsSpec | None:
+    """How the outcomes of a built-in environment are counted and shown; None for others, whose code may not be here."""
+    spec = environment_specs().get(environment)
+    return None if spec is None else results_specs().get(spec.section)
+
+
 @cache
 def _builtin_results() -> Mapping[str, ResultsSpec]:
     return {spec.section: spec.results() for spec in environment_specs().values() if spec.results is not None}

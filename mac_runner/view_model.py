@@ -134,7 +134,7 @@ class TableRow(Struct, frozen=True, omit_defaults=True):
 class ViewTable(Struct, frozen=True, omit_defaults=True):
     """A table of a conversation.
 
-    A seat gets the rows and columns of which its events showed the head or a cell. Other cells are blank, and arrows
+    A seat gets the rows and columns whose head or a cell its events showed. Other cells are blank, and arrows
     and the note are left out. A head without an event is a label: all may know it.
 
     A `matrix` is drawn as small squares with letters, `rounds` as columns of stances, `list` as a plain table.

@@ -410,7 +410,7 @@ def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
 
     No engine is started. What the journal lacks is open again, and is played by the command that began the run.
 
-    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is no run directory
+    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is not a run directory
     or is being run, 4 storage failed.
     """
     _end_trusted([directory], is_trusted, lambda: maintenance.repair(directory, is_quiet=quiet))
@@ -422,7 +422,7 @@ def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
 def status_command(directory: Path, as_json: bool) -> None:
     """Print how far RUN is, during the run or after it. Reads only.
 
-    Exit codes: 0 printed, 2 RUN is no run directory.
+    Exit codes: 0 printed, 2 RUN is not a run directory.
     """
     _end(lambda: results.status(directory, as_json=as_json))
 
@@ -433,7 +433,7 @@ def status_command(directory: Path, as_json: bool) -> None:
 def verify_command(directory: Path, is_trusted: bool) -> None:
     """Check the run directory RUN, and play every transcript again.
 
-    Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is no run directory.
+    Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is not a run directory.
     """
     _end_trusted([directory], is_trusted, lambda: maintenance.verify(directory))
 
@@ -530,7 +530,7 @@ def view_command(
 
     Prints an address that only this user knows, and serves it until Ctrl-C. Reads only.
 
-    Exit codes: 0 ended by Ctrl-C, 2 RUN is no run directory, or the address cannot be had.
+    Exit codes: 0 ended by Ctrl-C, 2 RUN is not a run directory, or the address cannot be had.
     """
     if descriptor is not None:
         inherited = descriptor
@@ -561,7 +561,7 @@ def publish_command(
     OUT is new, or a former publication, which is replaced. Addresses of engines, paths and names of machines never
     go out. A run that is under way is published as it is now.
 
-    Exit codes: 0 written, 2 RUN is no run directory or OUT is something else, 4 OUT could not be written.
+    Exit codes: 0 written, 2 RUN is not a run directory or OUT is something else, 4 OUT could not be written.
     """
     request = PublishRequest(
         directory=directory, out=out, has_thoughts=has_thoughts, has_prompts=has_prompts, only=only, sample=sample

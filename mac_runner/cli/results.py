@@ -28,11 +28,11 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     """Print how far a run or a grid is. Takes no lock and changes nothing."""
     now = SystemClock().utc_now()
     if is_grid(directory):
-        found, tell = grid_status_json(read_grid_standing(directory), now), grid_status_text
+        found, text_of = grid_status_json(read_grid_standing(directory), now), grid_status_text
     else:
-        found, tell = status_json(read_standing(directory), now), status_text
+        found, text_of = status_json(read_standing(directory), now), status_text
     with report() as stream:
-        stream.write(json.dumps(found, indent=2) + "\n" if as_json else tell(found))
+        stream.write(json.dumps(found, indent=2) + "\n" if as_json else text_of(found))
     return Exit.OK
 
 

@@ -15,7 +15,7 @@ from mac_runner.reports import (
     ALL,
     find_turn,
     list_lines,
-    listed,
+    listed_run,
     matching,
     parse_condition,
     printable_lines,
@@ -27,14 +27,15 @@ from mac_runner.reports import (
     turns_text,
     unmet,
 )
-from mac_runner.runs.recorded import ended_row, sent_prompt, thoughts_of
+from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
+from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.single import single_page
-from mac_runner.viewer.source import RunSource
+from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
 
 
@@ -89,7 +90,7 @@ def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
 
 def _text(contents: RunContents, transcript: JsonObject, view: View) -> Iterable[str]:
     if view.has_thoughts:
-        return thoughts_text(transcript, thoughts_of, seat=view.seat)
+        return thoughts_text(transcript, parted, seat=view.seat)
     if view.has_turns:
         answers = list(contents.answers(task_of(transcript).task_id))
         return (turns_text(in_wall_clock_order(transcript, answers), answers),)
@@ -141,10 +142,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
 
 
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
-    how = listed(contents.environment_name)
-    how = how.with_outcomes(contents.rows())
-    if contents.resolved.get("metrics"):
-        how = how.with_metrics(contents.rows())
+    how = listed_run(contents)
     conditions = [parse_condition(text, how.columns) for text in where]
     found = islice(matching(contents.rows_in_task_order(), how, conditions), limit)
     printed = 0

@@ -32,8 +32,8 @@ _NICE: Final = 10
 def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool) -> Exit:
     """Serve the pages of a run or a grid until a signal."""
     # Here, because every verb would wait for the HTTP library.
+    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
-    from mac_runner.viewer.source import SLICE_S, RunSource
 
     address.check()
     if not is_grid(directory) and not has_run(directory):
@@ -108,11 +108,12 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 
 def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
     """Serve the pages of a run that another process plays, until standard input ends."""
+    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
-    from mac_runner.viewer.source import SLICE_S, RunSource
 
     os.nice(_NICE)
-    token = sys.stdin.buffer.readline().decode().strip()
+    if not (token := sys.stdin.buffer.readline().decode().strip()):
+        return Exit.OK  # The run was killed before it gave one: without a token the pages are for everyone.
     opening = Opening.inherited(descriptor, token)
 
     async def serve() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from mac_runner.environments.markup import holds_thought, thoughts
+from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
@@ -240,12 +240,8 @@ _TURN_KEY: Final = ("conversation", "turn")
 
 def thought_of(apart: Cells, text: Cells) -> str | None:
     """The thoughts of a reply: those that the engine gave apart, and those in its text."""
-    inside = thoughts(text).thought if isinstance(text, str) and _may_hold_thought(text) else ""
-    return "\n".join(filter(None, (apart.strip() if isinstance(apart, str) else "", inside))) or None
-
-
-def _may_hold_thought(text: str) -> bool:
-    return ("<" in text and holds_thought(text)) or "{" in text
+    said = text if isinstance(text, str) else ""
+    return thoughts(said, apart if isinstance(apart, str) else None).thought or None
 
 
 # Events.

@@ -135,12 +135,18 @@ _JSON_THOUGHT = re.compile(
 )
 
 
-def thoughts(text: str) -> Thoughts:
+def thoughts(text: str, apart: str | None = None) -> Thoughts:
     """Part the thoughts of a reply from the rest, for a reader. Never raises.
 
     Thoughts are what is in a thought's tags, up to the end where a tag was never closed and from the beginning where it
-    was never opened, and the text `thinking` of a JSON object, which may be cut off.
+    was never opened, and the text `thinking` of a JSON object, which may be cut off. Those that the engine gave `apart`
+    come first.
     """
+    found = _parted(text) if "{" in text or holds_thought(text) else Thoughts("", text.strip())
+    return found._replace(thought="\n".join(filter(None, (apart.strip(), found.thought)))) if apart else found
+
+
+def _parted(text: str) -> Thoughts:
     position = _thought_ends(text)
     parts = [_THOUGHT_TAG.sub("\n", text[:position])]
     said, start = [], None

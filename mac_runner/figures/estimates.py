@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
-from mac_runner.intervals import ClusteredRate, ExactClusteredMean, Interval
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value, interval_columns
+from mac_runner.intervals import ClusteredRate, Interval
+from mac_runner.results import number
+from mac_runner.types import JsonValue
 
 UNITS_MIN: Final = 5
 """With fewer units an interval is not given."""
@@ -31,16 +32,8 @@ class Estimate(NamedTuple):
 def of_rate(label: str, rate: ClusteredRate, *, series: str = "", x: float = 0) -> Estimate:
     """A rate over clusters; with too few of them it has no interval."""
     value = rate.wins / rate.n if rate.n else None
-    return Estimate(label, value, _given(rate.interval, rate.games), rate.n, rate.games, series, x)
-
-
-def of_mean(label: str, mean: ExactClusteredMean, *, series: str = "", x: float = 0) -> Estimate:
-    """A mean over clusters; with too few of them it has no interval."""
-    return Estimate(label, mean.mean, _given(mean.interval, mean.games), mean.n, mean.games, series, x)
-
-
-def _given(interval: Interval | None, units: int) -> Interval | None:
-    return interval if units >= UNITS_MIN else None
+    interval = rate.interval if rate.games >= UNITS_MIN else None
+    return Estimate(label, value, interval, rate.n, rate.games, series, x)
 
 
 def estimate_columns(
@@ -52,8 +45,7 @@ def estimate_columns(
         DataColumn(name="label", title=label),
         DataColumn(name="series", title=series),
         DataColumn(name="value", title=value, kind=kind),
-        DataColumn(name="lo", title="95 % from", kind=kind),
-        DataColumn(name="hi", title="to", kind=kind),
+        *interval_columns(kind),
         DataColumn(name="n", title=n, kind="count"),
         DataColumn(name="units", title=units, kind="count"),
     )
@@ -62,19 +54,20 @@ def estimate_columns(
 
 def estimate_rows(estimates: Iterable[Estimate]) -> tuple[dict[str, Value], ...]:
     """Estimates as rows."""
-    return tuple(
-        {
-            "x": one.x,
-            "label": one.label,
-            "series": one.series,
-            "value": one.value,
-            "lo": None if one.interval is None else one.interval.lo,
-            "hi": None if one.interval is None else one.interval.hi,
-            "n": one.n,
-            "units": one.units,
-        }
-        for one in estimates
-    )
+    return tuple(map(_row, estimates))
+
+
+def _row(one: Estimate) -> dict[str, Value]:
+    lo, hi = (None, None) if one.interval is None else one.interval
+    row: dict[str, Value] = {"x": one.x, "label": one.label, "series": one.series, "value": one.value}
+    return {**row, "lo": lo, "hi": hi, "n": one.n, "units": one.units}
+
+
+def ends_of(interval: JsonValue) -> tuple[float | None, float | None]:
+    """The ends of an interval as a summary has it; None twice where it has none."""
+    if isinstance(interval, list) and len(interval) == 2:
+        return number(interval[0]), number(interval[1])
+    return None, None
 
 
 def counted(n: int, units: str) -> str:
@@ -91,17 +84,6 @@ def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]
     if any(UNITS_MIN <= one.units < UNITS_FEW for one in found):
         notes.append(f"With fewer than {UNITS_FEW} {units} an interval may be too narrow.")
     return tuple(notes)
-
-
-def counted_as_lost(rate: ClusteredRate, failed: int, *, cases: int = 1) -> ClusteredRate:
-    """The rate with so many failed conversations of `cases` cases each, counted as lost.
-
-    A conversation that failed has no outcome. If failing depends on who plays, a rate over finished ones is biased.
-    """
-    found = replace(rate)
-    for _ in range(failed):
-        found.add(0, cases)
-    return found
 
 
 def failure_notes(failed: int, finished: int, units: str) -> tuple[str, ...]:
@@ -122,14 +104,4 @@ def rate_method(unit: str, n: int) -> Method:
         unit=unit,
         n=n,
         interval="Wilson score over effective cases, 95 %",
-    )
-
-
-def mean_method(unit: str, n: int) -> Method:
-    """How the intervals of `of_mean` are made."""
-    return Method(
-        statement=f"Intervals of means are Student's, of a ratio of sums over each {unit} (Cochran 1977, 9A.1).",
-        unit=unit,
-        n=n,
-        interval="Student's t of a ratio estimator, 95 %",
     )

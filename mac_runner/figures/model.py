@@ -7,13 +7,17 @@ data inside; a figure without a spec is a table. The methods behind it become th
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from mac_runner.types import JsonObject
 
+MADE_BY: Final = "mac_runner report"
+"""What each file of a report says of itself, which distinguishes it from a file of somebody else's."""
+
 Value: TypeAlias = str | float | bool | None
-ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number"]
-"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers."""
+ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number", "conversations"]
+"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers, and numbers
+of conversations, such as `3, 17`, which may be links: to those of the combination that the row has as `slug`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,19 @@ class DataColumn:
     """Its head in the printed table."""
     kind: ColumnKind = "word"
     unit: str = ""
+
+
+def interval_columns(kind: ColumnKind, prefix: str = "") -> tuple[DataColumn, DataColumn]:
+    """The columns of the ends of a 95 % interval, whose keys are `lo` and `hi`."""
+    return (
+        DataColumn(name=f"{prefix}lo", title="95 % from", kind=kind),
+        DataColumn(name=f"{prefix}hi", title="to", kind=kind),
+    )
+
+
+def run_column(has_runs: bool) -> tuple[DataColumn, ...]:
+    """The column that names the run of a row; none in the report of one run."""
+    return (DataColumn(name="run", title="run"),) if has_runs else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

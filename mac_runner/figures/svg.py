@@ -6,6 +6,7 @@ Nothing is fetched, and what models or authors wrote reaches the picture as text
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Final
 
 from mac_runner.figures.model import Figure
@@ -16,7 +17,7 @@ _ID: Final = re.compile(r'(?<= id=")[^"]*(?=")')
 _USE: Final = re.compile(r'(?<=url\(#)[^)]*(?=\))|(?<=href="#)[^"]*(?=")')
 _ROOT: Final = re.compile(r"<svg\b[^>]*>")
 _SIZE: Final = re.compile(r' (width|height|viewBox)="([^"<>]*)"')
-_PADDING: Final[JsonObject] = {"left": 24, "right": 48, "top": 5, "bottom": 5}
+_PADDING: Final[JsonObject] = {"left": 40, "right": 48, "top": 5, "bottom": 5}
 """Room for texts that a browser sets in a wider font than they were measured in."""
 
 
@@ -54,13 +55,8 @@ def _embedded(svg: str, prefix: str, title: str) -> str:
     root = _ROOT.search(renamed)
     assert root is not None, "it is an SVG"
     sizes = " ".join(f'{name}="{value}"' for name, value in _SIZE.findall(root[0]))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {sizes} role="img" aria-label="{_attribute(title)}">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {sizes} role="img" aria-label="{escape(printable(title))}">'
     return f"{head}{renamed[root.end() :]}"
-
-
-def _attribute(text: str) -> str:
-    escapes = {"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;"}
-    return "".join(escapes.get(char, char) for char in printable(text))
 
 
 def spec_of(figure: Figure) -> JsonObject | None:

@@ -99,7 +99,7 @@ def ended_conversation(transcript: Mapping[str, Any]) -> EndedConversation:
 
 def _turn(turn: Mapping[str, Any]) -> EndedTurn:
     reply, receipt = turn["reply"], turn["receipt"]
-    tokens, found, apart = reply["tokens"], thoughts(reply["text"]), reply.get("thinking")
+    tokens, found = reply["tokens"], thoughts(reply["text"], reply.get("thinking"))
     return EndedTurn(
         key=turn["turn"],
         round=turn["round"],
@@ -109,7 +109,7 @@ def _turn(turn: Mapping[str, Any]) -> EndedTurn:
         attempt=turn["attempt"],
         raw=reply["text"],
         text=found.said,
-        thought="\n".join(filter(None, ((apart or "").strip(), found.thought))),
+        thought=found.thought,
         finish_reason=FinishReason(reply["finish_reason"]),
         receipt=Receipt(kind=ReceiptKind(receipt["kind"]), detail=receipt["detail"], cause=receipt.get("cause")),
         tokens=TokenCount(

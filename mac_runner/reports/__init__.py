@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.reports.conversations import list_lines, listed, matching
+from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
 from mac_runner.reports.exports import (
     PARQUET_HINT,
     TextTable,
@@ -68,6 +68,7 @@ __all__ = [
     "lacks_stats",
     "list_lines",
     "listed",
+    "listed_run",
     "matching",
     "parquet_bytes",
     "parquet_table",

@@ -20,6 +20,7 @@ from mac_runner.reports.metrics import metrics_of
 from mac_runner.reports.outcome_tables import outcome_columns
 from mac_runner.reports.rows import IndexRow, kind_of, parse_row, read_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
+from mac_runner.store import RunContents
 from mac_runner.store.journal import DoneRow
 from mac_runner.store.records import decode_json
 from mac_runner.store.run_state import row_of
@@ -103,6 +104,12 @@ def listed(environment: str) -> Listed:
     kind = "" if spec is None else spec.section
     own = results_specs()[kind].columns if kind in results_specs() else NO_COLUMNS
     return Listed(kind, own, {**_FIRST, **own.of, **_LAST})
+
+
+def listed_run(contents: RunContents) -> Listed:
+    """How the conversations of a run are listed, with columns for all that its rows hold."""
+    how = listed(contents.environment_name).with_outcomes(contents.rows())
+    return how.with_metrics(contents.rows()) if contents.resolved.get("metrics") else how
 
 
 def _first(row: IndexRow) -> Mapping[str, Value]:

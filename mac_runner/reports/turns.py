@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.printable import printable
-from mac_runner.registry import environment_specs, results_specs
+from mac_runner.registry import results_of
 from mac_runner.types import JsonObject, JsonValue, Prompt
 
 ALL: Final = "all"
@@ -106,7 +106,12 @@ def _receipt(turn: JsonObject) -> str:
 
 def prompt_text(prompt: Prompt) -> str:
     """Each message of a prompt under its role, as it was sent."""
-    return "".join(f"=== {message.role}\n{message.content}\n" for message in prompt.messages)
+    return messages_text((message.role, message.content) for message in prompt.messages)
+
+
+def messages_text(messages: Iterable[tuple[str, str]]) -> str:
+    """Messages as `prompt_text` writes them: the role and the content of each."""
+    return "".join(f"=== {role}\n{content}\n" for role, content in messages)
 
 
 def reply_text(turn: JsonObject) -> str:
@@ -149,8 +154,7 @@ def _round(turn: JsonObject) -> int:
 
 
 def _moments(transcript: JsonObject) -> Mapping[int, str]:
-    environment = environment_specs().get(str(transcript.get("environment")))
-    results = None if environment is None else results_specs().get(environment.section)
+    results = results_of(str(transcript.get("environment")))
     return {} if results is None else results.moments(json_object(transcript["record"]))
 
 

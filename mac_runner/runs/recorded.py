@@ -10,7 +10,6 @@ from mac_runner.config import Experiment, Loaded, recorded
 from mac_runner.config.experiment import PLUGINS
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.markup import Thoughts, thoughts
 from mac_runner.environments.replay import play_until, replay
 from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, UntrustedCodeError, boundary
 from mac_runner.plan import Plan, plan_of
@@ -193,13 +192,6 @@ def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) ->
             "the run is of another version; use the one that played it. --raw and --thoughts show what came back"
         )
     return prompt
-
-
-def thoughts_of(turn: JsonObject) -> Thoughts:
-    """What a turn of a transcript thought and what it said: thoughts in the reply, and those an engine gave apart."""
-    reply = entry(turn, "reply", dict)
-    apart, found = reply.get("thinking"), thoughts(entry(reply, "text", str))
-    return found._replace(thought=f"{apart.strip()}\n{found.thought}".strip()) if isinstance(apart, str) else found
 
 
 def parent_transcript(contents: RunContents, task_id: str) -> JsonObject:

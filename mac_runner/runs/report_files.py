@@ -14,12 +14,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mac_runner.errors import ConfigError, MissingPackageError
+from mac_runner.figures.model import MADE_BY
 from mac_runner.runs.pdf import browser, pdf_of
 from mac_runner.store import Disk, encode_for_reading, is_grid
 
 _PACKAGES: Final = {"altair": "altair", "scipy": "scipy", "vl_convert": "vl-convert-python"}
-_MARK: Final = b"mac_runner report"
-"""What each file of a report says of itself (`figures.page.MADE_BY`)."""
+_MARK: Final = MADE_BY.encode()
 _MARK_BYTES: Final = 400
 """The mark is within so many bytes of the beginning or the end of a file."""
 
@@ -80,7 +80,7 @@ def report_files(request: ReportRequest, now: datetime) -> ReportFiles:
     """Make a report. Writes nothing.
 
     Raises MissingPackageError without the extra, ConfigError for a file that cannot be written and where the browser
-    for the PDF is missing, RunDirectoryError for what is no run directory.
+    for the PDF is missing, RunDirectoryError for what is not a run directory.
     """
     check_packages()
     if urlsplit(request.viewer).scheme not in ("", "http", "https"):

@@ -7,7 +7,8 @@ from pathlib import Path
 from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
 from mac_runner.view_model import EnginesPage
-from mac_runner.viewer.follower import Mark, NotThereError, mark_of
+from mac_runner.viewer.marks import Mark, mark_of
+from mac_runner.viewer.source import NotThereError
 from mac_runner.views.engines import EngineClock
 
 _EVENTS = "events.jsonl"

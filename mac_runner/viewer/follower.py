@@ -6,13 +6,12 @@ ended, small files are read again when they change. Not for two threads at once.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
@@ -28,6 +27,8 @@ from mac_runner.store.run_state import RunState
 from mac_runner.store.tail import JournalTail, never
 from mac_runner.types import JsonObject
 from mac_runner.viewer.listing import Listing
+from mac_runner.viewer.marks import Mark, mark_of
+from mac_runner.viewer.source import NotThereError
 from mac_runner.views.index import IndexTable
 
 if TYPE_CHECKING:
@@ -37,27 +38,6 @@ _NAMES_SHOWN_MAX: Final = 3
 _DIGITS_MAX: Final = 16
 _BATCH_ROWS: Final = 1000
 """So many index rows are held at once."""
-
-
-class NotThereError(ConfigError):
-    """A request names something that the run does not have."""
-
-
-class Mark(NamedTuple):
-    """By what a file is known to be the same as before."""
-
-    inode: int
-    size_bytes: int
-    changed_ns: int
-
-
-def mark_of(path: Path) -> Mark | None:
-    """The mark of a file; None where there is none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - one call
-    except OSError:
-        return None
-    return Mark(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Follower:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final, TypeVar
 
 from aiohttp import web
@@ -20,16 +19,16 @@ from yarl import URL
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.files import read_regular
 from mac_runner.threads import DaemonExecutor
 from mac_runner.viewer.answers import Body, body_of, packed_body
-from mac_runner.viewer.follower import NotThereError
+from mac_runner.viewer.front_end import static_file
 from mac_runner.viewer.guard import HEADERS, TOKEN, Asked, Guard, allowed_hosts
 from mac_runner.viewer.listening import Opening, url_of
 from mac_runner.viewer.live import Cursor, Live, Pace, cursor_of
+from mac_runner.viewer.parameters import Parameters
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.search import search
-from mac_runner.viewer.source import Source
+from mac_runner.viewer.source import NotThereError, Source
 
 T = TypeVar("T")
 
@@ -37,7 +36,6 @@ _KINDS: Final[Mapping[str, str]] = {"app.js": "text/javascript", "app.css": "tex
 _PAGE: Final = "index.html"
 _BODIES_MAX: Final = 8
 _SHUTDOWN_S: Final = 1.0
-_FILE_BYTES_MAX: Final = 1 << 20
 _JSON: Final = "application/json"
 
 
@@ -251,56 +249,8 @@ class Viewer:
         return await asyncio.get_running_loop().run_in_executor(self._engines_worker, call)
 
 
-class Parameters:
-    """The parameters of a request. Raises ConfigError for what is not one of them."""
-
-    def __init__(self, request: web.Request) -> None:
-        self._query = request.query
-        self._match = request.match_info
-
-    def check(self, *known: str) -> Parameters:
-        """These parameters. Raises ConfigError for an unknown one, and for one that is given twice."""
-        for name in self._query:
-            if name not in known:
-                raise ConfigError(f"there is no parameter {name!r:.60}; there are: {', '.join(known) or 'none'}")
-            if len(self._query.getall(name)) > 1:
-                raise ConfigError(f"the parameter {name!r} is given twice")
-        return self
-
-    @property
-    def slug(self) -> str:
-        """The combination that is asked for; empty for none."""
-        return self.text("run")
-
-    def text(self, name: str) -> str:
-        """A parameter, or an empty text."""
-        return self._query.get(name, "")
-
-    def needed(self, name: str) -> str:
-        """A parameter. Raises ConfigError where it is missing."""
-        if not (text := self.text(name)):
-            raise ConfigError(f"the parameter {name!r} is missing")
-        return text
-
-    def count(self, name: str) -> int:
-        """A whole number from 0, which is also what a missing one means."""
-        text = self.text(name) or "0"
-        if not (text.isascii() and text.isdecimal()) or len(text) > 15:
-            raise ConfigError(f"the parameter {name!r} is a whole number, not {text!r:.60}")
-        return int(text)
-
-    @property
-    def version(self) -> int | None:
-        """Of which version the list is that the page has; None where it does not say."""
-        return self.count("version") if self.text("version") else None
-
-    def path(self, name: str) -> str:
-        """A part of the path, decoded."""
-        return self._match[name]
-
-
 def _logger() -> logging.Logger:
-    """The log of the server: faults of ours, and not what strangers send that is no HTTP."""
+    """The log of the server: our own faults, and not requests that are not HTTP."""
     logger = logging.getLogger(__name__)
     logger.addFilter(_is_own_fault)
     return logger
@@ -312,10 +262,7 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
 
 def _static() -> Mapping[str, Body]:
     """The files of the front end, by name."""
-    folder = Path(__file__).parent / "static"
-    return {
-        name: packed_body(read_regular(folder / name, _FILE_BYTES_MAX)) for name in _KINDS if (folder / name).is_file()
-    }
+    return {name: packed_body(static_file(name)) for name in _KINDS}
 
 
 def _asked(request: web.Request) -> Asked:

@@ -11,7 +11,7 @@ from mac_runner.errors import StoreError
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import RunContents
 from mac_runner.types import JsonObject
-from mac_runner.viewer.follower import mark_of
+from mac_runner.viewer.marks import mark_of
 
 _REST: Final = 20.0
 """While a run is at work, its summary is made again after this many times the time that it took."""

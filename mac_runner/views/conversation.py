@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import thoughts
-from mac_runner.registry import environment_specs, results_specs
+from mac_runner.environments.markup import Thoughts, thoughts
+from mac_runner.registry import results_of
 from mac_runner.reports.turns import json_object, objects
-from mac_runner.results import ResultsSpec
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import (
@@ -28,7 +27,7 @@ from mac_runner.view_model import (
     Status,
     TurnHead,
 )
-from mac_runner.views.perspective import is_named, perspective
+from mac_runner.views.perspective import is_named
 
 _STATUSES: Mapping[JsonValue, Status] = {"finished": "finished", "failed": "failed"}
 _OWN_REPLY = "Own"
@@ -36,18 +35,11 @@ _OWN_REPLY = "Own"
 _PHASE_KINDS: Mapping[str, PhaseKind] = {"day": "day", "night": "night", "round": "round"}
 
 
-def conversation_view(transcript: JsonObject, *, seat: str | None = None, command: str = "") -> ConversationView:
-    """The whole conversation, or with `seat` what the agent of that name saw of it.
-
-    `command` is the run directory as commands name it. Raises ConfigError when no agent has that name,
-    RunDirectoryError for a transcript of another form.
-    """
-    view = whole_view(transcript, command=command)
-    return view if seat is None else perspective(view, seat)
-
-
 def whole_view(transcript: JsonObject, *, command: str = "") -> ConversationView:
-    """The whole conversation: what only the truth knows too."""
+    """The whole conversation: what only the truth knows too. `perspective` leaves what one seat saw.
+
+    `command` is the run directory as commands name it. Raises RunDirectoryError for a transcript of another form.
+    """
     task, record = json_object(transcript["task"]), json_object(transcript["record"])
     agents = objects(task["agents"])
     turns, scene = objects(transcript["turns"]), _scene(transcript)
@@ -85,12 +77,19 @@ def record_events(record: JsonObject) -> Iterator[EventView]:
         )
 
 
-def thought_of(turn: JsonObject) -> str:
-    """What an agent thought in a turn: in its reply, and what its engine gave apart."""
+def parted(turn: JsonObject) -> Thoughts:
+    """What an agent thought in a turn and what it said."""
+    reply = json_object(turn["reply"])
+    apart = reply.get("thinking")
+    return thoughts(str(reply["text"]), apart if isinstance(apart, str) else None)
+
+
+def thought_parts(turn: JsonObject) -> tuple[str, ...]:
+    """What an agent thought in a turn: what its engine gave apart, and what was in its reply."""
     reply = json_object(turn["reply"])
     apart = reply.get("thinking")
     parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
-    return "\n".join(filter(None, parts))
+    return tuple(filter(None, parts))
 
 
 def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
@@ -98,14 +97,8 @@ def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
     return _heads(objects(transcript["turns"]), json_object(transcript["record"]))
 
 
-def results_of(transcript: JsonObject) -> ResultsSpec | None:
-    """What the environment of a transcript says of its results; None for a plug-in, whose code may not be here."""
-    environment = environment_specs().get(str(transcript["environment"]))
-    return None if environment is None else results_specs().get(environment.section)
-
-
 def _scene(transcript: JsonObject) -> Scene:
-    results = results_of(transcript)
+    results = results_of(str(transcript["environment"]))
     return Scene() if results is None or results.scene is None else results.scene(transcript)
 
 
@@ -137,7 +130,7 @@ def _events(events: Iterable[EventView], turns: Iterable[JsonObject], scene: Sce
         yield replace(
             event,
             agent=scene.agents.get(event.place) or _speaker(event, actors.get(event.turn, "")),
-            thought="" if turn is None else thought_of(turn),
+            thought="" if turn is None else parted(turn).thought,
             notes=scene.notes.get(event.place, ()),
         )
 

@@ -11,15 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
 from mac_runner.results import integer, number
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue, Prompt
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
-from mac_runner.views.conversation import record_events, thought_of, turn_heads
-from mac_runner.views.perspective import seen_events
+from mac_runner.views.conversation import parted, record_events, turn_heads
+from mac_runner.views.perspective import own_detail, seen_events
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
 """From the key of a turn, what its engine was sent. Raises MacRunnerError saying why that is not known."""
@@ -68,6 +67,7 @@ def _turn_view(
     turns, key = objects(transcript["turns"]), str(turn["turn"])
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
     tokens, timing = json_object(reply["tokens"]), json_object(turn.get("timing", {}))
+    parts = parted(turn)
     own = [each for each in turns if each["agent"] == turn["agent"]]
     place = own.index(turn)
     sent = _sent(prompt_of, key, own[place - 1] if place else None, prompt_missing)
@@ -76,10 +76,10 @@ def _turn_view(
         agent=str(turn["agent"]),
         model=str(turn["model"]) if seat is None else "",
         result=str(receipt["kind"]),
-        detail=str(receipt["detail"]),
+        detail=str(receipt["detail"]) if seat is None else own_detail(str(receipt["kind"]), str(receipt["detail"])),
         reply=str(reply["text"]),
-        said=thoughts(str(reply["text"])).said,
-        thought=thought_of(turn),
+        said=parts.said,
+        thought=parts.thought,
         finish_reason=str(reply["finish_reason"]),
         prompt_tokens=integer(tokens.get("prompt")) or 0,
         completion_tokens=integer(tokens.get("completion")) or 0,
@@ -115,7 +115,14 @@ def _known_heads(transcript: JsonObject, seat: str | None) -> tuple[TurnHead, ..
         return heads
     events = record_events(json_object(transcript["record"]))
     known = {event.place for event in seen_events([*events], seat)}
-    return tuple(replace(head, events=tuple(place for place in head.events if place in known)) for head in heads)
+    return tuple(
+        replace(
+            head,
+            detail=own_detail(head.result, head.detail),
+            events=tuple(place for place in head.events if place in known),
+        )
+        for head in heads
+    )
 
 
 def _sampling(transcript: JsonObject, agent: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ HEIGHT: Final = 900
 PATIENCE_MS: Final = 20_000
 
 Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 _WITHIN: Final = {"data:", "blob:", "about:"}
 # A violation is in the console too, but only once for each kind: this notes where it was.

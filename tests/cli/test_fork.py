@@ -25,8 +25,8 @@ from mac_runner.store.fork import Branch
 from mac_runner.store.records import encode_json, entry
 from mac_runner.store.transcripts import decode_transcript, without_timing
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
-from mac_runner.viewer.follower import NotThereError
-from mac_runner.viewer.source import RunSource
+from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.source import NotThereError
 from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.figures.estimates import counted_as_lost, interval_notes, of_rate
+from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.statistics.differences import (
     RateDifference,
     rate_difference,
@@ -114,11 +114,3 @@ def test_too_few_games_have_no_interval_and_say_so() -> None:
         "With fewer than 5 games there is no interval: too few games.",
         "With fewer than 15 games an interval may be too narrow.",
     )
-
-
-def test_failed_conversations_counted_as_lost_leave_the_rate_of_finished_ones_alone() -> None:
-    finished = rate((1, 1), (0, 1))
-    lost = counted_as_lost(finished, 2)
-
-    assert (finished.wins, finished.n) == (1, 2)
-    assert (lost.wins, lost.n) == (1, 4)

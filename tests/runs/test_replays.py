@@ -16,7 +16,7 @@ from mac_runner.store.journal import replies
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject
-from mac_runner.views.conversation import conversation_view
+from mac_runner.views.conversation import whole_view
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
 
@@ -75,7 +75,7 @@ def test_an_open_conversation_is_the_beginning_of_the_whole_one(run: Path) -> No
             assert found["turns"] == objects(whole["turns"])[:count]
             assert events == told(whole)[: len(events)]
             assert (found["status"], found["outcome"], found["failure"]) == ("open", None, None)
-            assert conversation_view(found).status == "open"
+            assert whole_view(found).status == "open"
 
 
 def test_half_done_conversations_of_a_killed_run_are_read_from_its_journal() -> None:
@@ -106,7 +106,7 @@ def test_a_conversation_that_cannot_be_played_here_has_its_replies_and_says_why(
 
     found = Replays(contents).open_transcript(str(row["task_id"]), replies_of(whole))
 
-    view = conversation_view(found)
+    view = whole_view(found)
     assert "elsewhere" in view.note
     assert (view.events, view.status) == ((), "open")
     assert {turn.key for turn in view.turns} == {turn["turn"] for turn in objects(whole["turns"])}

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from mac_runner.viewer.listening import Address, Opening, listening_at
 from mac_runner.viewer.live import Pace
+from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.server import Viewer
-from mac_runner.viewer.source import RunSource, Source
+from mac_runner.viewer.source import Source
 
 PATIENCE_S = 30.0
 QUICK = Pace(poll_s=0.02, standing_s=0.02, engines_s=0.02)

@@ -12,9 +12,9 @@ from mac_runner.clock import SystemClock
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
-from mac_runner.viewer.follower import NotThereError
 from mac_runner.viewer.publish import PublishRequest, publish
-from mac_runner.viewer.source import RunSource
+from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.source import NotThereError
 from tests.viewer.served import served
 from tests.viewer.test_live import Page, ended
 

@@ -10,7 +10,7 @@ from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.discussion.results.comparison_tables import grid_differences
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.figures.plots import forest
 from mac_runner.results import Declared, Difference, PlayedCombination
 from mac_runner.types import JsonObject
@@ -128,7 +128,7 @@ def _spec(rows: Sequence[dict[str, Value]], label: str, *, is_rate: bool) -> Jso
         rows,
         label=label,
         value="difference",
-        unit="difference" if is_rate else "number",
+        unit="difference" if is_rate else "score",
         title="difference in percentage points" if is_rate else "difference of scores",
         units="questions",
         clusters="n",
@@ -174,15 +174,13 @@ def _columns(label: str, *, is_rate: bool) -> tuple[DataColumn, ...]:
     proportions = (
         DataColumn(name="h", title="Cohen's h", kind="number"),
         DataColumn(name="odds", title="odds ratio", kind="number"),
-        DataColumn(name="odds_lo", title="95 % from", kind="number"),
-        DataColumn(name="odds_hi", title="to", kind="number"),
+        *interval_columns("number", "odds_"),
     )
     return (
         DataColumn(name=label, title=label),
         DataColumn(name="n", title="questions", kind="count"),
         DataColumn(name="difference", title="difference", kind="score"),
-        DataColumn(name="lo", title="95 % from", kind="score"),
-        DataColumn(name="hi", title="to", kind="score"),
+        *interval_columns("score"),
         DataColumn(name="p", title="p", kind="number"),
         DataColumn(name="q", title="q", kind="number"),
         *(proportions if is_rate else ()),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value
+from mac_runner.figures.estimates import ends_of
+from mac_runner.figures.model import ColumnKind, DataColumn, Method, Value, interval_columns
 from mac_runner.results import integer, number
 from mac_runner.types import JsonObject
 
@@ -22,16 +23,15 @@ BY_SCORE: Final = (
 
 def rate_row(record: JsonObject, **words: Value) -> dict[str, Value]:
     """A rate or a score with its interval, and how many cases in how many clusters it is on."""
-    interval = record.get("interval")
-    lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
+    lo, hi = ends_of(record.get("interval"))
     cases = integer(record.get("n"))
     return {
         **words,
         "n": cases,
         "clusters": integer(record.get("clusters")),
         "value": number(record.get("rate" if "rate" in record else "score")),
-        "lo": number(lo),
-        "hi": number(hi),
+        "lo": lo,
+        "hi": hi,
     }
 
 
@@ -44,8 +44,7 @@ def rate_columns(
         DataColumn(name="n", title=cases, kind="count"),
         DataColumn(name="clusters", title="clusters", kind="count"),
         DataColumn(name="value", title=value, kind=kind),
-        DataColumn(name="lo", title="95 % from", kind=kind),
-        DataColumn(name="hi", title="to", kind=kind),
+        *interval_columns(kind),
     )
 
 

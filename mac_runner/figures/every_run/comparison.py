@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.estimates import Estimate
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
+from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
+from mac_runner.figures.plots import forest
 from mac_runner.figures.statistics.differences import RateDifference, rate_difference, ratio_difference, with_q
 from mac_runner.intervals import ClusteredRate, Interval
 from mac_runner.registry import results_specs
@@ -26,12 +25,12 @@ _PAIRED: Final = (
     "bootstrap interval over these pairs, a mean Student's of the paired differences; p is of the same comparison"
 )
 _UNPAIRED: Final = (
-    "The runs have different seeds, so their conversations are no pairs. The difference of two rates has Newcombe's "
+    "The runs have different seeds, so their conversations are not pairs. The difference of two rates has Newcombe's "
     "interval with conversations as clusters, that of two means Welch's; p is of the same comparison"
 )
 
 
-class _Values(NamedTuple):
+class Values(NamedTuple):
     """What the conversations of a run have under one name: by number, the sum and the cases."""
 
     cases: dict[int, tuple[float, int]]
@@ -40,7 +39,7 @@ class _Values(NamedTuple):
 
 def comparison_sections(study: Study) -> Iterator[Section]:
     """The differences of all values from the baseline, in one family."""
-    found = {data.name: _values(data) for data in study.runs}
+    found = {data.name: values_of(data) for data in study.runs}
     base = found[study.reference.name]
     compared = [
         (name, run, is_rate, _difference(base[name], values[name], is_paired=study.is_paired, is_rate=is_rate))
@@ -67,38 +66,26 @@ def _of(rows: Sequence[Mapping[str, Value]], is_rate: bool) -> list[dict[str, Va
 
 def _figure(study: Study, rows: Sequence[Mapping[str, Value]], *, is_rate: bool) -> Figure:
     chosen, what = _of(rows, is_rate), "rates" if is_rate else "means"
-    estimates = [
-        Estimate(
-            f"{row['value']}, {row['run']}" if len(study.runs) > 2 else str(row["value"]),
-            float(row["difference"] or 0),
-            None if row["lo"] is None or row["hi"] is None else Interval(float(row["lo"]), float(row["hi"])),
-            int(row["n"] or 0),
-            int(row["n"] or 0),
-        )
-        for row in chosen
-    ]
     units = "pairs" if study.is_paired else "conversations"
-    # Means have sizes of their own, so they share no axis.
-    spec = forest(estimates, title="difference", unit="difference", units=units, reference=0.0) if is_rate else None
     return Figure(
         id=f"difference-{what}",
         title=f"Which {what} of outcomes differ from the baseline's?",
         caption=f"Difference from {study.reference.name}, with 95 % interval, "
         f"{'over conversations of the same number' if study.is_paired else 'between independent conversations'}.",
-        n=max(one.n for one in estimates),
+        n=max(int(row["n"] or 0) for row in chosen),
         unit=units,
         columns=(
             DataColumn(name="value", title="value"),
             DataColumn(name="run", title="run"),
             DataColumn(name="n", title=units, kind="count"),
             DataColumn(name="difference", title="difference", kind="score" if is_rate else "number"),
-            DataColumn(name="lo", title="95 % from", kind="score" if is_rate else "number"),
-            DataColumn(name="hi", title="to", kind="score" if is_rate else "number"),
+            *interval_columns("score" if is_rate else "number"),
             DataColumn(name="p", title="p", kind="number"),
             DataColumn(name="q", title="q", kind="number"),
         ),
         rows=tuple(chosen),
-        spec=spec,
+        # Means have sizes of their own, so they share no axis.
+        spec=_spec(study, chosen, units) if is_rate else None,
         methods=(
             Method(
                 statement=_PAIRED if study.is_paired else _UNPAIRED,
@@ -111,15 +98,30 @@ def _figure(study: Study, rows: Sequence[Mapping[str, Value]], *, is_rate: bool)
     )
 
 
+def _spec(study: Study, rows: Sequence[Mapping[str, Value]], units: str) -> JsonObject:
+    has_runs = len(study.runs) > 2
+    labelled = [{**row, "label": f"{row['value']}, {row['run']}" if has_runs else row["value"]} for row in rows]
+    return forest(
+        labelled,
+        label="label",
+        value="difference",
+        unit="difference",
+        title="difference",
+        units=units,
+        clusters="n",
+        reference=0.0,
+    )
+
+
 def _row(name: str, run: str, is_rate: bool, one: RateDifference) -> dict[str, Value]:
     lo, hi = (None, None) if one.interval is None else one.interval
     found: dict[str, Value] = {"value": name, "run": run, "is_rate": is_rate, "n": one.n, "difference": one.value}
     return {**found, "lo": lo, "hi": hi, "p": one.p, "q": one.q}
 
 
-def _values(data: RunData) -> dict[str, _Values]:
+def values_of(data: RunData) -> dict[str, Values]:
     """By name, the values of the finished conversations: of outcomes that are counted as they are, and of metrics."""
-    found: dict[str, _Values] = {}
+    found: dict[str, Values] = {}
     known = results_specs()
     for raw in data.read_rows():
         row = parse_row(raw)
@@ -138,23 +140,24 @@ def _values(data: RunData) -> dict[str, _Values]:
     return found
 
 
-def _add(found: dict[str, _Values], name: str, number: int, values: Sequence[float]) -> None:
+def _add(found: dict[str, Values], name: str, number: int, values: Sequence[float]) -> None:
     is_rate = all(isinstance(value, bool) for value in values)
-    before = found.get(name, _Values({}, True))
+    before = found.get(name, Values({}, True))
     before.cases[number] = (math.fsum(values), len(values))
     found[name] = before._replace(is_rate=before.is_rate and is_rate)
 
 
-def _difference(first: _Values, second: _Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
+def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
     if is_rate:
         one, other = ({key: (int(total), n) for key, (total, n) in each.cases.items()} for each in (first, second))
         if is_paired:
             return ratio_difference(one, other)
-        return rate_difference(*(_clustered(each) for each in (one, other)))
+        return rate_difference(*(clustered(each) for each in (one, other)))
     return _mean_difference(first.cases, second.cases, is_paired=is_paired)
 
 
-def _clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+def clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+    """Cases by conversation as a rate."""
     rate = ClusteredRate()
     for total, n in cases.values():
         rate.add(total, n)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.every_run.played import Played, failures
-from mac_runner.figures.model import ColumnKind, DataColumn, Figure, Method, Value, number_text
+from mac_runner.figures.model import (
+    ColumnKind,
+    DataColumn,
+    Figure,
+    Method,
+    Value,
+    interval_columns,
+    number_text,
+    run_column,
+)
 from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import mean_interval
 from mac_runner.results import integer
@@ -20,20 +31,19 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
     """How many conversations finished, failed by reason, and have not ended."""
     rows = [row for run in runs for row in _endings(run)]
     planned = sum(run.count("planned") for run in runs)
-    several = (DataColumn(name="run", title="run"),) if len(runs) > 1 else ()
     return Figure(
         id="endings",
         title="How did the conversations end?",
-        caption=f"{planned:,} planned conversations. A failed one has no outcome, so it is a row of its own here "
-        "and is left out of rates, unless a figure says that it counts as lost.",
+        caption=f"{counted(planned, 'planned conversations')}. A failed one has no outcome, so it is a row of "
+        "its own here and is left out of rates, unless a figure says that it counts as lost.",
         n=planned,
         unit="conversations",
         columns=(
-            *several,
+            *run_column(len(runs) > 1),
             DataColumn(name="ending", title="ending"),
             DataColumn(name="count", title="conversations", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
-            DataColumn(name="such_as", title="such as number"),
+            DataColumn(name="such_as", title="such as number", kind="conversations"),
         ),
         rows=tuple(rows),
     )
@@ -52,7 +62,7 @@ def _endings(run: Played) -> Iterator[dict[str, Value]]:
         ended.append(("not ended yet", left, ""))
     for ending, count, such in ended:
         share = count / planned if planned else None
-        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such}
+        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such, "slug": run.slug}
 
 
 def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
@@ -77,12 +87,12 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
 def _length(
     runs: Sequence[Played], name: str, title: str, unit: str, of: Callable[[Played], Sequence[float]]
 ) -> Iterator[Figure]:
-    if sum(len(of(run)) for run in runs) < 2:
+    if sum(len(of(run)) for run in runs) < 2 or not any(map(any, map(of, runs))):
         return
     n = sum(len(of(run)) for run in runs)
     if len(runs) == 1:
         values = sorted(of(runs[0]))
-        mean, middle = sum(values) / n, values[n // 2]
+        mean, middle = sum(values) / n, median(values)
         yield Figure(
             id=name,
             title=title,
@@ -125,8 +135,7 @@ def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple
         DataColumn(name=label, title=label),
         DataColumn(name="n", title="n", kind="count"),
         DataColumn(name="mean", title="mean", kind=kind, unit=unit),
-        DataColumn(name="lo", title="95 % from", kind=kind),
-        DataColumn(name="hi", title="to", kind=kind),
+        *interval_columns(kind),
     )
 
 

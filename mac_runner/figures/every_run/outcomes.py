@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mac_runner.figures.estimates import ends_of
+from mac_runner.figures.every_run.comparison import clustered, values_of
 from mac_runner.figures.every_run.conversations import mean_columns
 from mac_runner.figures.every_run.played import Played
-from mac_runner.figures.model import DataColumn, Figure, Method, Value
+from mac_runner.figures.failures import Counted, failures_figure
+from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns, run_column
 from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
@@ -65,6 +68,27 @@ def metric_figures(runs: Sequence[Played]) -> Iterator[Figure]:
     yield from _values(values, "metrics", "What do the metrics come to?", runs)
 
 
+def failed_figure(runs: Sequence[Played]) -> Figure | None:
+    """Each rate of outcomes with and without failed conversations; None where none failed."""
+    counted = list[Counted]()
+    for run in runs:
+        values = values_of(run.data) if run.count("failed") else {}
+        for name, value in values.items():
+            if value.is_rate:
+                label = name if len(runs) == 1 else f"{name}, {run.name}"
+                rate = clustered({key: (int(total), n) for key, (total, n) in value.cases.items()})
+                counted.append(Counted(label, rate, round(rate.n / max(1, rate.games)), run.count("failed")))
+    return failures_figure(
+        counted,
+        name="rates-with-failed",
+        title="What are the rates if failed conversations count as lost?",
+        lost="not won, or not true, of all its agents",
+        failed=sum(run.count("failed") for run in runs),
+        finished=sum(run.count("finished") for run in runs),
+        units="conversations",
+    )
+
+
 def _values(
     found: Sequence[tuple[Played, JsonObject]], name: str, title: str, runs: Sequence[Played]
 ) -> Iterator[Figure]:
@@ -86,7 +110,6 @@ def _values(
         n = max(int(row["n"] or 0) for row in rows)
         columns = mean_columns("value", "", kind="rate" if unit == "rate" else "number")
         extremes = tuple(DataColumn(name=end, title=end, kind="number") for end in ("min", "max"))
-        several = (DataColumn(name="run", title="run"),) if len(runs) > 1 else ()
         yield Figure(
             id=f"{name}-{unit}",
             title=title if unit == "rate" else f"{title.removesuffix('?')}, in numbers?",
@@ -94,7 +117,7 @@ def _values(
             "the number of conversations that have the value.",
             n=n,
             unit="conversations",
-            columns=(*several, *columns, *(extremes if unit == "score" else ())),
+            columns=(*run_column(len(runs) > 1), *columns, *(extremes if unit == "score" else ())),
             rows=tuple(rows),
             spec=spec,
             methods=_METHODS,
@@ -103,7 +126,7 @@ def _values(
 
 def _row(label: str, one: _Named) -> dict[str, Value]:
     record = one.record
-    lo, hi = _ends(record.get("interval"))
+    lo, hi = ends_of(record.get("interval"))
     return {
         label: one.label,
         "n": integer(record.get("n")),
@@ -130,17 +153,16 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
             continue
         yield Figure(
             id=f"text-{_slug(key)}{suffix}",
-            title=f"How often is `{printable(key)}` what?",
+            title=f"How often does each value of “{printable(key)}” occur?",
             caption=f"Share of {n:,} finished conversations, with 95 % interval.",
             n=n,
             unit="conversations",
             columns=(
-                *((DataColumn(name="run", title="run"),) if has_runs else ()),
+                *run_column(has_runs),
                 DataColumn(name="text", title=key),
                 DataColumn(name="count", title="conversations", kind="count"),
                 DataColumn(name="mean", title="share", kind="rate"),
-                DataColumn(name="lo", title="95 % from", kind="rate"),
-                DataColumn(name="hi", title="to", kind="rate"),
+                *interval_columns("rate"),
             ),
             rows=tuple(rows),
             spec=forest(
@@ -159,7 +181,7 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
 
 
 def _text_row(text: str, record: JsonObject, n: int) -> dict[str, Value]:
-    lo, hi = _ends(record.get("interval"))
+    lo, hi = ends_of(record.get("interval"))
     return {
         "text": text,
         "n": n,
@@ -186,18 +208,17 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
         n = max(int(row["n"] or 0) for row in rows)
         yield Figure(
             id=f"agents-{_slug(key)}{suffix}",
-            title=f"Who has how much `{printable(key)}`?",
+            title=f"How does “{printable(key)}” differ between agents?",
             caption="Mean over agents of finished conversations, with 95 % interval clustered by conversation.",
             n=n,
             unit="agents",
             columns=(
-                *((DataColumn(name="run", title="run"),) if has_runs else ()),
+                *run_column(has_runs),
                 DataColumn(name="of", title="of"),
                 DataColumn(name="n", title="agents", kind="count"),
                 DataColumn(name="games", title="conversations", kind="count"),
                 DataColumn(name="mean", title="mean", kind="rate" if unit == "rate" else "number"),
-                DataColumn(name="lo", title="95 % from", kind="rate" if unit == "rate" else "number"),
-                DataColumn(name="hi", title="to", kind="rate" if unit == "rate" else "number"),
+                *interval_columns("rate" if unit == "rate" else "number"),
             ),
             rows=tuple(rows),
             spec=forest(
@@ -216,16 +237,13 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
 
 def _members(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     yield "all agents", section(record, "all")
+    shown: list[list[JsonValue]] = []
     for group, head in _GROUPS.items():
         members = section(record, group)
-        if len(members) > 1:
+        # Where each definition has one seat, both groups are the same agents.
+        if len(members) > 1 and [*members.values()] not in shown:
+            shown.append([*members.values()])
             yield from ((f"{head} {name}", section(members, name)) for name in members)
-
-
-def _ends(interval: JsonValue) -> tuple[float | None, float | None]:
-    if isinstance(interval, list) and len(interval) == 2:
-        return number(interval[0]), number(interval[1])
-    return None, None
 
 
 def _slug(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mac_runner.config import recorded_speakers
 from mac_runner.figures.every_run.played import Played
-from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.model import DataColumn, Figure, Value, run_column
 from mac_runner.figures.plots import bars
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
@@ -40,7 +40,7 @@ def usability_figures(runs: Sequence[Played]) -> tuple[Figure, ...]:
             n=turns,
             unit="replies",
             columns=(
-                *((DataColumn(name="run", title="run"),) if len(runs) > 1 else ()),
+                *run_column(len(runs) > 1),
                 DataColumn(name="model", title="model"),
                 DataColumn(name="cause", title="cause"),
                 DataColumn(name="count", title="replies", kind="count"),

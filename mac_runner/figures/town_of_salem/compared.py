@@ -14,7 +14,8 @@ from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
-from mac_runner.figures.model import DataColumn, Figure, Method
+from mac_runner.figures.failures import Counted, failures_figure
+from mac_runner.figures.model import DataColumn, Figure, Method, interval_columns
 from mac_runner.figures.statistics.differences import (
     RateDifference,
     rate_difference,
@@ -51,6 +52,7 @@ class _Played:
     def __init__(self, data: RunData) -> None:
         self.name = data.name
         self.games = 0
+        self.failed = sum(ended.outcome is None for ended in data.ended())
         self.won: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.measured: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for game in games_of(data):
@@ -96,6 +98,15 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
         label="run",
         value="games won",
         series="faction",
+    )
+    yield failures_figure(
+        [Counted(f"{side}, {run.name}", run.rate(side), 1, run.failed) for run in played for side in sides],
+        name="wins-with-failed",
+        title="How often does each faction win if failed games count as lost?",
+        lost="lost by every faction",
+        failed=sum(run.failed for run in played),
+        finished=sum(run.games for run in played),
+        units="games",
     )
     others = [run for run in played if run is not reference]
     wins = [((run.name, side), _won(reference, run, side)) for run in others for side in sides]
@@ -168,8 +179,7 @@ def _columns(group: str) -> tuple[DataColumn, ...]:
         DataColumn(name="label", title="run" if group == "faction" else "share"),
         DataColumn(name="series", title=group),
         DataColumn(name="value", title="difference", kind="score"),
-        DataColumn(name="lo", title="95 % from", kind="score"),
-        DataColumn(name="hi", title="to", kind="score"),
+        *interval_columns("score"),
         DataColumn(name="units", title="games", kind="count"),
         DataColumn(name="paired", title="compared"),
         DataColumn(name="p", title="p", kind="number"),

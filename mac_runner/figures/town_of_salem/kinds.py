@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from mac_runner.figures.data import RunData
-from mac_runner.figures.estimates import counted, estimate_rows, of_rate
 from mac_runner.figures.model import Figure, Value
 from mac_runner.figures.town_of_salem.games import Key, Tally
-from mac_runner.figures.town_of_salem.skills import claims_figure
+from mac_runner.figures.town_of_salem.skills import claims_figure, claims_row
 
 READ_MAX: Final = 300
 """As many transcripts are read; of more games every n-th is."""
@@ -57,6 +56,4 @@ def _by_game(data: RunData, chosen: frozenset[str]) -> Iterator[list[tuple[str, 
 
 def _rows(kind: str, tally: Tally) -> Iterator[dict[str, Value]]:
     for verdict in _VERDICTS:
-        rate = tally.get(kind, verdict)
-        (row,) = estimate_rows([of_rate(kind, rate, series=verdict)])
-        yield {**row, "part": verdict, "share": row["value"], "count": rate.wins, "words": counted(rate.n, "claims")}
+        yield claims_row(kind, verdict, tally.get(kind, verdict))

@@ -19,9 +19,10 @@ from mac_runner.figures.estimates import (
     of_rate,
     rate_method,
 )
-from mac_runner.figures.model import DataColumn, Figure, Value
+from mac_runner.figures.model import DataColumn, Figure, Value, interval_columns
 from mac_runner.figures.town_of_salem.forests import rate_forest
 from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_order, side_of
+from mac_runner.intervals import ClusteredRate
 
 _RATES: Final = {measure.key: measure for measure in MEASURES if measure.unit == "rate"}
 _VERDICTS: Final = (("honest", Count.HONEST), ("lie", Count.LIE), ("unclear", Count.UNCLEAR))
@@ -183,14 +184,7 @@ class Skills:
         for verdict, _ in _VERDICTS:
             rate = self._tally.get("claims", side, verdict)
             if rate.n:
-                (row,) = estimate_rows([of_rate(side, rate, series=verdict)])
-                yield {
-                    **row,
-                    "part": verdict,
-                    "share": row["value"],
-                    "count": rate.wins,
-                    "words": counted(rate.n, "claims"),
-                }
+                yield claims_row(side, verdict, rate)
 
     def _skill_figure(self, name: str, title: str, caption: str, skills: tuple[_Skill, ...]) -> Figure | None:
         several = len(self._models) > 1
@@ -256,20 +250,25 @@ def claims_figure(
             DataColumn(name="part", title="verdict"),
             DataColumn(name="count", title="claims", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
-            DataColumn(name="lo", title="95 % from", kind="rate"),
-            DataColumn(name="hi", title="to", kind="rate"),
+            *interval_columns("rate"),
             DataColumn(name="units", title="games", kind="count"),
         ),
         rows=tuple(rows),
         spec=shares(
             rows,
             parts=[verdict for verdict, _ in _VERDICTS],
-            title="claims",
+            title="share of claims",
             labels=[*dict.fromkeys(str(row["label"]) for row in rows)],
         ),
         methods=(rate_method("game", games),),
         notes=notes,
     )
+
+
+def claims_row(label: str, verdict: str, rate: ClusteredRate) -> dict[str, Value]:
+    """A row of `claims_figure`: the claims under a label that had a verdict."""
+    (row,) = estimate_rows([of_rate(label, rate, series=verdict)])
+    return {**row, "part": verdict, "share": row["value"], "count": rate.wins, "words": counted(rate.n, "claims")}
 
 
 def quotient(totals: Mapping[str, int], key: str) -> tuple[int, int]:

@@ -17,7 +17,8 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import Figure, Value
 from mac_runner.figures.registry import run_sections, study_sections
-from mac_runner.runs.report_data import report_runs
+from mac_runner.runs.report_data import run_data
+from mac_runner.runs.tables import run_sources
 from tests.cli.lab import MAC_RUN, experiment, scripted
 
 pytest.importorskip("altair")
@@ -61,8 +62,8 @@ def finished(run: Path) -> list[dict[str, Any]]:
 
 @cache
 def data_of(run: Path) -> RunData:
-    (data,) = report_runs([run])
-    return data
+    (source,) = run_sources([run]).runs
+    return run_data(source, run.name)
 
 
 @cache
