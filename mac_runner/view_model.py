@@ -342,6 +342,8 @@ class RunPage(Struct, frozen=True, omit_defaults=True):
     """Whether only some conversations were published."""
     left_out: tuple[str, ...] = ()
     """What a publication leaves out: thoughts, prompts."""
+    is_reading: bool = False
+    """Whether a server still reads the run: the list, and counts that no summary gives, are of what it has read."""
 
 
 class WordColumn(Struct, frozen=True):

@@ -26,4 +26,4 @@ def _what(found: Publication) -> str:
 
 def _always(found: Publication) -> list[str]:
     waiting = [f"{found.under_way:,} conversations that have not ended"] if found.under_way else []
-    return [*waiting, "addresses of engines, paths and names of machines"]
+    return [*waiting, "addresses of engines, paths, keys and names of machines"]

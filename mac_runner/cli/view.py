@@ -32,7 +32,7 @@ _NICE: Final = 10
 def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool) -> Exit:
     """Serve the pages of a run or a grid until a signal."""
     # Here, because every verb would wait for the HTTP library.
-    from mac_runner.viewer.run_source import RunSource
+    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
 
     address.check()
@@ -45,7 +45,7 @@ def view(directory: Path, address: Address, *, is_opened: bool, is_trusted: bool
     async def serve() -> None:
         stop = asyncio.Event()
         with stop_on_signals(stop, lambda _text: None):
-            async with Viewer(RunSource(directory, is_trusted=is_trusted), opening) as viewer:
+            async with Viewer(RunSource(directory, is_trusted=is_trusted, slice_s=SLICE_S), opening) as viewer:
                 with report() as stream:
                     stream.write(f"{viewer.url}\n")
                 say(f"{directory} is shown at this address, which is for you alone; Ctrl-C ends the server")
@@ -108,11 +108,12 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 
 def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exit:
     """Serve the pages of a run that another process plays, until standard input ends."""
-    from mac_runner.viewer.run_source import RunSource
+    from mac_runner.viewer.run_source import SLICE_S, RunSource
     from mac_runner.viewer.server import Viewer
 
     os.nice(_NICE)
-    token = sys.stdin.buffer.readline().decode().strip()
+    if not (token := sys.stdin.buffer.readline().decode().strip()):
+        return Exit.OK  # The run was killed before it gave one: without a token the pages are for everyone.
     opening = Opening.inherited(descriptor, token)
 
     async def serve() -> None:
@@ -126,7 +127,7 @@ def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exi
 
         on_thread(wait_for_end, "end of the run")
         # Whoever plays an experiment trusts its code.
-        async with Viewer(RunSource(directory, is_awaited=True, is_trusted=True), opening) as viewer:
+        async with Viewer(RunSource(directory, is_awaited=True, is_trusted=True, slice_s=SLICE_S), opening) as viewer:
             _open(viewer.url, is_opened=is_opened)
             await stop.wait()
 

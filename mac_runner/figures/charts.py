@@ -5,24 +5,36 @@ Each returns a spec with its data inside. What it shows is in the rows of the fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import altair
 
 from mac_runner.figures.estimates import Estimate, counted
-from mac_runner.figures.model import Value
+from mac_runner.figures.model import Value, number_text
 from mac_runner.figures.theme import FOREST_WIDTH, INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
 from mac_runner.types import JsonObject
 
-Unit: TypeAlias = Literal["rate", "number", "difference"]
-"""Rates are shown in percent, differences of rates in percentage points."""
+Unit: TypeAlias = Literal["rate", "number", "score", "difference"]
+"""Rates are shown in percent, differences of rates in percentage points, scores with their sign."""
 Chart: TypeAlias = Any
 """A chart of altair, whose classes are made of the schema."""
 
 _TICKS_MAX: Final = 30
 """With more whole numbers on an axis not all of them are written."""
-_AXIS_FORMATS: Final[Mapping[str, str]] = {"rate": ".0%", "number": ",.4~f"}
+_TICKS: Final = 6
+_SHARES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_ENDS: Final = ("value", "lo", "hi")
+_COLUMN: Final = 60
+"""The greatest width of a column, in pixels."""
+_LABELS: Final[Mapping[str, str]] = {
+    "rate": "format(datum.value, '.0%')",
+    "number": "format(datum.value, abs(datum.value) >= 1e6 ? '.3~s' : ',.6~g')",
+    "score": "format(datum.value, datum.value == 0 ? '.0f' : '+.6~g')",
+    "difference": "format(100 * datum.value, abs(datum.value) < 1e-9 ? '.0f' : '+.6~g')",
+}
+"""How the values of an axis are written."""
 
 
 def finished(chart: Chart) -> JsonObject:
@@ -43,8 +55,8 @@ def series_of(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def colour(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
-    """A colour for each series; the legend is left out for one."""
-    legend = altair.Legend(title=title) if len(names) > 1 else None
+    """A colour for each series; the legend is left out for one that has no title."""
+    legend = altair.Legend(title=title) if len(names) > 1 or title else None
     scale = altair.Scale(domain=[*names], range=colours_of(names))
     return altair.Color(f"{field}:N", scale=scale, legend=legend, sort=None)
 
@@ -72,38 +84,43 @@ def forest(
     names, labels = series_of(estimates), [*dict.fromkeys(one.label for one in estimates)]
     rows = [_forest_row(one, unit, units) for one in estimates]
     lines = max(len(labels), len({(one.label, one.series) for one in estimates}))
-    y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8))
+    y = altair.Y("label:N", sort=labels, title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=12))
     is_nested = lines > len(labels)
     offset: dict[str, Any] = {"yOffset": altair.YOffset("series:N", sort=names)} if is_nested else {}
-    x = altair.X("value:Q", title=title, scale=_scale(unit), axis=_axis(unit))
+    ends = [0.0 if reference is None else reference, *(float(row[key] or 0) for row in rows for key in _ENDS)]
+    axis, scale = axis_of(unit, ends)
+    x = altair.X("value:Q", title=title, scale=scale, axis=axis)
     base = altair.Chart().encode(y=y, **offset)
     intervals = base.mark_rule(strokeWidth=2).encode(x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour(names))
     points = base.mark_point(size=70, filled=True, opacity=1).encode(x=x, color=colour(names), shape=shape(names))
-    words = base.mark_text(align="left", baseline="middle", dx=8).encode(
+    words = base.mark_text(align="left", baseline="middle", dx=12).encode(
         x=altair.value(FOREST_WIDTH), text="words:N", color=altair.value(INK)
     )
     layers = [intervals, points, words]
     if reference is not None:
         line = altair.Chart(altair.InlineData(values=[{"at": reference}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], opacity=0.6).encode(x=altair.X("at:Q", title=title)))
-    height = altair.Step(14 * len(names) + 8, **{"for": "position"}) if is_nested else ROW * max(2, lines)
+    height = altair.Step(17 * len(names) + 8, **{"for": "position"}) if is_nested else ROW * max(2, lines)
     return finished(altair.layer(*layers, data=data_of(rows)).properties(width=FOREST_WIDTH, height=height))
 
 
-def _axis(unit: Unit) -> Chart:
-    if unit == "difference":
-        return altair.Axis(labelExpr="format(100 * datum.value, '+.0f')", tickCount=6)
-    return altair.Axis(format=_AXIS_FORMATS[unit])
+def axis_of(unit: Unit, values: Iterable[float]) -> tuple[Chart, Chart]:
+    """An axis for values, and its scale. It ends at ticks, whose labels stand apart."""
+    ticks = [*_SHARES] if unit == "rate" else ticks_of(values)
+    axis = altair.Axis(values=ticks, labelExpr=_LABELS[unit], labelFlush=False)
+    return axis, altair.Scale(domain=[ticks[0], ticks[-1]], nice=False)
 
 
-def _scale(unit: Unit) -> Chart:
-    match unit:
-        case "rate":
-            return altair.Scale(domain=[0, 1])
-        case "difference":
-            return altair.Scale(zero=True, nice=True)
-        case "number":
-            return altair.Scale(zero=True, nice=True)
+def ticks_of(values: Iterable[float], count: int = _TICKS) -> list[float]:
+    """About so many round numbers, the first and the last beyond all values."""
+    found = [*values] or [0.0]
+    least, most = min(found), max(found)
+    raw = (most - least) / count or max(abs(most), 1.0) / count
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * unit for size in (1, 2, 5, 10) if size * unit >= raw * (1 - 1e-9))
+    first = math.floor(least / step + 1e-9)
+    last = max(first + 1, math.ceil(most / step - 1e-9))
+    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
 def _forest_row(one: Estimate, unit: Unit, units: str) -> dict[str, Value]:
@@ -124,9 +141,16 @@ def _number(value: float, unit: Unit) -> str:
         case "rate":
             return f"{value:.0%}"
         case "difference":
-            return f"{100 * value:+.0f}" if abs(value) >= 0.005 else "0"
+            return _signed(100 * value, 0)
+        case "score":
+            return _signed(value, 2)
         case "number":
-            return f"{value:.2f}"
+            return number_text(value).replace("-", "−")
+
+
+def _signed(value: float, digits: int) -> str:
+    rounded = round(value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else "0"
 
 
 def over_time(
@@ -152,7 +176,8 @@ def over_time(
         axis=altair.Axis(format="d", **whole),
         scale=altair.Scale(nice=False, zero=False, padding=padding),
     )
-    y = altair.Y("value:Q", title=title, scale=_scale(unit), axis=_axis(unit))
+    axis, scale = axis_of(unit, [0.0, *(float(row[key] or 0) for row in rows for key in _ENDS)])
+    y = altair.Y("value:Q", title=title, scale=scale, axis=axis)
     layers = _steps(names, x, y, title) if is_survival else _points(names, x, y, title)
     if reference:
         data = data_of([_time_row(one) for one in reference])
@@ -205,9 +230,7 @@ def shares(
         y=altair.Y("label:N", sort=[*labels], title=None, axis=altair.Axis(ticks=False, domain=False, labelPadding=8)),
         order=altair.Order("order:Q"),
     )
-    x = altair.X(
-        "share:Q", stack="zero", title=title, axis=altair.Axis(format=".0%"), scale=altair.Scale(domain=[0, 1])
-    )
+    x = altair.X("share:Q", stack="zero", title=title, axis=(ends := axis_of("rate", ()))[0], scale=ends[1])
     bars = base.mark_bar(height={"band": 0.7}).encode(x=x, color=colour(parts, field="part"))
     middle = altair.X("share:Q", stack="zero", bandPosition=0.5, title=title)
     inside = (
@@ -232,12 +255,20 @@ def columns(
         .mark_bar(width={"band": 0.85}, stroke="white", strokeWidth=0.5)
         .encode(
             x=altair.X("x:O", title=x_title, axis=altair.Axis(labelAngle=0)),
-            y=altair.Y("count:Q", title=title, axis=altair.Axis(format="d", tickMinStep=1)),
+            y=altair.Y("count:Q", title=title, axis=counts_axis(row["count"] for row in rows)),
             color=colour(parts, legend, field="part"),
             order=altair.Order("order:Q"),
         )
     )
-    return finished(chart.properties(width=WIDTH, height=220))
+    width = min(WIDTH, _COLUMN * len({row["x"] for row in rows}))
+    return finished(chart.properties(width=width, height=220))
+
+
+def counts_axis(counts: Iterable[Value]) -> Chart:
+    """An axis of counts, which has whole numbers alone."""
+    highest = max((float(count or 0) for count in counts), default=0.0)
+    few = {"values": [*range(int(highest) + 1)]} if highest <= _TICKS else {"tickMinStep": 1, "tickCount": _TICKS}
+    return altair.Axis(labelExpr=_LABELS["number"], **few)
 
 
 def panels(

@@ -24,7 +24,7 @@ def _paragraph(statement: str, methods: Sequence[Method]) -> str:
 
 def _details(methods: Sequence[Method]) -> Iterator[str]:
     if counts := [method.n for method in methods if method.n is not None]:
-        units = _each(f"{method.unit}s" if method.unit else "units" for method in methods)
+        units = _each(_units(method.unit or "unit", max(counts)) for method in methods)
         numbers = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
         yield f"n = {numbers} {units}"
     elif units := _each(method.unit for method in methods):
@@ -37,6 +37,10 @@ def _details(methods: Sequence[Method]) -> Iterator[str]:
         yield f"seed {seeds}"
     if corrections := _each(method.correction for method in methods):
         yield f"correction: {corrections}"
+
+
+def _units(unit: str, n: int) -> str:
+    return unit if n == 1 else f"{unit}s"
 
 
 def _each(words: Iterable[str]) -> str:

@@ -15,8 +15,9 @@ MADE_BY: Final = "mac_runner report"
 """What each file of a report says of itself, which distinguishes it from a file of somebody else's."""
 
 Value: TypeAlias = str | float | bool | None
-ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number"]
-"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers."""
+ColumnKind: TypeAlias = Literal["word", "count", "rate", "score", "number", "conversations"]
+"""How a column is printed: words, whole numbers, rates of 1 as percent, scores with a sign, other numbers, and numbers
+of conversations, such as `3, 17`, which may be links: to those of the combination that the row has as `slug`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

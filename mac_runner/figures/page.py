@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.methods import methods_text
 from mac_runner.figures.model import MADE_BY, DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
 from mac_runner.figures.svg import spec_of, svg_of
@@ -65,6 +67,8 @@ class Report:
 class _Cell(NamedTuple):
     text: str
     is_number: bool
+    links: tuple[Line, ...] = ()
+    """In place of the text: numbers of conversations, and where they are."""
 
 
 class _Table(NamedTuple):
@@ -93,7 +97,7 @@ def report_html(report: Report) -> str:
     sections = [
         {"id": section.id, "title": printable(section.title), "notes": _lines(section.notes), "figures": drawn}
         for section in report.sections
-        if (drawn := [_drawn(figure) for figure in section.figures]) or section.notes
+        if (drawn := [_drawn(figure, report.viewer) for figure in section.figures]) or section.notes
     ]
     return (
         _pages()
@@ -107,7 +111,7 @@ def report_html(report: Report) -> str:
             state=report.state,
             facts=_printable_lines(report.facts),
             sections=sections,
-            methods=methods_text(methods_of(report.sections)),
+            methods=[_kept(text) for text in methods_text(methods_of(report.sections))],
             experiments=[Recorded(printable(name), _text(yaml)) for name, yaml in report.experiments],
             versions=_printable_lines(report.versions),
             commands=_printable_lines(report.commands),
@@ -139,26 +143,40 @@ def report_json(report: Report) -> JsonObject:
     }
 
 
-def _drawn(figure: Figure) -> _Drawn:
+def _drawn(figure: Figure, viewer: str) -> _Drawn:
     spec = spec_of(figure)
     return _Drawn(
         figure=figure,
         svg=svg_of(figure),
         title=printable(figure.title),
-        caption=printable(figure.caption),
-        table=_table(figure),
+        caption=_kept(printable(_caption(figure))),
+        table=_table(figure, viewer),
         hidden=max(0, len(figure.rows) - ROWS_MAX),
         spec="" if spec is None else json_text(spec),
         notes=_lines(figure.notes),
     )
 
 
-def _table(figure: Figure) -> _Table:
+def _caption(figure: Figure) -> str:
+    """The caption, with the number of cases where it does not say it."""
+    cases = counted(figure.n, figure.unit)
+    return figure.caption if f"{figure.n:,} " in figure.caption else f"{figure.caption} n = {cases}."
+
+
+def _kept(text: str) -> str:
+    """The text with numbers on the line of what belongs to them."""
+    return text.replace(" %", "\u00a0%").replace("n = ", "n\u00a0=\u00a0")
+
+
+def _table(figure: Figure, viewer: str) -> _Table:
     """The numbers as a table, without empty columns; one of a few rows and many columns is turned to fit on paper."""
     columns = [one for one in figure.columns if any(row.get(one.name) not in (None, "") for row in figure.rows)]
-    heads = [_Cell(printable(_head(column)), column.kind != "word") for column in columns]
+    heads = [_Cell(printable(_head(column)), _is_number(column)) for column in columns]
     rows = [
-        [_Cell(cell_text(column, row.get(column.name)), column.kind != "word") for column in columns]
+        [
+            _Cell(cell_text(column, row.get(column.name)), _is_number(column), _links(column, row, viewer))
+            for column in columns
+        ]
         for row in figure.rows[:ROWS_MAX]
     ]
     if len(heads) > _COLUMNS_MAX and len(rows) <= _TURNED_ROWS_MAX:
@@ -166,6 +184,20 @@ def _table(figure: Figure) -> _Table:
         turned = [[_Cell(head.text, False), *(row[place] for row in rows)] for place, head in enumerate(heads)]
         return _Table((_Cell(heads[0].text, False), *names), tuple(map(tuple, turned[1:])))
     return _Table(tuple(heads), tuple(map(tuple, rows)))
+
+
+def _is_number(column: DataColumn) -> bool:
+    """Whether a column stands to the right."""
+    return column.kind not in ("word", "conversations")
+
+
+def _links(column: DataColumn, row: Mapping[str, Value], viewer: str) -> tuple[Line, ...]:
+    """The conversations of a cell in the published run; none without its address."""
+    slug, numbers = row.get("slug"), row.get(column.name)
+    if column.kind != "conversations" or not viewer or not isinstance(slug, str) or not isinstance(numbers, str):
+        return ()
+    place = f"{viewer.partition('#')[0]}#/{f'r/{quote(slug)}/' if slug else ''}c/"
+    return tuple(Line(number, f"{place}{number}") for number in numbers.split(", ") if number.isdigit())
 
 
 def _head(column: DataColumn) -> str:

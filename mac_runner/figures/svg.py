@@ -17,7 +17,7 @@ _ID: Final = re.compile(r'(?<= id=")[^"]*(?=")')
 _USE: Final = re.compile(r'(?<=url\(#)[^)]*(?=\))|(?<=href="#)[^"]*(?=")')
 _ROOT: Final = re.compile(r"<svg\b[^>]*>")
 _SIZE: Final = re.compile(r' (width|height|viewBox)="([^"<>]*)"')
-_PADDING: Final[JsonObject] = {"left": 24, "right": 48, "top": 5, "bottom": 5}
+_PADDING: Final[JsonObject] = {"left": 40, "right": 48, "top": 5, "bottom": 5}
 """Room for texts that a browser sets in a wider font than they were measured in."""
 
 

@@ -72,7 +72,8 @@ def config() -> JsonObject:
             "tickOpacity": 0.4,
             "gridColor": INK,
             "gridOpacity": 0.12,
-            "labelLimit": 260,
+            "labelLimit": 300,
+            "titlePadding": 10,
         },
         "legend": {
             **text,
@@ -80,7 +81,7 @@ def config() -> JsonObject:
             "orient": "top",
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
-            "columnPadding": 20,
+            "columnPadding": 36,
             "labelLimit": 300,
         },
         "header": {**text, "labelFontWeight": "bold", "titleFontWeight": "normal"},

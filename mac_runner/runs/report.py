@@ -6,7 +6,7 @@ Nothing is locked, so a report can be made while the run goes on; it then says a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -47,13 +47,19 @@ from mac_runner.store import (
 from mac_runner.store.records import lines
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage
-from mac_runner.views.engines import engines_page
+from mac_runner.views.engines import Classes, EngineClock
 
 _PACKAGES: Final = ("altair", "numpy", "scipy", "vl-convert-python")
 _NAME_CHARS_MAX: Final = 32
 """A longer name of one of two runs is cut to what differs."""
+_VALUE_CHARS_MIN: Final = 3
+"""Values of combinations with so many characters or fewer do not say what they are of."""
 _LOGS_MAX: Final = 200
 """So many event logs are read side by side; a grid with more has no figures over time."""
+_LEFT_OUT: Final = (
+    "Left out: what engines did over time. The grid has {logs} event logs, and a report reads {most} at most. The "
+    "report of one combination has these figures."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +73,12 @@ class _Subject:
     study: Study | None
     accounts: JsonObject
     engines: EnginesPage
+    reply_tokens: Mapping[str, Classes]
     experiments: tuple[Recorded, ...]
     usage: JsonObject
     state: str
+    logs: int = 1
+    """How many event logs there are."""
 
 
 def report_of(directories: Sequence[Path], now: datetime, *, viewer: str = "") -> Report:
@@ -109,7 +118,8 @@ def _run(directory: Path, now: datetime) -> _Subject:
         runs=(run,),
         study=None,
         accounts=section(contents.accounting, "models"),
-        engines=engines_page(_events([contents.layout.events], contents.disk)),
+        engines=(clock := _clock([contents.layout.events], contents.disk)).page(),
+        reply_tokens=clock.reply_tokens(),
         experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
         state=_state([directory], [run], now),
@@ -121,7 +131,10 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     assert record is not None, "it is a grid"
     sources = run_sources([directory]).runs
     names = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
-    runs = [_played(source, name, by_value) for source, (name, by_value) in zip(sources, names, strict=True)]
+    runs = [
+        _played(source, name, by_value, slug=source.name)
+        for source, (name, by_value) in zip(sources, names, strict=True)
+    ]
     slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
     baseline = _baseline(record)
     primary = record.report.get("primary")
@@ -129,7 +142,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     logs = [directory / "events.jsonl", *(source.contents.layout.events for source in sources)]
     return _Subject(
         title=record.name,
-        description=_description(sources[0].contents.resolved),
+        description=_shared({_description(source.contents.resolved) for source in sources}),
         sources=sources,
         runs=runs,
         study=Study(
@@ -139,7 +152,8 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             is_paired=_is_paired(runs),
         ),
         accounts=section(usage, "models"),
-        engines=engines_page(_events(logs, disk)),
+        engines=(clock := _clock(logs, disk)).page(),
+        reply_tokens=clock.reply_tokens(),
         experiments=(
             Recorded("What the grid varies", yaml_text({"_grid": record.asked, "report": record.report})),
             Recorded(
@@ -149,6 +163,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
         ),
         usage=usage,
         state=_state([directory], runs, now),
+        logs=len(logs),
     )
 
 
@@ -167,8 +182,8 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
             "their outcomes cannot be compared; make a report of each"
         )
     names = [source.name for source in sources]
-    runs = [_played(source, name) for source, name in zip(sources, _short(names), strict=True)]
-    events = engines_page(_events([source.contents.layout.events for source in sources], sources[0].contents.disk))
+    runs = [_played(source, name, slug=None) for source, name in zip(sources, _short(names), strict=True)]
+    clock = _clock([source.contents.layout.events for source in sources], sources[0].contents.disk)
     accounts: JsonObject = {
         f"{run.name}: {model}": account
         for run, source in zip(runs, sources, strict=True)
@@ -181,7 +196,8 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         runs=runs,
         study=Study(runs=[run.data for run in runs], baseline=runs[0].name, is_paired=_is_paired(runs)),
         accounts=accounts,
-        engines=events,
+        engines=clock.page(),
+        reply_tokens=clock.reply_tokens(),
         experiments=tuple(
             Recorded(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
         ),
@@ -203,8 +219,8 @@ def _written(value: JsonObject) -> JsonObject:
     }
 
 
-def _played(source: Source, name: str, values: Mapping[str, str] | None = None) -> Played:
-    return played(run_data(source, name, values), summary_of(source.contents))
+def _played(source: Source, name: str, values: Mapping[str, str] | None = None, *, slug: str | None = "") -> Played:
+    return played(run_data(source, name, values), summary_of(source.contents), slug)
 
 
 class _Label(NamedTuple):
@@ -215,10 +231,18 @@ class _Label(NamedTuple):
 def _labels(values: Sequence[Mapping[str, JsonValue]]) -> list[_Label]:
     """What combinations are called in figures: their values, one behind the other."""
     texts = [{key.rpartition(".")[2]: _text(value) for key, value in one.items()} for one in values]
-    names = [" · ".join(one.values()) for one in texts]
+    short = {key for one in texts for key in one if all(len(each.get(key, "")) <= _VALUE_CHARS_MIN for each in texts)}
+    names = [" · ".join(_words(key, text, key in short) for key, text in one.items()) for one in texts]
     if len(set(names)) < len(names):
         names = [" · ".join(f"{key}={value}" for key, value in one.items()) for one in texts]
     return [_Label(name, one) for name, one in zip(names, texts, strict=True)]
+
+
+def _words(key: str, text: str, is_short: bool) -> str:
+    """A value that can be read without its key: what is true or false is called by the key, a short value has it."""
+    if text in ("true", "false"):
+        return key if text == "true" else f"no {key}"
+    return f"{key}={text}" if is_short else text
 
 
 def _short(names: Sequence[str]) -> list[str]:
@@ -251,6 +275,14 @@ def _is_paired(runs: Sequence[Played]) -> bool:
     return len({repr(run.data.experiment.get("seed")) for run in runs}) == 1
 
 
+def _clock(logs: Sequence[Path], disk: Disk) -> EngineClock:
+    """What engines did, from all lines of event logs."""
+    clock = EngineClock()
+    for line in _events(logs, disk):
+        clock.add(line)
+    return clock
+
+
 def _events(logs: Sequence[Path], disk: Disk) -> Iterator[bytes]:
     """The lines of event logs in the order of their times, with which each begins."""
     if len(logs) > _LOGS_MAX:
@@ -278,7 +310,8 @@ def _sections(subject: _Subject) -> Iterator[Section]:
         if isinstance(definition, dict)
     }
     finished = sum(run.count("finished") for run in runs)
-    yield from engine_section(subject.engines, definitions, subject.accounts, finished)
+    notes = (_LEFT_OUT.format(logs=subject.logs, most=_LOGS_MAX),) if subject.logs > _LOGS_MAX else ()
+    yield from engine_section(subject.engines, subject.reply_tokens, definitions, subject.accounts, finished, notes)
 
 
 def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime) -> str:
@@ -299,7 +332,7 @@ def _is_at_work(directory: Path) -> bool:
 
 
 def _facts(subject: _Subject) -> Iterator[Line]:
-    experiment = subject.sources[0].contents.resolved
+    experiments = [source.contents.resolved for source in subject.sources]
     yield Line("Environment", subject.runs[0].data.environment)
     if len(subject.runs) > 1:
         yield Line("Runs compared", str(len(subject.runs)))
@@ -309,14 +342,19 @@ def _facts(subject: _Subject) -> Iterator[Line]:
     failed = sum(run.count("failed") for run in subject.runs)
     if failed:
         yield Line("", f"{failed:,} failed; they are counted apart")
-    yield Line("Seed", str(experiment.get("seed")))
-    for name, definition in section(experiment, "model_definitions").items():
-        if isinstance(definition, dict):
-            yield Line(f"Model {name}", _model(definition))
+    yield Line("Seed", _each(str(experiment.get("seed")) for experiment in experiments))
+    definitions = [section(experiment, "model_definitions") for experiment in experiments]
+    for name in dict.fromkeys(name for each in definitions for name in each):
+        yield Line(f"Model {name}", _each(_model(section(each, name)) for each in definitions if name in each))
     if (wall_s := number(subject.usage.get("wall_s"))) is not None:
         yield Line("Time", f"{decimal_text(wall_s)} s over all sessions, {_played_s(subject.usage)}")
     if (fork := subject.sources[0].contents.fork) is not None:
         yield Line("Fork of", f"{count_text(len(fork.plan()))} conversations that leave others at a turn")
+
+
+def _each(texts: Iterable[str]) -> str:
+    """Different texts, each once."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _played_s(usage: JsonObject) -> str:
@@ -334,6 +372,11 @@ def _model(definition: JsonObject) -> str:
 def _description(experiment: JsonObject) -> str:
     found = section(experiment, "experiment_metadata").get("description")
     return found if isinstance(found, str) else ""
+
+
+def _shared(texts: set[str]) -> str:
+    """What all say; empty where they differ, as descriptions of combinations do that are made of their values."""
+    return texts.pop() if len(texts) == 1 else ""
 
 
 def _versions() -> Iterator[Line]:

@@ -42,6 +42,13 @@ class News(NamedTuple):
     """The tasks that have a new reply."""
     is_anew: bool = False
     """Whether rows that were given out before count no more: `RunState.rows` has those that do."""
+    is_whole: bool = True
+    """Whether the journal was read to its end."""
+
+
+def never() -> bool:
+    """Read to the end."""
+    return False
 
 
 class _Segment:
@@ -65,8 +72,10 @@ class JournalTail:
         self._places: dict[str, list[Place]] = {}
         self._segments: list[_Segment] = []
 
-    def read_on(self, on_row: Callable[[journal.DoneRow], None]) -> News:
+    def read_on(self, on_row: Callable[[journal.DoneRow], None], is_over: Callable[[], bool] = never) -> News:
         """Read what was appended since the last call; `on_row` takes the index row of each conversation that ended.
+
+        `is_over` is asked after each block of lines. Where it says so, the next call reads on from there.
 
         Raises RunDirectoryError or StoreError where the journal cannot be read.
         """
@@ -82,7 +91,10 @@ class JournalTail:
                 self.state.begin(session)
             segment = self._segments[place]
             if stat.st_size > segment.offset:
-                is_anew |= self._read(segment, on_row, touched)
+                is_segment_anew, is_ended = self._read(segment, on_row, touched, is_over)
+                is_anew |= is_segment_anew
+                if not is_ended:
+                    return News(frozenset(touched), is_anew, is_whole=False)
         return News(frozenset(touched), is_anew)
 
     def replies(self, task_id: str) -> list[RecordedReply]:
@@ -104,8 +116,14 @@ class JournalTail:
 
     # Reading.
 
-    def _read(self, segment: _Segment, on_row: Callable[[journal.DoneRow], None], touched: set[str]) -> bool:
-        """Read a segment to its end; whether rows that were given out count no more."""
+    def _read(
+        self,
+        segment: _Segment,
+        on_row: Callable[[journal.DoneRow], None],
+        touched: set[str],
+        is_over: Callable[[], bool],
+    ) -> tuple[bool, bool]:
+        """Read a segment; whether rows that were given out count no more, and whether it was read to its end."""
         path, start, is_anew = self._layout.segment(segment.session), segment.offset, False
         for block in blocks(self._chunks(path, start)):
             if not block.is_ended:
@@ -121,7 +139,9 @@ class JournalTail:
                 for record in records_of(line)[0]:
                     is_anew |= self._apply(path, journal.check_record(path, record), on_row)
             segment.offset = at + len(block.data) + block.dropped + 1
-        return is_anew
+            if is_over():
+                return is_anew, False
+        return is_anew, True
 
     def _chunks(self, path: Path, start: int, size_bytes: int = READ_CHUNK_BYTES) -> Iterator[bytes]:
         try:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import MacRunnerError
+from mac_runner.reports.turns import objects
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, RunContents
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.types import JsonObject
-from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in
-from mac_runner.views.conversation import whole_view
+from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in, hosts_in
+from mac_runner.views.conversation import thought_parts, whole_view
 from mac_runner.views.inspector import PromptOf, turn_views
 from mac_runner.views.perspective import perspective
 
@@ -25,6 +26,8 @@ class ConversationData(NamedTuple):
 
     conversation: Mapping[str, object]
     turns: Mapping[str, object]
+    clean: Callable[[str], str]
+    """What each text of it passes through at the end."""
 
 
 class ConversationPages:
@@ -41,7 +44,7 @@ class ConversationPages:
         whole = whole_view(transcript)
         prompt_of, missing = self._prompts(transcript)
         turns = [*turn_views(transcript, prompt_of, prompt_missing=missing)]
-        spoken = [turn.thought for turn in turns]
+        spoken = _spoken(transcript)
         seen = [[*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)] for seat in whole.seats]
         return ConversationData(
             {
@@ -52,6 +55,7 @@ class ConversationPages:
                 "whole": [*self._outgoing.turns(turns, spoken)],
                 "seats": [[*self._outgoing.turns(each, spoken)] for each in seen],
             },
+            self._outgoing.cleaner(spoken),
         )
 
     def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:
@@ -59,8 +63,10 @@ class ConversationPages:
         view = self._outgoing.conversation(perspective(whole_view(transcript), seat))
         prompt_of, missing = self._prompts(transcript)
         turns = [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)]
-        gone = [*self._outgoing.turns(turns, [turn.thought for turn in turns])]
-        return ConversationData({"whole": view, "seats": [view]}, {"whole": gone, "seats": [gone]})
+        spoken = _spoken(transcript)
+        gone = [*self._outgoing.turns(turns, spoken)]
+        clean = self._outgoing.cleaner(spoken)
+        return ConversationData({"whole": view, "seats": [view]}, {"whole": gone, "seats": [gone]}, clean)
 
     def _prompts(self, transcript: JsonObject) -> tuple[PromptOf | None, str]:
         """The prompts of a conversation, or why there are none."""
@@ -77,12 +83,18 @@ class ConversationPages:
         return Replays(self._contents)
 
 
+def _spoken(transcript: JsonObject) -> list[str]:
+    """All thoughts of a conversation."""
+    return [part for turn in objects(transcript["turns"]) for part in thought_parts(turn)]
+
+
 def private_of(disk: Disk, directory: Path, runs: Iterable[RunContents]) -> Private:
     """The addresses, paths and machines of a run or a grid."""
     known = {str(directory.resolve()), str(Path.home()), *((str(directory),) if directory.is_absolute() else ())}
     machines = {Machine().host}
     for contents in runs:
         known.update(addresses_in(contents.resolved))
+        machines.update(hosts_in(contents.resolved))
         owner = read_owner(disk, contents.layout.directory)
         if owner is not None:
             machines.add(owner.host)

@@ -12,8 +12,9 @@ class Folder:
 
     def __init__(self, disk: Disk, out: Path) -> None:
         self._disk = disk
-        self._out = out
-        self._path = out.with_name(f".{out.name}.publishing")
+        # Where a link leads, and what `.` is called: the folder is renamed, and not the way to it.
+        self._out = out.resolve()
+        self._path = self._out.with_name(f".{self._out.name}.publishing")
         self._known: set[Path] = set()
         self.files = 0
         self.size_bytes = 0
@@ -52,13 +53,12 @@ class Folder:
 
 
 def _remove(disk: Disk, path: Path) -> None:
-    """Remove a folder with all that is in it."""
+    """Remove a folder with all that is in it. What a link leads to stays."""
     if not disk.exists(path):
         return
+    if path.is_symlink() or not disk.is_directory(path):
+        disk.remove(path)
+        return
     for name in disk.names(path):
-        inside = path / name
-        if disk.is_file(inside) or not disk.is_directory(inside):
-            disk.remove(inside)
-        else:
-            _remove(disk, inside)
+        _remove(disk, path / name)
     disk.remove_directory(path)

@@ -7,15 +7,14 @@ ended, small files are read again when they change. Not for two threads at once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
-from mac_runner.reports import listed
-from mac_runner.reports.conversations import Listed
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
 from mac_runner.store.identity import read_config, read_shard
@@ -24,10 +23,10 @@ from mac_runner.store.layout import CONFIG, MANIFEST, Layout
 from mac_runner.store.lock import is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import decode_manifest
-from mac_runner.store.reader import added_counts, read_brief
-from mac_runner.store.run_state import row_of
-from mac_runner.store.tail import JournalTail
+from mac_runner.store.run_state import RunState
+from mac_runner.store.tail import JournalTail, never
 from mac_runner.types import JsonObject
+from mac_runner.viewer.listing import Listing
 from mac_runner.viewer.marks import Mark, mark_of
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.index import IndexTable
@@ -51,6 +50,8 @@ class Follower:
         self._version = -1
         self._begin()
         self._touched: set[int] = set()
+        self._replied: set[str] = set()
+        self._refill: Iterator[Listing | None] | None = None
         self._resolved: JsonObject = {}
         self._layout = Layout(directory=directory, experiment_name="unknown")
         self._shard: Shard | None = None
@@ -58,7 +59,8 @@ class Follower:
         self._unplanned: set[str] = set()
         """Tasks that ended and that the manifest does not have yet, or not any more."""
         self._numbered: Mapping[int, Sequence[str]] | None = None
-        self._clear(())
+        self._listed_state: RunState | None = None
+        self._clear()
 
     def _begin(self) -> None:
         """Forget all that was read."""
@@ -67,13 +69,13 @@ class Follower:
         self._tail: JournalTail | None = None
         self._replays: Replays | None = None
 
-    def look(self) -> None:
-        """Read what is new.
+    def look(self, is_over: Callable[[], bool] = never) -> None:
+        """Read what is new. `is_over` is asked now and then: where it says so, the next look reads on from there.
 
         Raises RunDirectoryError or StoreError where the run cannot be read; the next look begins again.
         """
         try:
-            self._look()
+            self._look(is_over)
         except MacRunnerError:
             self._begin()
             raise
@@ -89,17 +91,27 @@ class Follower:
             resolved=self._resolved,
             counts=Counts(
                 planned=self._planned_count,
-                finished=len(state.endings) - len(self._failures),
-                failed=len(self._failures),
+                finished=len(state.endings) - len(self._listing.failures),
+                failed=len(self._listing.failures),
             ),
             state=state,
             disk=self._disk,
         )
 
     @property
+    def is_reading(self) -> bool:
+        """Whether the last look left something unread: then lists, counts and replies are of what was read."""
+        return not self._is_whole or self._is_stale
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there was a look, and the last one found a run."""
+        return self._tail is not None
+
+    @property
     def table(self) -> IndexTable:
         """The list of its conversations."""
-        return self._table
+        return self._listing.table
 
     def take_touched(self) -> frozenset[int]:
         """The numbers of the conversations that had new replies since this was last called, and have not ended."""
@@ -111,8 +123,8 @@ class Follower:
         """Changes when the standing does, apart from its times."""
         owner, tail = read_owner(self._disk, self.directory), self._known_tail
         is_owner_alive = None if owner is None else is_alive(owner, self._machine)
-        counts = len(tail.state.endings), len(self._failures), self._planned_count, len(tail.replied)
-        return self.table.version, counts, len(tail.state.sessions), owner, is_owner_alive
+        counts = len(tail.state.endings), len(self._listing.failures), self._planned_count, len(tail.replied)
+        return self.table.version, self.is_reading, counts, len(tail.state.sessions), owner, is_owner_alive
 
     @property
     def replays(self) -> Replays:
@@ -130,17 +142,17 @@ class Follower:
             experiment_name=self._layout.experiment_name,
             shard=self._shard,
             planned=self._planned_count,
-            finished=len(tail.state.endings) - len(self._failures),
-            failed=len(self._failures),
+            finished=len(tail.state.endings) - len(self._listing.failures),
+            failed=len(self._listing.failures),
             half_done=len(tail.replied),
-            failures=tuple(self._failures.values()),
+            failures=tuple(self._listing.failures.values()),
             sessions=len(sessions),
             latest=sessions[-1] if sessions else None,
             usage=reduce(merge_accounting, (session.usage for session in sessions), {}),
             owner=owner,
             is_owner_alive=None if owner is None else is_alive(owner, self._machine),
             last_sign_of_life=last_sign_of_life(self._disk, directory),
-            counts=self._counts,
+            counts=self._listing.counts,
             speakers=recorded_speakers(self._resolved),
         )
 
@@ -178,15 +190,23 @@ class Follower:
 
     def mark(self, task_id: str) -> object:
         """Changes when the transcript of a task does."""
-        if task_id in self._known_tail.state.endings:
+        if self._has_transcript(task_id):
             return mark_of(self._layout.transcript(task_id))
         return self._known_tail.reply_count(task_id)
 
+    def _has_transcript(self, task_id: str) -> bool:
+        """Whether a transcript is what there is of a task. Until all is read, one that is there counts as that."""
+        if task_id in self._known_tail.state.endings:
+            return True
+        return self.is_reading and self._disk.exists(self._layout.transcript(task_id))
+
     def transcript(self, task_id: str) -> JsonObject:
         """The transcript of a task, also of one that has not ended. Raises NotThereError for one that has not begun."""
-        if task_id in self._known_tail.state.endings:
+        if self._has_transcript(task_id):
             return self.contents.transcript(task_id)
         if not (replies := self._known_tail.replies(task_id)):
+            if self.is_reading:
+                raise NotThereError(f"the replies of {task_id} are not read yet; look again in a few seconds")
             raise NotThereError(f"{task_id} has not begun yet; look again when it has a reply")
         return self.replays.open_transcript(task_id, replies)
 
@@ -197,9 +217,20 @@ class Follower:
         assert self._tail is not None, "the first look has been taken"
         return self._tail
 
-    def _look(self) -> None:
+    def _look(self, is_over: Callable[[], bool]) -> None:
         self._read_settings()
-        batch: list[DoneRow] = []
+        if self._refill is not None:
+            self._go_on_refilling(is_over)
+        if self._refill is not None:
+            return
+        self._read_on(is_over)
+        if self._is_stale and self._is_whole:
+            self._refill = self._refilled()
+            self._go_on_refilling(is_over)
+
+    def _read_on(self, is_over: Callable[[], bool]) -> None:
+        """Read what is new in the journal."""
+        tail, batch = self._known_tail, list[DoneRow]()
 
         def take(row: DoneRow) -> None:
             batch.append(row)
@@ -207,13 +238,15 @@ class Follower:
                 self._add(batch)
                 batch.clear()
 
-        news = self._known_tail.read_on(take)
-        if news.is_anew:
-            self._version += 1
-            self._fill()
-        elif batch:
-            self._add(batch)
-        self._touched.update(map(self.number, news.replied & self._known_tail.replied))
+        news = tail.read_on(take, is_over)
+        self._add(batch)
+        self._is_whole = news.is_whole
+        self._is_stale |= news.is_anew
+        self._replied |= news.replied
+        if news.is_whole:
+            # Before the end, a conversation that has ended looks as if it had not.
+            self._touched.update(map(self.number, self._replied & tail.replied))
+            self._replied.clear()
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
@@ -228,71 +261,60 @@ class Follower:
         self._planned = manifest.planned
         self._shard = read_shard(self._disk, self.directory)
         if self._tail is None or resolved != self._resolved or manifest.experiment_name != self._layout.experiment_name:
+            # Pages know rows by their version: those of another run are never taken for rows of this one.
+            self._version += self._tail is not None
             self._resolved = resolved
             self._layout = Layout(directory=self.directory, experiment_name=manifest.experiment_name)
             self._tail = JournalTail(self._disk, self._layout)
-            self._clear(())
+            self._clear()
         self._marks, self._replays = marks, None
         self._unplanned = self._known_tail.state.endings.keys() - manifest.planned.keys()
         self._numbered = None
 
     # The list.
 
-    def _fill(self) -> None:
-        """Make the list anew from all rows."""
-        state = self._known_tail.state
-        self._clear(state.json_rows(self._disk, self._layout))
-        self._append(state.json_rows(self._disk, self._layout))
-
-    def _clear(self, rows: Iterable[DoneRow]) -> None:
-        """Begin the list again, with columns for these rows."""
-        self._kinds: dict[str, set[str]] = {}
-        self._failures: dict[str, JsonObject] = {}
-        self._counts: JsonObject = {}
-        how = self._columns(rows)
-        self._note(how)
-        self._table = IndexTable(how, self._version)
+    def _clear(self) -> None:
+        """Begin the list again."""
+        self._listing = Listing(self._resolved, self._version)
+        self._listed_state = None if self._tail is None else self._tail.state
+        self._is_whole, self._is_stale = False, False
+        self._refill = None
+        self._replied.clear()
 
     def _add(self, rows: Sequence[DoneRow]) -> None:
-        if self._has_open_columns and self._note(self._columns(rows)):
-            self._version += bool(self._table.rows)
-            self._fill()
-        else:
-            self._append(rows)
+        state = self._known_tail.state
+        if state is not self._listed_state:
+            # Another journal took the place of the one that was read.
+            self._version += 1
+            self._clear()
+        if not rows:
+            return
+        if not self._listing.fits(rows):
+            if self._listing.table.rows:
+                self._is_stale = True
+            else:
+                self._listing = Listing(self._resolved, self._version, rows)
+        self._listing.add(rows, state.endings)
+        if new := {row.task_id for row in rows} - self._planned.keys():
+            self._unplanned |= new
+            self._numbered = None
 
-    def _append(self, rows: Iterable[DoneRow]) -> None:
-        endings = self._known_tail.state.endings
-        for row in rows:
-            self._table.add(row)
-            if (task_id := row.task_id) not in self._planned:
-                self._unplanned.add(task_id)
-                self._numbered = None
-            self._counts = added_counts(self._counts, read_brief(row).counts)
-            if task_id in endings and endings[task_id].status == "failed":
-                self._failures[task_id] = row_of(row)
+    def _refilled(self) -> Iterator[Listing | None]:
+        """Make the list anew from all rows that count; None after each part of them."""
+        state = self._known_tail.state
+        made = Listing(self._resolved, self._version + 1, state.json_rows(self._disk, self._layout))
+        rows = state.json_rows(self._disk, self._layout)
+        while part := [*islice(rows, _BATCH_ROWS)]:
+            made.add(part, state.endings)
+            yield None
+        yield made
 
-    @property
-    def _has_open_columns(self) -> bool:
-        """Whether rows decide which columns there are."""
-        return not listed(self._environment_name).own.of or bool(self._resolved.get("metrics"))
-
-    def _columns(self, rows: Iterable[DoneRow]) -> Listed:
-        how = listed(self._environment_name)
-        if not self._has_open_columns:
-            return how
-        found = [row_of(row) for row in rows]
-        return how.with_outcomes(found).with_metrics(found)
-
-    def _note(self, how: Listed) -> bool:
-        """Whether columns have a name or a kind that no row before had."""
-        is_new = False
-        for name, column in how.columns.items():
-            kinds = self._kinds.setdefault(name, set())
-            is_new |= column.kind not in kinds
-            kinds.add(column.kind)
-        return is_new
-
-    @property
-    def _environment_name(self) -> str:
-        conversation = self._resolved.get("conversation_config")
-        return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
+    def _go_on_refilling(self, is_over: Callable[[], bool]) -> None:
+        """Make the next part of the list. Until it is whole, the list that rows were added to is shown."""
+        for made in () if self._refill is None else self._refill:
+            if made is not None:
+                self._version, self._listing = made.table.version, made
+                self._refill, self._is_stale = None, False
+                return
+            if is_over():
+                return

@@ -150,7 +150,8 @@ class _Stream:
         self._trouble = trouble
         if pulse is not None:
             if is_news:
-                self._owed |= {_STANDING, _ENGINES}
+                # The event log is as large as the journal: it is read after that.
+                self._owed |= {_STANDING} if pulse.is_reading else {_STANDING, _ENGINES}
             self._touched |= pulse.touched
             self._pulse = pulse
         if is_news:

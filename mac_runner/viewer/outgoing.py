@@ -1,20 +1,21 @@
 """What goes out of a run when it is published: views without what was to be left out, and without what is private.
 
-Addresses of engines, paths and names of machines never go out. Thoughts and prompts stay behind where the user says
-so. Everything here is pure: views in, views out.
+Addresses of engines, paths, keys and names of machines never go out. Thoughts and prompts stay behind where the user
+says so. Everything here is pure: views in, views out.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from mac_runner.environments.markup import THOUGHT_TAGS, thoughts
+from mac_runner.environments.markup import THOUGHT_TAGS, defuse, holds_thought, thoughts
 from mac_runner.reports.turns import messages_text
 from mac_runner.types import JsonValue
 from mac_runner.view_model import (
@@ -32,16 +33,27 @@ from mac_runner.views.inspector import difference
 ADDRESS: Final = "[address]"
 PATH: Final = "[path]"
 MACHINE: Final = "[machine]"
+KEY: Final = "[key]"
 NO_PROMPTS: Final = "this publication leaves prompts out"
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s\"'<>)\]]+", re.IGNORECASE)
 _HOST_AND_PORT: Final = re.compile(
     r"(?<![\w.])(?:\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?|localhost:\d{1,5}|[\w-]+(?:\.[\w-]+)+:\d{2,5})(?![\w.])"
+    r"|(?<=\bhost )[\w.-]+:\d{1,5}"
 )
-_PATH: Final = re.compile(r"(?<![\w/.:])(?:~|[A-Za-z]:)?(?:[/\\][\w.@+-]+){2,}[/\\]?")
+_IPV6: Final = re.compile(
+    r"(?<![\w:.])\[?(?:(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?"
+    r"|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4})(?:%\w+)?(?:\](?::\d{1,5})?)?(?![\w:])",
+    re.IGNORECASE,
+)
+_KEY: Final = re.compile(r"(?<![\w-])(?:(?:sk|pk|hf|gsk|xai)[-_][\w*.-]{6,}|(?<=Bearer )\S+)")
+_PATH: Final = re.compile(
+    r"(?<![\w/.:])(?:~[/\\][\w.@+-]+|(?:[A-Za-z]:)?(?:[/\\][\w.@+-]+){2})(?:[/\\][\w.@+-]+)*[/\\]?"
+)
 _TAGS: Final = "|".join(sorted(THOUGHT_TAGS))
-_THOUGHT: Final = re.compile(rf"<\s*({_TAGS})\s*>.*?<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
-_TAG: Final = re.compile(rf"<\s*/?\s*(?:{_TAGS})\s*/?>", re.IGNORECASE)
+# What others read of a reply has other brackets.
+_THOUGHT: Final = re.compile(rf"[<‹]\s*({_TAGS})\s*[>›].*?[<‹]\s*/\s*\1\s*[>›]", re.IGNORECASE | re.DOTALL)
+_TAG: Final = re.compile(rf"[<‹]\s*/?\s*(?:{_TAGS})\s*/?[>›]", re.IGNORECASE)
 _REMOVED_CHARS_MIN: Final = 12
 """A shorter thought is a common phrase: it is removed with its tags alone."""
 
@@ -68,8 +80,9 @@ class Private:
         return self._known.sub(lambda found: PATH if found[0].startswith(("/", "~", "\\")) else ADDRESS, text)
 
     def said(self, text: str) -> str:
-        """What a program said, such as why a request failed, without any address, path or name of a machine."""
-        found = _PATH.sub(PATH, _HOST_AND_PORT.sub(ADDRESS, _URL.sub(ADDRESS, self.clean(text))))
+        """What a program said, such as why a request failed, without any address, path, key or name of a machine."""
+        found = _KEY.sub(KEY, _URL.sub(ADDRESS, self.clean(text)))
+        found = _PATH.sub(PATH, _HOST_AND_PORT.sub(ADDRESS, _IPV6.sub(ADDRESS, found)))
         return found if self._machines is None else self._machines.sub(MACHINE, found)
 
 
@@ -78,7 +91,7 @@ def addresses_in(value: JsonValue) -> Iterator[str]:
     match value:
         case str() if "://" in value:
             yield value
-            yield from filter(_is_address, (urlsplit(value).netloc.rpartition("@")[2],))
+            yield from filter(_is_address, {urlsplit(value).netloc.rpartition("@")[2], *hosts_in(value)})
         case str() if value.startswith(("/", "~/")) and value.count("/") > 1:
             yield value
         case dict():
@@ -87,6 +100,19 @@ def addresses_in(value: JsonValue) -> Iterator[str]:
         case list():
             for part in value:
                 yield from addresses_in(part)
+
+
+def hosts_in(value: JsonValue) -> Iterator[str]:
+    """The hosts of the addresses in the settings of an experiment."""
+    match value:
+        case str() if "://" in value:
+            yield urlsplit(value).netloc.rpartition("@")[2].partition(":")[0]
+        case dict():
+            for part in value.values():
+                yield from hosts_in(part)
+        case list():
+            for part in value:
+                yield from hosts_in(part)
 
 
 def _is_address(host: str) -> bool:
@@ -174,7 +200,19 @@ class Outgoing:
     def _reason(self, text: str) -> str:
         """Why something failed: a program's words, which may quote a reply."""
         found = self.private.said(text)
-        return found if self.has_thoughts else _untagged(found)
+        return found if self.has_thoughts else _untagged(thoughts(found).said)
+
+    def cleaner(self, spoken: Iterable[str]) -> Callable[[str], str]:
+        """What each text of a conversation passes through at the end. `spoken` are all of its thoughts."""
+        if self.has_thoughts:
+            return self.private.clean
+        repeated = _any_of_texts(form for text in spoken for form in (text, json.dumps(text)[1:-1], defuse(text)))
+
+        def clean(text: str) -> str:
+            found = text if repeated is None else repeated.sub("", text)
+            return self.private.clean(_untagged(thoughts(found).said if holds_thought(found) else found))
+
+        return clean
 
 
 def _without_thought(event: EventView) -> EventView:

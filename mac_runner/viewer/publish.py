@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,6 +51,8 @@ WHOLE_MAX: Final = 5_000
 SAMPLE: Final = 1_000
 IS_PUBLISHED: Final = "published"
 """The column of a sample's list that says which conversations can be opened."""
+NAMES: Final = frozenset({"index.html", "app.js", "app.css", "data", "robots.txt", MARKER})
+"""What a publication has at its top."""
 ROBOTS: Final = b"User-agent: *\nDisallow: /\n"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'"
@@ -159,6 +161,8 @@ class _Publisher:
         else:
             named = [("", directory)]
         found = [self._matching(slug, read_run(path, disk=disk)) for slug, path in named]
+        if self._request.only and not any(part.matching for part in found):
+            raise ConfigError(f"--only: no conversation of {directory} meets {' '.join(self._request.only)}")
         size = self._request.sample
         if size is None and sum(len(part.matching) for part in found) > WHOLE_MAX:
             size = SAMPLE
@@ -206,8 +210,8 @@ class _Publisher:
         pages = ConversationPages(part.contents, self._outgoing)
         for member in _members(part):
             made = pages.of(part.contents.transcript(member.task_id))
-            yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation)
-            yield self._data(data_name(part.number, TURNS, member.number), made.turns)
+            yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation, made.clean)
+            yield self._data(data_name(part.number, TURNS, member.number), made.turns, made.clean)
             if self._comparisons:
                 compared = [one._asdict() for one in self._comparisons.of(member)]
                 yield self._data(data_name(part.number, COMPARED, member.number), compared)
@@ -217,8 +221,8 @@ class _Publisher:
         """The index rows of all conversations that are listed, also of those that cannot be opened."""
         return (row for row in part.contents.rows() if row_id(row) in part.matching)
 
-    def _data(self, name: str, value: object) -> tuple[str, bytes]:
-        return f"data/{name}.js", script(name, packed(value, self._outgoing.private.clean))
+    def _data(self, name: str, value: object, clean: Callable[[str], str] | None = None) -> tuple[str, bytes]:
+        return f"data/{name}.js", script(name, packed(value, clean or self._outgoing.private.clean))
 
 
 def _members(part: _Part) -> Iterator[Member]:
@@ -281,6 +285,10 @@ def _check_place(request: PublishRequest) -> None:
     found = out.resolve()
     if found == run or run in found.parents or found in run.parents:
         raise ConfigError(f"OUT: {out} and the run {request.directory} are inside one another; choose another folder")
+    if found in (here := Path.cwd(), *here.parents):
+        raise ConfigError(
+            f"OUT: {out} holds the folder that you are in, and is replaced as a whole; go elsewhere first"
+        )
     if request.sample is not None and request.sample < 1:
         raise ConfigError(f"--sample: {request.sample} is not a number of conversations; give 1 or more")
     if not disk.exists(out):
@@ -290,4 +298,9 @@ def _check_place(request: PublishRequest) -> None:
     if disk.names(out) and not disk.exists(out / MARKER):
         raise ConfigError(
             f"OUT: {out} is not empty and holds no publication ({MARKER} is not there); name a new folder"
+        )
+    if foreign := sorted({*disk.names(out)} - NAMES):
+        raise ConfigError(
+            f"OUT: {out} is a publication, but holds {', '.join(foreign[:3])} too, which a new one would remove; "
+            "move that away, or name a new folder"
         )

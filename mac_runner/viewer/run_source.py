@@ -6,16 +6,18 @@ is there, so no text of a request becomes a path.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.errors import MacRunnerError
+from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.runs.recorded import parent_transcript
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
 from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
+from mac_runner.store.tail import never
 from mac_runner.types import JsonObject
 from mac_runner.view_model import (
     CompareView,
@@ -41,6 +43,8 @@ from mac_runner.views.inspector import PromptOf, turn_view
 from mac_runner.views.perspective import perspective
 from mac_runner.views.run_page import grid_page, run_page
 
+SLICE_S: Final = 0.1
+"""A server reads for so long at a time; requests are answered in between."""
 PLAYED_MAX: Final = 64
 """So many conversations are kept as they were played."""
 
@@ -59,15 +63,23 @@ class RunSource:
     """The run or grid in a directory.
 
     With `is_awaited` it may begin later. With `is_trusted` the code that it names is imported when it is first read.
+    With `slice_s` it is read in parts that take so many seconds: the first request and each `read_on` read one.
     """
 
     def __init__(
-        self, directory: Path, *, clock: Clock | None = None, is_awaited: bool = False, is_trusted: bool = False
+        self,
+        directory: Path,
+        *,
+        clock: Clock | None = None,
+        is_awaited: bool = False,
+        is_trusted: bool = False,
+        slice_s: float | None = None,
     ) -> None:
         self.directory = directory
         self._clock = clock or SystemClock()
         self._is_awaited = is_awaited
         self._is_trusted = is_trusted
+        self._slice_s = slice_s
         self._runs: dict[str, _Run] = {}
         self._logs: dict[str, EngineLog] = {}
         self._played = Recent[tuple[str, str], Played](PLAYED_MAX)
@@ -80,9 +92,9 @@ class RunSource:
             return self._grid_page(grid)
         run = self._run(slug)
         standing, now = run.follower.standing(), self._clock.utc_now()
-        summary = run.summaries.summary(run.follower.contents, is_live=bool(standing.is_owner_alive))
-        resolved, how = run.follower.contents.resolved, run.follower.table.how
-        return run_page(standing, resolved, how, now, name=slug, summary=summary)
+        summary = run.summary(is_live=bool(standing.is_owner_alive))
+        resolved, how, is_reading = run.follower.contents.resolved, run.follower.table.how, run.follower.is_reading
+        return run_page(standing, resolved, how, now, name=slug, summary=summary, is_reading=is_reading)
 
     def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:  # noqa: D102
         run = self._run(slug)
@@ -108,26 +120,51 @@ class RunSource:
     def pulse(self, slug: str) -> Pulse:  # noqa: D102
         grid = None if slug else self._grid()
         if grid is not None:
-            states = tuple(self._run(entry.slug).follower.state() for entry in self._begun(grid))
-            return Pulse(0, None, frozenset(), states)
+            followers = [self._run(entry.slug).follower for entry in self._begun(grid)]
+            is_reading = any(follower.is_reading for follower in followers)
+            return Pulse(0, None, frozenset(), tuple(follower.state() for follower in followers), is_reading)
         follower = self._run(slug).follower
-        return Pulse(follower.table.version, follower.table.rows, follower.take_touched(), follower.state())
+        table, touched = follower.table, follower.take_touched()
+        return Pulse(table.version, table.rows, touched, follower.state(), follower.is_reading)
+
+    def is_reading(self, slug: str) -> bool:  # noqa: D102
+        return self._run(slug).follower.is_reading
+
+    def read_on(self) -> bool:  # noqa: D102
+        if not self._runs:
+            with suppress(MacRunnerError):
+                self._begin()
+        for run in self._runs.values():
+            if run.follower.is_reading:
+                with suppress(MacRunnerError):
+                    run.follower.look(self._end())
+                    return True
+        return False
+
+    def _begin(self) -> None:
+        """Begin to read the run, or the combinations of the grid."""
+        grid = self._grid()
+        for slug in [""] if grid is None else [entry.slug for entry in self._begun(grid)]:
+            self._run(slug)
 
     # Conversations.
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
-        view = self._conversation(slug, name).view
-        return perspective(view, seat) if seat else view
+        played = self._conversation(slug, name)
+        with _readable(played.view.task_id):
+            return perspective(played.view, seat) if seat else played.view
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        prompt_of, missing = self._prompts(slug, played)
-        return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
+        with _readable(played.view.task_id):
+            prompt_of, missing = self._prompts(slug, played)
+            return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
         commands = ours.view.command, theirs.view.command
-        return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
+        with _readable(f"{ours.view.task_id} or {theirs.view.task_id}"):
+            return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
         follower = self._run(slug).follower
@@ -159,7 +196,8 @@ class RunSource:
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
-            view = whole_view(transcript, command=str(follower.directory))
+            with _readable(task_id):
+                view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
         return known
 
@@ -171,7 +209,8 @@ class RunSource:
             return None
         if (known := self._played.get((slug, name))) is None:
             transcript = parent_transcript(follower.contents, name)
-            view = whole_view(transcript, command=str(found["run"]))
+            with _readable(name):
+                view = whole_view(transcript, command=str(found["run"]))
             known = self._played.put((slug, name), Played(None, transcript, view, []))
         return known
 
@@ -195,8 +234,16 @@ class RunSource:
                 trust([directory])
             self._runs[slug] = _Run(Follower(directory), SummaryKeeper(self._clock))
         run = self._runs[slug]
-        run.follower.look()
+        if not run.follower.is_reading or not run.follower.is_begun or self._slice_s is None:
+            run.follower.look(self._end())
         return run
+
+    def _end(self) -> Callable[[], bool]:
+        """Says when a slice that begins now is over."""
+        if self._slice_s is None:
+            return never
+        end_s = self._clock.monotonic_s() + self._slice_s
+        return lambda: self._clock.monotonic_s() >= end_s
 
     def _grid(self) -> GridRecord | None:
         return read_grid(self.directory) if is_grid(self.directory) else None
@@ -229,10 +276,24 @@ class RunSource:
         standings = {self.directory / slug: run.follower.standing() for slug, run in runs.items()}
         standing = read_grid_standing(self.directory, begun=standings.get)
         is_live = bool(standing.whole.is_owner_alive)
-        found = {slug: run.summaries.summary(run.follower.contents, is_live=is_live) for slug, run in runs.items()}
+        found = {slug: run.summary(is_live=is_live) for slug, run in runs.items()}
+        is_reading = any(run.follower.is_reading for run in runs.values())
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
-        return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries)
+        return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries, is_reading=is_reading)
+
+
+@contextmanager
+def _readable(task_id: str) -> Iterator[None]:
+    """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
+    try:
+        yield
+    except MacRunnerError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as fault:
+        raise RunDirectoryError(
+            f"the transcript of {task_id} is not what a run writes; mac-run verify says which files are damaged"
+        ) from fault
 
 
 class _Run:
@@ -245,3 +306,10 @@ class _Run:
         """The whole list as it was last asked for."""
         self.flow: tuple[object, FlowPage] | None = None
         """The last flow, and what was asked for."""
+
+    def summary(self, *, is_live: bool) -> JsonObject | None:
+        """Its summary; while it is being read, only one that is written."""
+        contents = self.follower.contents
+        if self.follower.is_reading:
+            return None if is_live else self.summaries.written(contents)
+        return self.summaries.summary(contents, is_live=is_live)

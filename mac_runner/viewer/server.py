@@ -53,6 +53,7 @@ class Viewer:
         self._clock = clock or SystemClock()
         self._worker, self._engines_worker = DaemonExecutor(1, "viewer"), DaemonExecutor(1, "viewer-engines")
         self._live = Live(source, self._at_work, self._at_engines, self._clock, pace)
+        self._reading: asyncio.Task[None] | None = None
         self._bodies = Recent[str, tuple[object, Body]](_BODIES_MAX)
         self._runner = self._made()
 
@@ -65,9 +66,12 @@ class Viewer:
         await self._runner.setup()
         self._opening.socket.setblocking(False)
         await web.SockSite(self._runner, self._opening.socket).start()
+        self._read_on()
         return self
 
     async def __aexit__(self, *_fault: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
         await self._live.close()
         await self._runner.cleanup()
         self._worker.shutdown(wait=False)
@@ -117,8 +121,14 @@ class Viewer:
                     *("left", "right", "other"),
                 ),
             ),
-            web.get("/api/forks", self._answers(lambda asked: source.forks(asked.slug, asked.text("n")), "n")),
-            web.get("/api/flow", self._answers(lambda asked: source.flow(asked.slug, asked.text("only")), "only")),
+            web.get(
+                "/api/forks",
+                self._answers(lambda asked: source.forks(asked.slug, asked.text("n")), "n", is_of_all=True),
+            ),
+            web.get(
+                "/api/flow",
+                self._answers(lambda asked: source.flow(asked.slug, asked.text("only")), "only", is_of_all=True),
+            ),
             web.get("/api/engines", self._engines),
             web.get("/api/search", self._search),
             web.get("/api/stream", self._stream),
@@ -161,15 +171,25 @@ class Viewer:
         return _response(request, self._static[name], _KINDS[name])
 
     def _answers(
-        self, work: Callable[[Parameters], object], *names: str
+        self, work: Callable[[Parameters], object], *names: str, is_of_all: bool = False
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """A handler that answers with the JSON of what `work` returns; `names` are its parameters beside `run`."""
+        """A handler that answers with the JSON of what `work` returns; `names` are its parameters beside `run`.
+
+        What is of all conversations (`is_of_all`) waits until the run is read.
+        """
 
         async def handler(request: web.Request) -> web.Response:
             asked = Parameters(request).check("run", *names)
+            if is_of_all:
+                await self._read_whole(asked.slug)
             return _response(request, await self._at_work(lambda: self._body(request.path_qs, work(asked))), _JSON)
 
         return handler
+
+    async def _read_whole(self, slug: str) -> None:
+        """Wait until all of a run is read."""
+        while await self._at_work(lambda: self._source.is_reading(slug)) and not self._live.is_closing:
+            await asyncio.shield(self._read_on())
 
     def _body(self, name: str, value: object) -> Body:
         """The body for a value. One that was asked for lately and is the same object is not made again."""
@@ -185,6 +205,7 @@ class Viewer:
     async def _search(self, request: web.Request) -> web.Response:
         asked = Parameters(request).check("run", "q", "from")
         words, start = asked.text("q"), asked.count("from")
+        await self._read_whole(asked.slug)
         texts = await self._at_work(lambda: self._source.texts(asked.slug))
         return _response(request, body_of(await search(texts, words, start=start, clock=self._clock)), _JSON)
 
@@ -204,7 +225,25 @@ class Viewer:
         return response
 
     async def _at_work(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+        try:
+            return await self._in_worker(call)
+        finally:
+            if not self._live.is_closing:
+                # There may be more of it to read.
+                self._read_on()
+
+    def _in_worker(self, call: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    def _read_on(self) -> asyncio.Task[None]:
+        """Read what was not read yet, part by part, between requests."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_all())
+        return self._reading
+
+    async def _read_all(self) -> None:
+        while not self._live.is_closing and await self._in_worker(self._source.read_on):
+            pass
 
     async def _at_engines(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._engines_worker, call)

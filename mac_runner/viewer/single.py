@@ -50,7 +50,7 @@ def single_page(contents: RunContents, page: RunPage, row: JsonObject, seat: str
         data_name(0, TURNS, number): made.turns,
     }
     start = f"#/c/{number}" + ("" if seat is None else f"?seat={quote(seat, safe='')}")
-    return _html({name: packed(value, outgoing.private.clean) for name, value in data.items()}, start)
+    return _html({name: packed(value, made.clean) for name, value in data.items()}, start)
 
 
 def _html(data: dict[str, bytes], start: str) -> bytes:

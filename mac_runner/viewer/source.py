@@ -40,6 +40,8 @@ class Pulse(NamedTuple):
     touched: frozenset[int]
     state: object
     """Changes when the head of the run may have."""
+    is_reading: bool = False
+    """Whether some of it was not read yet."""
 
 
 class Source(Protocol):
@@ -87,4 +89,15 @@ class Source(Protocol):
 
     def pulse(self, slug: str) -> Pulse:
         """How the run has changed."""
+        ...
+
+    def is_reading(self, slug: str) -> bool:
+        """Whether some of a run was not read yet."""
+        ...
+
+    def read_on(self) -> bool:
+        """Read a part of what was not read of the runs; False where all is read.
+
+        Other answers are of what was read until then. Raises nothing: what cannot be read fails where it is asked for.
+        """
         ...

@@ -42,6 +42,10 @@ class SummaryKeeper:
         self._next_s = ended_s + _REST * (ended_s - now_s)
         return self._known
 
+    def written(self, contents: RunContents) -> JsonObject | None:
+        """The summary that the run wrote, where nothing was recorded after it."""
+        return _written(contents)
+
 
 def _journal_bytes(contents: RunContents) -> int:
     return sum(size or 0 for size in contents.disk.sizes(contents.layout.journal).values())

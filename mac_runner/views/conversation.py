@@ -84,6 +84,14 @@ def parted(turn: JsonObject) -> Thoughts:
     return thoughts(str(reply["text"]), apart if isinstance(apart, str) else None)
 
 
+def thought_parts(turn: JsonObject) -> tuple[str, ...]:
+    """What an agent thought in a turn: what its engine gave apart, and what was in its reply."""
+    reply = json_object(turn["reply"])
+    apart = reply.get("thinking")
+    parts = (apart.strip() if isinstance(apart, str) else "", thoughts(str(reply["text"])).thought)
+    return tuple(filter(None, parts))
+
+
 def turn_heads(transcript: JsonObject) -> tuple[TurnHead, ...]:
     """The turns of a transcript as a list."""
     return _heads(objects(transcript["turns"]), json_object(transcript["record"]))

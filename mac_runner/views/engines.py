@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
@@ -61,6 +61,13 @@ class _Event(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
+class Classes(NamedTuple):
+    """A histogram: upper bounds of its classes, and the counts; the last class has no bound."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
 class _Open(NamedTuple):
     """A request in flight."""
 
@@ -92,14 +99,22 @@ class _Histogram:
         upper = _BOUNDS_MS[min(place, len(_BOUNDS_MS) - 1)]
         return float(f"{math.sqrt(upper * _BOUNDS_MS[place - 1]):.3g}")
 
-    def classes(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    def bounded(self) -> Classes:
+        """The classes with the bound of the last one too."""
+        used = [place for place, count in enumerate(self.counts[:-1]) if count]
+        if not used:
+            return Classes((), ())
+        first, last = used[0], used[-1]
+        return Classes(_BOUNDS_MS[first : last + 1], tuple(self.counts[first : last + 1]))
+
+    def classes(self) -> Classes:
         """The bounds and the counts between the first and the last class that is not empty."""
         used = [place for place, count in enumerate(self.counts) if count]
         if not used:
-            return (), ()
+            return Classes((), ())
         first, last = used[0], used[-1]
         bounds = tuple(float(f"{bound:.4g}") for bound in _BOUNDS_MS[first:last])
-        return bounds, tuple(self.counts[first : last + 1])
+        return Classes(bounds, tuple(self.counts[first : last + 1]))
 
 
 class _Model:
@@ -113,6 +128,7 @@ class _Model:
         self.retries = [0] * bins
         self.latency = _Histogram()
         self.queue = _Histogram()
+        self.reply_tokens = _Histogram()
         self.prompt_tokens = 0
         self.cached_tokens = 0
 
@@ -178,6 +194,10 @@ class EngineClock:
             engines=tuple(self._series(name) for name in sorted(self._models)),
         )
 
+    def reply_tokens(self) -> Mapping[str, Classes]:
+        """By model, how many tokens its replies had."""
+        return {name: model.reply_tokens.bounded() for name, model in sorted(self._models.items())}
+
     # Time.
 
     def _position(self, event: _Event) -> float:
@@ -235,6 +255,7 @@ class EngineClock:
         model.done[place] += 1
         model.tokens[place] += event.tokens_out
         model.latency.add(event.latency_ms)
+        model.reply_tokens.add(event.tokens_out)
         if event.queue_s is not None:
             model.queue.add(1000 * event.queue_s)
         if event.tokens_in is not None:

@@ -18,7 +18,7 @@ from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue, Prompt
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
 from mac_runner.views.conversation import parted, record_events, turn_heads
-from mac_runner.views.perspective import seen_events
+from mac_runner.views.perspective import own_detail, seen_events
 
 PromptOf: TypeAlias = Callable[[str], Prompt]
 """From the key of a turn, what its engine was sent. Raises MacRunnerError saying why that is not known."""
@@ -76,7 +76,7 @@ def _turn_view(
         agent=str(turn["agent"]),
         model=str(turn["model"]) if seat is None else "",
         result=str(receipt["kind"]),
-        detail=str(receipt["detail"]),
+        detail=str(receipt["detail"]) if seat is None else own_detail(str(receipt["kind"]), str(receipt["detail"])),
         reply=str(reply["text"]),
         said=parts.said,
         thought=parts.thought,
@@ -115,7 +115,14 @@ def _known_heads(transcript: JsonObject, seat: str | None) -> tuple[TurnHead, ..
         return heads
     events = record_events(json_object(transcript["record"]))
     known = {event.place for event in seen_events([*events], seat)}
-    return tuple(replace(head, events=tuple(place for place in head.events if place in known)) for head in heads)
+    return tuple(
+        replace(
+            head,
+            detail=own_detail(head.result, head.detail),
+            events=tuple(place for place in head.events if place in known),
+        )
+        for head in heads
+    )
 
 
 def _sampling(transcript: JsonObject, agent: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress, pairwise
 
 from mac_runner.reports.turns import check_name
+from mac_runner.types import ReceiptKind
 from mac_runner.view_model import (
     Cell,
     ConversationView,
@@ -136,7 +137,12 @@ def _before(
     for turn in turns:
         if turn.agent == seat:
             seen = tuple(event for event in turn.events if event in known)
-            yield TurnHead(turn.key, turn.round, turn.agent, turn.result, turn.detail, seen)
+            yield TurnHead(turn.key, turn.round, turn.agent, turn.result, own_detail(turn.result, turn.detail), seen)
+
+
+def own_detail(result: str, detail: str) -> str:
+    """What became of a turn, for its agent. Why it ended a conversation may quote what only the code knows."""
+    return "" if result == ReceiptKind.FAILURE else detail
 
 
 def _table(table: ViewTable, known: Collection[int]) -> ViewTable:

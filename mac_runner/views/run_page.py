@@ -6,6 +6,7 @@ large run; without one there are no results.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
@@ -22,6 +23,8 @@ from mac_runner.views.index import column_views
 
 _ADDRESSES: Final = ("base_urls", "base_url", "host")
 """Where the sections of backends say which server they use."""
+READING: Final = "reading"
+"""The state while it is not known yet."""
 
 
 def run_page(
@@ -33,11 +36,15 @@ def run_page(
     name: str = "",
     summary: JsonObject | None = None,
     fork: JsonObject | None = None,
+    is_reading: bool = False,
 ) -> RunPage:
     """The head of one run. `resolved` is its experiment as it was recorded, `now` the reader's wall time.
 
-    `name` is what the page calls it where that is not the name of the experiment.
+    `name` is what the page calls it where that is not the name of the experiment. While the journal is being read
+    (`is_reading`), `summary` says what `standing` cannot.
     """
+    if is_reading:
+        standing = _foreseen(standing, summary or {})
     status = status_json(standing, now)
     facts = [*_status_facts(status), *_fork_facts(fork or {})]
     return RunPage(
@@ -45,7 +52,7 @@ def run_page(
         directory=str(standing.directory),
         environment=_text(section(resolved, "conversation_config").get("environment")),
         description=_text(section(resolved, "experiment_metadata").get("description")),
-        state=_text(status["state"]),
+        state=_state(status, is_known=not is_reading or summary is not None),
         planned=standing.planned,
         done=standing.ended,
         failed=standing.failed,
@@ -53,7 +60,29 @@ def run_page(
         columns=column_views(how),
         engines=tuple(_engines(status, section(resolved, "model_definitions"))),
         facts=(*_figure_facts(summary), *facts),
+        is_reading=is_reading,
     )
+
+
+def _foreseen(standing: Standing, summary: JsonObject) -> Standing:
+    """The standing of a run that was read in part, with what its summary counts; amounts of a part are left out."""
+    counts = section(summary, "conversations")
+    return dataclasses.replace(
+        standing,
+        finished=integer(counts.get("finished")) or standing.finished,
+        failed=integer(counts.get("failed")) or standing.failed,
+        half_done=0,
+        failures=(),
+        sessions=integer(summary.get("sessions")) or 0,
+        latest=None,
+        usage={key: summary[key] for key in ("wall_s", "played_s") if key in summary},
+        counts={},
+    )
+
+
+def _state(status: JsonObject, *, is_known: bool) -> str:
+    """The state as `mac-run status` says it; of a run without a process, it follows from counts."""
+    return _text(status["state"]) if is_known or section(status, "owner") else READING
 
 
 def grid_page(
@@ -62,6 +91,7 @@ def grid_page(
     now: datetime,
     *,
     summaries: Mapping[str, JsonObject] | None = None,
+    is_reading: bool = False,
 ) -> RunPage:
     """The head of a grid, with a row for each combination that is asked for.
 
@@ -75,7 +105,7 @@ def grid_page(
         directory=str(whole.directory),
         environment=_text(section(resolved, "conversation_config").get("environment")),
         description=_text(section(resolved, "experiment_metadata").get("description")),
-        state=_text(status["state"]),
+        state=_state(status, is_known=not is_reading),
         planned=whole.planned,
         done=whole.ended,
         failed=whole.failed,
@@ -94,6 +124,7 @@ def grid_page(
             )
             for known, found in standing.combinations
         ),
+        is_reading=is_reading,
     )
 
 

@@ -46,7 +46,7 @@ def _lines(transcript: JsonObject, seat: str | None, truth: Truth | None) -> Ite
     record = json_object(transcript["record"])
     whose = "" if seat is None else f", as {seat} saw it"
     yield printable(f"{task_id} ({transcript['status']}){whose}")
-    if transcript["failure"] is not None:
+    if seat is None and transcript["failure"] is not None:
         yield printable(f"failure: {transcript['failure']}")
     if truth is not None:
         yield from _headed(truth.opening())

@@ -82,6 +82,22 @@ def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_en
         assert page.locator(".rows").evaluate("(box) => box.scrollHeight") < 17_000_000
 
 
+def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(watch: Watch) -> None:
+    whole = run_of(600)
+    with made_up_run(msgspec.structs.replace(whole, is_reading=True), index_of(200)) as made:
+        page = watch.open(made.url)
+        page.get_by_text("reading 200 of 600").wait_for()
+        page.get_by_role("searchbox").fill("number>=100")
+        _count(page, "100 of 200")
+        made.followed.wait()
+        made.push("rows", index_of(600))
+        _count(page, "500 of 600")
+        made.push("standing", whole)
+        page.get_by_text("reading").wait_for(state="detached")
+
+        assert page.get_by_role("searchbox").input_value() == "number>=100"
+
+
 def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(some.url)
     _count(page, "300")

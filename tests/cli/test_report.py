@@ -71,7 +71,7 @@ def test_numbers_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
     expected = (int(str(tokens["prompt"])) + 2 * int(str(tokens["completion"]))) / 1e6
     assert cost[0]["usd"] == pytest.approx(expected)  # type: ignore[call-overload,index]
     assert figure(found, "endings")["rows"] == [
-        {"run": "one", "ending": "finished", "count": 2, "share": 1.0, "such_as": ""}
+        {"run": "one", "ending": "finished", "count": 2, "share": 1.0, "such_as": "", "slug": ""}
     ]
     assert found["state"] == "Complete: 2 of 2 conversations have ended."
 

@@ -4,12 +4,16 @@ import random
 
 import pytest
 
+from mac_runner.figures.charts import ticks_of
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.every_run.comparison import comparison_sections
 from mac_runner.figures.every_run.conversations import classes, endings_figure
 from mac_runner.figures.every_run.cost import cost_figures, cost_of, definition_of
+from mac_runner.figures.every_run.engines import engine_figures
+from mac_runner.figures.every_run.outcomes import failed_figure
 from mac_runner.figures.every_run.played import played
 from mac_runner.types import JsonObject
+from mac_runner.views.engines import EngineClock
 
 
 def row(index: int, outcome: JsonObject | None, failure: str | None = None) -> JsonObject:
@@ -128,3 +132,48 @@ def test_failed_conversations_are_in_no_value() -> None:
     (section,) = comparison_sections(study)
 
     assert section.figures[0].rows[0]["n"] == 2
+
+
+def test_failed_conversations_are_counted_as_lost_beside_the_finished_ones() -> None:
+    rows = [row(n, {"kind": "x", "deal": n % 2 == 0}) for n in range(8)] + [row(n, None, "broke") for n in (8, 9)]
+    summary: JsonObject = {"conversations": {"planned": 10, "finished": 8, "failed": 2}}
+    whole: JsonObject = {"conversations": {"planned": 8, "finished": 8, "failed": 0}}
+
+    figure = failed_figure([played(run("a", rows), summary)])
+
+    assert figure is not None
+    assert [(one["series"], one["value"], one["n"]) for one in figure.rows] == [
+        ("finished", 0.5, 8),
+        ("failed ones counted too", 0.4, 10),
+    ]
+    assert failed_figure([played(run("a", rows[:8]), whole)]) is None
+
+
+def test_axis_ends_at_round_ticks_that_stand_apart() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        values = [chance.gauss(0, 10 ** chance.randint(-4, 7)) for _ in range(3)]
+        ticks = ticks_of(values)
+
+        hair = 1e-6 * (ticks[1] - ticks[0])
+        assert ticks[0] - hair <= min(values), values
+        assert ticks[-1] + hair >= max(values), values
+        assert 2 <= len(ticks) <= 9, ticks
+        assert len({f"{tick:,.6g}" for tick in ticks}) == len(ticks), ticks
+
+
+def test_tokens_of_replies_are_shares_that_end_at_all() -> None:
+    lines = [
+        b'{"time":"2026-01-01T00:00:0%dZ","event":"EVENT_INFER_DONE","task":"a","turn":"%d","model":"m",'
+        b'"latency_ms":5.0,"tokens_out":%d}' % (second, second, tokens)
+        for second, tokens in enumerate((7, 7, 7, 40))
+    ]
+    clock = EngineClock()
+    for line in lines:
+        clock.add(line)
+
+    figure = next(one for one in engine_figures(clock.page(), clock.reply_tokens()) if one.id == "reply-tokens")
+
+    assert [one["share"] for one in figure.rows if one["tokens"] == 7] == [0.75]
+    assert figure.rows[-1]["share"] == 1.0
+    assert figure.n == 4

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mac_runner.figures.methods import methods_text
-from mac_runner.figures.model import DataColumn, Method
+from mac_runner.figures.model import DataColumn, Method, Value
 from mac_runner.figures.page import ROWS_MAX, cell_text, report_html, report_json
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report
 
@@ -42,7 +42,7 @@ def test_figure_has_its_numbers_and_its_source() -> None:
     assert "Data: 2 rows" in page
     assert '<td>town 1</td><td class="number">11</td><td class="number">50.0%</td>' in page
     assert "https://vega.github.io/schema/vega-lite" in page
-    assert "(n = 10 games.)" in page
+    assert "(n\u00a0=\u00a010 games.)" in page
 
 
 def test_rows_beyond_the_bound_are_said_to_be_left_out() -> None:
@@ -90,3 +90,19 @@ def test_same_method_of_several_figures_is_said_once() -> None:
     )
 
     assert found == ("Resampled. (n = 5 to 20 games; 9,999 resamples; seed 1.)", "Counted.")
+
+
+def test_conversations_are_links_into_the_published_run_alone() -> None:
+    column = DataColumn(name="such_as", title="such as", kind="conversations")
+    rows: tuple[dict[str, Value], ...] = (
+        {"such_as": "3, 17", "slug": ""},
+        {"such_as": "4", "slug": "a b"},
+        {"such_as": "5", "slug": None},
+    )
+    made = report(replace(figure(), columns=(column,), rows=rows, spec=None))
+
+    links = {value for _, value in Found(report_html(replace(made, viewer="out/index.html"))).attributes}
+
+    assert {"out/index.html#/c/3", "out/index.html#/c/17", "out/index.html#/r/a%20b/c/4"} <= links
+    assert not any(value.endswith("c/5") for value in links)
+    assert "#/c/" not in report_html(made)

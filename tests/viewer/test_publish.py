@@ -121,6 +121,28 @@ def test_thoughts_that_are_left_out_are_nowhere(lab: Lab, played: Path, at_once:
     assert unpacked(lab.path / "out")["0/run"]["left_out"] == ["thoughts"]
 
 
+def test_thoughts_that_a_failure_or_others_quote_are_left_out_too(lab: Lab, played: Path, at_once: AtOnce) -> None:
+    """A quotation may be cut inside a thought, and have other brackets or quotation marks."""
+    run = lab.path / "run"
+    shutil.copytree(played, run)
+    path = run / "transcripts" / "small-000001.json"
+    transcript = json.loads(path.read_text())
+    secret = 'I "zigzag" among them tonight'
+    turn, events = transcript["turns"][0], transcript["record"]["events"]
+    turn["reply"]["thinking"] = secret
+    turn["receipt"]["detail"] = f"it cannot be used: found <thinking>{secret}, so that"
+    transcript["failure"] = f"no usable reply: {secret}</thinking><speak>"
+    events[0]["text"] = "You answered: " + json.dumps({"why": secret})
+    events[1]["text"] = "Abel: yes ‹think›zigzag no more‹/think›"
+    path.write_text(json.dumps(transcript))
+
+    publish(at_once, run, "out", "--no-thoughts", "--no-prompts")
+
+    found = everything(lab.path / "out")
+    assert "it cannot be used: found" in found
+    assert "zigzag" not in found
+
+
 def test_prompts_that_are_left_out_are_nowhere(lab: Lab, played: Path, at_once: AtOnce) -> None:
     words = publish(at_once, played, "out", "--no-prompts")
 
@@ -143,7 +165,10 @@ def test_addresses_paths_and_machines_go_nowhere(lab: Lab, played: Path, at_once
     (run / "experiment.yaml").write_text(changed)
     path = run / "transcripts" / "small-000001.json"
     transcript = json.loads(path.read_text())
-    failure = f"POST {engine}/chat on {Machine().host}: refused; see /var/log/engine/a.log and 10.20.30.40:8765"
+    failure = (
+        f"POST {engine}/chat on {Machine().host}: refused; see /var/log/engine/a.log and 10.20.30.40:8765; "
+        "host gpu7:8000 and [fe80::7]:8000 have the key sk-0123456789abc; ~/.netrc"
+    )
     transcript["turns"][0]["timing"]["faults"] = [failure]
     path.write_text(json.dumps(transcript))
 
@@ -151,7 +176,17 @@ def test_addresses_paths_and_machines_go_nowhere(lab: Lab, played: Path, at_once
 
     found = everything(lab.path / "out")
     assert "refused" in found
-    for private in ("10.20.30.40", "8765", "/var/log", str(lab.path), f"on {Machine().host}"):
+    for private in (
+        "10.20.30.40",
+        "8765",
+        "/var/log",
+        "gpu7",
+        "fe80",
+        "sk-0",
+        "netrc",
+        str(lab.path),
+        f"on {Machine().host}",
+    ):
         assert private not in found, private
 
 
@@ -201,6 +236,29 @@ def test_place_that_holds_something_else_is_left_alone(lab: Lab, played: Path, a
     assert at_once("publish", str(lab.path / "nothing"), "new").returncode == Exit.BAD_INPUT
     assert digests(lab.path) == before
     assert not (lab.path / "new").exists()
+
+
+def test_publishing_anew_removes_nothing_but_the_former_publication(lab: Lab, played: Path, at_once: AtOnce) -> None:
+    publish(at_once, played, "out", "--no-prompts")
+    (lab.path / "mine").mkdir()
+    (lab.path / "mine" / "file").write_text("mine")
+    (lab.path / "out" / "data" / "link").symlink_to(lab.path / "mine")
+    (lab.path / "way").symlink_to("out")
+
+    publish(at_once, played, "way", "--no-prompts")
+
+    assert sorted(path.name for path in lab.path.iterdir()) == ["mine", "out", "way"]
+    assert (lab.path / "way").is_symlink()
+    assert (lab.path / "mine" / "file").read_text() == "mine"
+    assert not (lab.path / "out" / "data" / "link").exists()
+    (lab.path / "out" / ".git").mkdir()
+    (lab.path / "out" / ".git" / "HEAD").write_text("history")
+    before = digests(lab.path)
+    for flags, words in (((), "holds .git too"), (("--only", "days>500"), "no conversation")):
+        process = at_once("publish", str(played), "new" if flags else "out", *flags)
+        assert process.returncode == Exit.BAD_INPUT
+        assert words in process.stderr
+    assert digests(lab.path) == before
 
 
 def test_damaged_transcript_leaves_the_former_publication(lab: Lab, played: Path, at_once: AtOnce) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -99,6 +101,26 @@ def test_transcript_that_is_replaced_is_read_again(own_run: Path) -> None:
         assert viewer.get("/api/c/0").status == 200
     assert source.conversation("", "0", "") == first
     assert source.conversation("", "0", "") is source.conversation("", "0", "")
+
+
+def test_transcript_that_is_damaged_inside_is_an_error_that_quotes_nothing(own_run: Path) -> None:
+    path = next((own_run / "transcripts").iterdir())
+    number = int(path.stem.rpartition("-")[2])
+    whole = json.loads(path.read_text())
+    key, seat = whole["turns"][0]["turn"], whole["turns"][0]["agent"]
+    turn = f"/api/c/{number}/turn/{quote(key, safe='')}"
+    for damage, places in (
+        ({"turns": None}, (f"/api/c/{number}", f"/api/c/{number}?seat={seat}", turn, "/api/compare?left=0&right=1")),
+        ({"turns": [{**whole["turns"][0], "round": float("nan")}]}, (f"/api/c/{number}", turn)),
+        ({"turns": [{**whole["turns"][0], "reply": {"text": "secret"}}]}, (turn, f"{turn}?seat={seat}")),
+    ):
+        path.write_text(json.dumps({name: value for name, value in {**whole, **damage}.items() if value is not None}))
+        with served(own_run) as viewer:
+            for place in places:
+                answer = viewer.get(place)
+                assert answer.status == 404, place
+                assert "transcript" in answer.error
+                assert "secret" not in answer.error
 
 
 def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_back(own_run: Path, played: Path) -> None:

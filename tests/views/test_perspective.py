@@ -36,7 +36,9 @@ from mac_runner.view_model import (
 )
 from mac_runner.views import perspective as module
 from mac_runner.views.conversation import whole_view
+from mac_runner.views.inspector import turn_view
 from mac_runner.views.perspective import perspective
+from mac_runner.views.text import transcript_text
 from tests.environments.discussion.table import everything
 from tests.views.playing import ROOT, experiment, marker, transcripts
 
@@ -329,6 +331,22 @@ def _with_other_secrets(transcript: JsonObject, seat: str) -> JsonObject:
     for agent in objects(entry(changed, "task", dict)["agents"]):
         agent.update(definition="other", model="other")
     return changed
+
+
+def test_a_seat_is_not_sent_why_its_turn_ended_the_conversation() -> None:
+    """The code of an environment may have said it, and know more."""
+    transcript = transcripts(experiment("experiments/echo.yaml"), "echo")[0]
+    turn = objects(transcript["turns"])[-1]
+    turn["receipt"] = {"kind": "failure", "detail": TRUTH}
+    seat, key = str(turn["agent"]), str(turn["turn"])
+    failed: JsonObject = {**transcript, "status": "failed", "failure": TRUTH}
+
+    whole = whole_view(failed)
+    assert TRUTH in encode(whole).decode()
+    assert TRUTH not in encode(perspective(whole, seat)).decode()
+    assert TRUTH not in encode(turn_view(failed, key, None, seat=seat)).decode()
+    assert TRUTH in transcript_text(failed)
+    assert TRUTH not in transcript_text(failed, seat=seat)
 
 
 def test_a_seat_that_was_not_there_is_refused_with_those_that_were() -> None:

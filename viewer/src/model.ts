@@ -259,6 +259,7 @@ export interface RunPage {
   readonly combinations?: readonly CombinationView[];
   readonly is_sample?: boolean;
   readonly left_out?: readonly string[];
+  readonly is_reading?: boolean;
 }
 
 /** Words by number: `codes[row]` is a place in `words`, or -1. */

@@ -13,7 +13,7 @@ import type {
   SearchPage,
   TurnView,
 } from "./model";
-import { TransportError, type Listener, type Transport } from "./transport";
+import { TransportError, type Beside, type Listener, type Transport } from "./transport";
 
 interface Seen<T> {
   readonly whole: T;
@@ -74,6 +74,17 @@ export class Published implements Transport {
       own?.find((turn) => turn.key === key),
       `There is no turn ${key}.`,
     );
+  }
+
+  async beside(run: string, _page: RunPage, view: ConversationView): Promise<Beside> {
+    const { numbers } = await this.index(run, 0);
+    let [before, after]: (number | null)[] = [null, null];
+    for (const [row, number] of (numbers["number"]?.numbers ?? []).entries()) {
+      if (number === null || numbers["published"]?.numbers[row] === 0) continue;
+      if (number < view.index && number > (before ?? -1)) before = number;
+      if (number > view.index && number < (after ?? Infinity)) after = number;
+    }
+    return { before: before ?? null, after: after ?? null };
   }
 
   async compare(run: string, left: string, right: string, other: string): Promise<CompareView> {

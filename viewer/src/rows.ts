@@ -16,6 +16,7 @@ export interface Followed {
 }
 
 const OPEN_MAX = 12;
+const GATHER_MS = 100;
 const NOTHING: Followed = { rows: new Rows(), version: 0, isLoading: true, error: "", open: [] };
 
 /** The rows of a run. They are loaded again where rows of before count no more, as after a retry. */
@@ -34,6 +35,14 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
   const tell = (error = ""): void => {
     const listed = [...open].sort((a, b) => a - b).slice(0, OPEN_MAX);
     if (isWanted) show(() => ({ rows, version: rows.version, isLoading: false, error, open: listed }));
+  };
+  // Rows of a long list come in many parts, and each drawing sorts and filters all of them.
+  let timer = 0;
+  const tellSoon = (): void => {
+    timer ||= window.setTimeout(() => {
+      timer = 0;
+      tell();
+    }, GATHER_MS);
   };
   const unended = (numbers: readonly number[]): ReadonlySet<number> => new Set(numbers.filter((one) => !ended.has(one)));
   const take = (columns: IndexColumns): boolean => {
@@ -64,7 +73,7 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
   void ask();
   const leave = transport.listen(run, {
     rows: (columns) => {
-      if (take(columns)) tell();
+      if (take(columns)) tellSoon();
       else void ask();
     },
     touched: (numbers) => {
@@ -74,6 +83,7 @@ function follow(run: string, show: (change: (before: Followed) => Followed) => v
   });
   return () => {
     isWanted = false;
+    window.clearTimeout(timer);
     leave();
   };
 }

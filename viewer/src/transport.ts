@@ -25,6 +25,12 @@ export interface Listener {
   connected?(isConnected: boolean): void;
 }
 
+/** The numbers of the conversations before and after one; null where there is none to open. */
+export interface Beside {
+  readonly before: number | null;
+  readonly after: number | null;
+}
+
 /** All that pages ask for. `run` is the slug of a combination of a grid; empty for the run itself. */
 export interface Transport {
   /** Whether text search and what needs the server's work is there. */
@@ -35,6 +41,8 @@ export interface Transport {
   /** A conversation, by number or task id; with `seat` as that seat saw it. */
   conversation(run: string, name: string, seat: string): Promise<ConversationView>;
   turn(run: string, name: string, key: string, seat: string): Promise<TurnView>;
+  /** What can be opened beside a conversation. The parent of a fork is of another run: it has nothing beside it here. */
+  beside(run: string, page: RunPage, view: ConversationView): Promise<Beside>;
   /** With `other` the right conversation is of that combination. */
   compare(run: string, left: string, right: string, other: string): Promise<CompareView>;
   forks(run: string, name: string): Promise<readonly ForkTree[]>;
@@ -70,6 +78,14 @@ export class Served implements Transport {
 
   turn(run: string, name: string, key: string, seat: string): Promise<TurnView> {
     return ask(`c/${encodeURIComponent(name)}/turn/${encodeURIComponent(key)}`, { run, seat });
+  }
+
+  async beside(_run: string, page: RunPage, view: ConversationView): Promise<Beside> {
+    const isHere = view.command === page.directory;
+    return {
+      before: isHere && view.index > 0 ? view.index - 1 : null,
+      after: isHere && view.index + 1 < page.planned ? view.index + 1 : null,
+    };
   }
 
   compare(run: string, left: string, right: string, other: string): Promise<CompareView> {

@@ -11,6 +11,7 @@ from mac_runner.figures.discussion.bias import bias_figures, compared_bias
 from mac_runner.figures.discussion.conformity import conformity_figure
 from mac_runner.figures.discussion.course import course_figures
 from mac_runner.figures.discussion.differences import difference_figures
+from mac_runner.figures.discussion.failed import failed_figure
 from mac_runner.figures.discussion.influence import influence_figures
 from mac_runner.figures.model import Figure, Section
 from mac_runner.results import section
@@ -23,8 +24,9 @@ def run_sections(data: RunData) -> tuple[Section, ...]:
     if not report:
         return ()
     conformity = conformity_figure(data)
+    failed = tuple(filter(None, [failed_figure([data])]))
     found = (
-        ("accuracy", "Accuracy", (*accuracy_figures(report),)),
+        ("accuracy", "Accuracy", (*accuracy_figures(report), *failed)),
         ("bias", "Bias", (*bias_figures(report),)),
         ("influence", "Influence", (*influence_figures(report), *((conformity,) if conformity is not None else ()))),
         ("course", "Course and consensus", (*course_figures(report),)),
@@ -38,10 +40,11 @@ def study_sections(study: Study) -> tuple[Section, ...]:
     if not reports:
         return ()
     differences: Sequence[Figure] = difference_figures(study)
+    failed = tuple(filter(None, [failed_figure(study.runs)]))
     found: Iterator[tuple[str, str, tuple[Figure, ...]]] = iter(
         (
             ("differences", "Differences from the baseline", (*differences,)),
-            ("accuracy", "Accuracy", (*compared_accuracy(reports),)),
+            ("accuracy", "Accuracy", (*compared_accuracy(reports), *failed)),
             ("bias", "Bias", (*compared_bias(reports),)),
         )
     )

@@ -38,7 +38,7 @@ def accuracy_figures(report: JsonObject) -> Iterator[Figure]:
         unit="answers",
         columns=rate_columns(("of", "of"), ("round", "round"), value="right", kind="rate"),
         rows=tuple(rows),
-        spec=by_round(rows, title="right answers", unit="rate", group="of", x_title="round; the group after the last"),
+        spec=by_round(rows, title="right answers", unit="rate", group="of", x_title="round", last="group"),
         methods=rate_methods(rows),
     )
     yield from _by_context(section(report, "accuracy_by_context"))

@@ -40,7 +40,7 @@ def bias_figures(report: JsonObject) -> Iterator[Figure]:
             unit="answers",
             columns=rate_columns(("context", "context"), ("round", "round"), value="bias score", kind="score"),
             rows=tuple(rows),
-            spec=by_round(rows, title="bias score", unit="number", group="context"),
+            spec=by_round(rows, title="bias score", unit="score", group="context"),
             methods=rate_methods(rows, is_score=True),
         )
 
@@ -95,7 +95,7 @@ def compared_bias(reports: Sequence[tuple[str, JsonObject]]) -> Iterator[Figure]
                 spec=forest(
                     rows,
                     label="run",
-                    unit="number",
+                    unit="score",
                     title="bias score",
                     units="questions",
                     group="answers",

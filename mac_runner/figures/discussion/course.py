@@ -25,7 +25,7 @@ def course_figures(report: JsonObject) -> Iterator[Figure]:
     yield Figure(
         id="course",
         title="How often do discussions end in agreement, and how often do answers change?",
-        caption=f"{n:,} finished discussions, of {report.get('rounds_mean')} rounds on the mean. Endings: "
+        caption=f"{n:,} finished discussions, with {report.get('rounds_mean')} rounds on average. Endings: "
         f"{', '.join(f'{name} {count}' for name, count in section(report, 'ended_by').items())}.",
         n=n,
         unit="discussions",

@@ -128,7 +128,7 @@ def _spec(rows: Sequence[dict[str, Value]], label: str, *, is_rate: bool) -> Jso
         rows,
         label=label,
         value="difference",
-        unit="difference" if is_rate else "number",
+        unit="difference" if is_rate else "score",
         title="difference in percentage points" if is_rate else "difference of scores",
         units="questions",
         clusters="n",

@@ -92,6 +92,7 @@ def _moved(moved: JsonObject) -> Iterator[Figure]:
             value="value",
             text="text",
             titles=("reader", "author"),
+            is_sorted=True,
         )
     yield Figure(
         id="influence-matrix",
@@ -111,7 +112,8 @@ def _moved(moved: JsonObject) -> Iterator[Figure]:
 
 def _identities(found: JsonObject, what: str, title: str, value: str, unit: str) -> Iterator[Figure]:
     rows = [rate_row(section(found, identity), identity=identity) for identity in found]
-    if not rows:
+    if len(rows) < 2:
+        # One identity is compared with nothing; the rate over all is in the table of the course.
         return
     yield Figure(
         id=f"{what}-by-identity",

@@ -30,7 +30,7 @@ _UNPAIRED: Final = (
 )
 
 
-class _Values(NamedTuple):
+class Values(NamedTuple):
     """What the conversations of a run have under one name: by number, the sum and the cases."""
 
     cases: dict[int, tuple[float, int]]
@@ -39,7 +39,7 @@ class _Values(NamedTuple):
 
 def comparison_sections(study: Study) -> Iterator[Section]:
     """The differences of all values from the baseline, in one family."""
-    found = {data.name: _values(data) for data in study.runs}
+    found = {data.name: values_of(data) for data in study.runs}
     base = found[study.reference.name]
     compared = [
         (name, run, is_rate, _difference(base[name], values[name], is_paired=study.is_paired, is_rate=is_rate))
@@ -119,9 +119,9 @@ def _row(name: str, run: str, is_rate: bool, one: RateDifference) -> dict[str, V
     return {**found, "lo": lo, "hi": hi, "p": one.p, "q": one.q}
 
 
-def _values(data: RunData) -> dict[str, _Values]:
+def values_of(data: RunData) -> dict[str, Values]:
     """By name, the values of the finished conversations: of outcomes that are counted as they are, and of metrics."""
-    found: dict[str, _Values] = {}
+    found: dict[str, Values] = {}
     known = results_specs()
     for raw in data.read_rows():
         row = parse_row(raw)
@@ -140,23 +140,24 @@ def _values(data: RunData) -> dict[str, _Values]:
     return found
 
 
-def _add(found: dict[str, _Values], name: str, number: int, values: Sequence[float]) -> None:
+def _add(found: dict[str, Values], name: str, number: int, values: Sequence[float]) -> None:
     is_rate = all(isinstance(value, bool) for value in values)
-    before = found.get(name, _Values({}, True))
+    before = found.get(name, Values({}, True))
     before.cases[number] = (math.fsum(values), len(values))
     found[name] = before._replace(is_rate=before.is_rate and is_rate)
 
 
-def _difference(first: _Values, second: _Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
+def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
     if is_rate:
         one, other = ({key: (int(total), n) for key, (total, n) in each.cases.items()} for each in (first, second))
         if is_paired:
             return ratio_difference(one, other)
-        return rate_difference(*(_clustered(each) for each in (one, other)))
+        return rate_difference(*(clustered(each) for each in (one, other)))
     return _mean_difference(first.cases, second.cases, is_paired=is_paired)
 
 
-def _clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+def clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+    """Cases by conversation as a rate."""
     rate = ClusteredRate()
     for total, n in cases.values():
         rate.add(total, n)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.every_run.played import Played, failures
 from mac_runner.figures.model import (
     ColumnKind,
@@ -32,8 +34,8 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
     return Figure(
         id="endings",
         title="How did the conversations end?",
-        caption=f"{planned:,} planned conversations. A failed one has no outcome, so it is a row of its own here "
-        "and is left out of rates, unless a figure says that it counts as lost.",
+        caption=f"{counted(planned, 'planned conversations')}. A failed one has no outcome, so it is a row of "
+        "its own here and is left out of rates, unless a figure says that it counts as lost.",
         n=planned,
         unit="conversations",
         columns=(
@@ -41,7 +43,7 @@ def endings_figure(runs: Sequence[Played]) -> Figure:
             DataColumn(name="ending", title="ending"),
             DataColumn(name="count", title="conversations", kind="count"),
             DataColumn(name="share", title="share", kind="rate"),
-            DataColumn(name="such_as", title="such as number"),
+            DataColumn(name="such_as", title="such as number", kind="conversations"),
         ),
         rows=tuple(rows),
     )
@@ -60,7 +62,7 @@ def _endings(run: Played) -> Iterator[dict[str, Value]]:
         ended.append(("not ended yet", left, ""))
     for ending, count, such in ended:
         share = count / planned if planned else None
-        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such}
+        yield {"run": run.name, "ending": ending, "count": count, "share": share, "such_as": such, "slug": run.slug}
 
 
 def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
@@ -85,12 +87,12 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
 def _length(
     runs: Sequence[Played], name: str, title: str, unit: str, of: Callable[[Played], Sequence[float]]
 ) -> Iterator[Figure]:
-    if sum(len(of(run)) for run in runs) < 2:
+    if sum(len(of(run)) for run in runs) < 2 or not any(map(any, map(of, runs))):
         return
     n = sum(len(of(run)) for run in runs)
     if len(runs) == 1:
         values = sorted(of(runs[0]))
-        mean, middle = sum(values) / n, values[n // 2]
+        mean, middle = sum(values) / n, median(values)
         yield Figure(
             id=name,
             title=title,

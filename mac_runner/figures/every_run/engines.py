@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.plots import steps
 from mac_runner.view_model import EngineSeries, EnginesPage
+from mac_runner.views.engines import Classes
 
 _POINTS_MAX = 150
 _MODEL = DataColumn(name="model", title="model")
 
 
-def engine_figures(page: EnginesPage) -> Iterator[Figure]:
-    """Use of slots, tokens a second, latency, and a table of all."""
+def engine_figures(page: EnginesPage, reply_tokens: Mapping[str, Classes]) -> Iterator[Figure]:
+    """Use of slots, tokens a second, latency, tokens of replies, and a table of all."""
     engines = [engine for engine in page.engines if sum(engine.done)]
     if not engines or not page.elapsed_s:
         return
@@ -22,14 +23,16 @@ def engine_figures(page: EnginesPage) -> Iterator[Figure]:
     yield from _over_time(engines, page, requests)
     if any(engine.latency_counts for engine in engines):
         yield _latency(engines, requests)
+    if any(sum(engine.tokens) for engine in engines):
+        yield _lengths({name: found for name, found in reply_tokens.items() if found.counts})
 
 
 def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Figure:
     return Figure(
         id="engines",
         title="What did each engine do?",
-        caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play. Slots used: the mean number of requests "
-        "in flight, as a share of the slots.",
+        caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play."
+        + (" Used: the mean number of requests in flight, as a share of the slots." if engines[0].slots else ""),
         n=requests,
         unit="replies",
         columns=(
@@ -40,9 +43,9 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) ->
             DataColumn(name="retries", title="retries", kind="count"),
             DataColumn(name="per_s", title="tokens a second", kind="number"),
             DataColumn(name="latency_p50", title="latency, median", kind="number", unit="s"),
-            DataColumn(name="latency_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="latency_p95", title="latency, 95th percentile", kind="number", unit="s"),
             DataColumn(name="queue_p50", title="queue, median", kind="number", unit="s"),
-            DataColumn(name="queue_p95", title="95th percentile", kind="number", unit="s"),
+            DataColumn(name="queue_p95", title="queue, 95th percentile", kind="number", unit="s"),
             DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
         ),
         rows=tuple(_row(engine, page) for engine in engines),
@@ -69,6 +72,8 @@ def _row(engine: EngineSeries, page: EnginesPage) -> dict[str, Value]:
 def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Iterator[Figure]:
     width, bins = _merged(page)
     unit, scale = _time_unit(page.elapsed_s)
+    # The log of a combination does not say how many slots its engines had; that of its grid does.
+    knows_slots = all(engine.slots for engine in engines)
     rows: list[dict[str, Value]] = []
     for engine in engines:
         for place in range(0, len(engine.busy), bins):
@@ -78,23 +83,27 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
                 {
                     "model": engine.model,
                     "at": place * page.bin_s / scale,
-                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if engine.slots else None,
+                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if knows_slots else sum(busy) / len(busy),
                     "tokens_per_s": tokens / (len(busy) * page.bin_s),
                 }
             )
     sessions = f" {len(page.sessions)} sessions; the time between them is left out." if len(page.sessions) > 1 else ""
     caption = f"Means over {_duration(width)} each, over {_duration(page.elapsed_s)} of play.{sessions}"
     at = DataColumn(name="at", title="from", kind="number", unit=unit)
-    titles = f"time at play ({unit})"
+    titles, used = f"time at play ({unit})", "slots used" if knows_slots else "requests in flight"
     yield Figure(
         id="utilisation",
-        title="Were the slots of the engines in use all the time?",
+        title="Were the slots of the engines in use all the time?"
+        if knows_slots
+        else "How many requests were in flight?",
         caption=caption,
         n=requests,
         unit="replies",
-        columns=(_MODEL, at, DataColumn(name="used", title="slots used", kind="rate")),
+        columns=(_MODEL, at, DataColumn(name="used", title=used, kind="rate" if knows_slots else "number")),
         rows=tuple({key: row[key] for key in ("model", "at", "used")} for row in rows),
-        spec=steps(rows, x="at", y="used", unit="rate", titles=(titles, "slots used"), group="model"),
+        spec=steps(
+            rows, x="at", y="used", unit="rate" if knows_slots else "number", titles=(titles, used), group="model"
+        ),
     )
     if any(sum(engine.tokens) for engine in engines):
         yield Figure(
@@ -120,7 +129,10 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
     rows: list[dict[str, Value]] = []
     for engine in engines:
         total, below = sum(engine.latency_counts), 0
-        for bound, count in zip(engine.latency_bounds_ms, engine.latency_counts, strict=False):
+        bounds = engine.latency_bounds_ms
+        # The last class has no bound: it is as wide as the others.
+        ends = (*bounds, float(f"{1.122 * bounds[-1]:.4g}")) if bounds else (engine.latency_p50_ms or 0.1,)
+        for bound, count in zip(ends, engine.latency_counts, strict=False):
             below += count
             rows.append({"model": engine.model, "latency_ms": bound, "share": below / total if total else None})
     spec = steps(
@@ -146,6 +158,42 @@ def _latency(engines: Sequence[EngineSeries], requests: int) -> Figure:
         ),
         rows=tuple(rows),
         spec=spec,
+    )
+
+
+def _lengths(found: Mapping[str, Classes]) -> Figure:
+    """How many tokens replies have."""
+    rows: list[dict[str, Value]] = []
+    for model, classes in found.items():
+        total, below = sum(classes.counts), 0
+        shares = dict[int, float]()
+        for bound, count in zip(classes.bounds, classes.counts, strict=True):
+            below += count
+            # Tokens are whole: up to 28.2 is up to 28.
+            shares[int(bound)] = below / total
+        rows += [{"model": model, "tokens": tokens, "share": share} for tokens, share in shares.items() if tokens]
+    replies = sum(sum(classes.counts) for classes in found.values())
+    return Figure(
+        id="reply-tokens",
+        title="How many tokens does a reply have?",
+        caption=f"The share of {replies:,} replies that had so many tokens or fewer; classes are 12 % wide.",
+        n=replies,
+        unit="replies",
+        columns=(
+            _MODEL,
+            DataColumn(name="tokens", title="tokens", kind="count"),
+            DataColumn(name="share", title="replies as short or shorter", kind="rate"),
+        ),
+        rows=tuple(rows),
+        spec=steps(
+            rows,
+            x="tokens",
+            y="share",
+            unit="rate",
+            titles=("tokens of a reply (logarithmic)", "replies as short or shorter"),
+            group="model",
+            is_log=True,
+        ),
     )
 
 

@@ -9,14 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from mac_runner.figures.estimates import ends_of
+from mac_runner.figures.every_run.comparison import clustered, values_of
 from mac_runner.figures.every_run.conversations import mean_columns
 from mac_runner.figures.every_run.played import Played
+from mac_runner.figures.failures import Counted, failures_figure
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns, run_column
 from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
 from mac_runner.results import integer, number, section
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 _GROUPS: Final = {"by_definition": "definition", "by_model": "model", "by_seat": "seat"}
 _TEXTS_MAX: Final = 12
@@ -64,6 +66,27 @@ def metric_figures(runs: Sequence[Played]) -> Iterator[Figure]:
     """The metrics of the experiment."""
     values = [(run, section(run.summary, "metrics")) for run in runs]
     yield from _values(values, "metrics", "What do the metrics come to?", runs)
+
+
+def failed_figure(runs: Sequence[Played]) -> Figure | None:
+    """Each rate of outcomes with and without failed conversations; None where none failed."""
+    counted = list[Counted]()
+    for run in runs:
+        values = values_of(run.data) if run.count("failed") else {}
+        for name, value in values.items():
+            if value.is_rate:
+                label = name if len(runs) == 1 else f"{name}, {run.name}"
+                rate = clustered({key: (int(total), n) for key, (total, n) in value.cases.items()})
+                counted.append(Counted(label, rate, round(rate.n / max(1, rate.games)), run.count("failed")))
+    return failures_figure(
+        counted,
+        name="rates-with-failed",
+        title="What are the rates if failed conversations count as lost?",
+        lost="not won, or not true, of all its agents",
+        failed=sum(run.count("failed") for run in runs),
+        finished=sum(run.count("finished") for run in runs),
+        units="conversations",
+    )
 
 
 def _values(
@@ -130,7 +153,7 @@ def _texts(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: bo
             continue
         yield Figure(
             id=f"text-{_slug(key)}{suffix}",
-            title=f"How often is `{printable(key)}` what?",
+            title=f"How often does each value of “{printable(key)}” occur?",
             caption=f"Share of {n:,} finished conversations, with 95 % interval.",
             n=n,
             unit="conversations",
@@ -185,7 +208,7 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
         n = max(int(row["n"] or 0) for row in rows)
         yield Figure(
             id=f"agents-{_slug(key)}{suffix}",
-            title=f"Who has how much `{printable(key)}`?",
+            title=f"How does “{printable(key)}” differ between agents?",
             caption="Mean over agents of finished conversations, with 95 % interval clustered by conversation.",
             n=n,
             unit="agents",
@@ -214,9 +237,12 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
 
 def _members(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     yield "all agents", section(record, "all")
+    shown: list[list[JsonValue]] = []
     for group, head in _GROUPS.items():
         members = section(record, group)
-        if len(members) > 1:
+        # Where each definition has one seat, both groups are the same agents.
+        if len(members) > 1 and [*members.values()] not in shown:
+            shown.append([*members.values()])
             yield from ((f"{head} {name}", section(members, name)) for name in members)
 
 

@@ -20,6 +20,8 @@ class Played:
 
     data: RunData
     summary: JsonObject
+    slug: str | None = ""
+    """The directory of a combination in its grid; empty for a run of its own, None for one of two runs."""
     turns: array[float] = field(default_factory=lambda: array("d"))
     """Of each ended conversation, how many replies it took; the others likewise."""
     prompt_tokens: array[float] = field(default_factory=lambda: array("d"))
@@ -42,9 +44,9 @@ class Played:
         return sum(self.prompt_tokens) > 0
 
 
-def played(data: RunData, summary: JsonObject) -> Played:
+def played(data: RunData, summary: JsonObject, slug: str | None = "") -> Played:
     """Read the index once."""
-    found = Played(data=data, summary=summary)
+    found = Played(data=data, summary=summary, slug=slug)
     for row in map(parse_row, data.read_rows()):
         found.turns.append(row.counts.turns)
         if row.tokens.is_counted:

@@ -14,6 +14,7 @@ from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
+from mac_runner.figures.failures import Counted, failures_figure
 from mac_runner.figures.model import DataColumn, Figure, Method, interval_columns
 from mac_runner.figures.statistics.differences import (
     RateDifference,
@@ -51,6 +52,7 @@ class _Played:
     def __init__(self, data: RunData) -> None:
         self.name = data.name
         self.games = 0
+        self.failed = sum(ended.outcome is None for ended in data.ended())
         self.won: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.measured: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for game in games_of(data):
@@ -96,6 +98,15 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
         label="run",
         value="games won",
         series="faction",
+    )
+    yield failures_figure(
+        [Counted(f"{side}, {run.name}", run.rate(side), 1, run.failed) for run in played for side in sides],
+        name="wins-with-failed",
+        title="How often does each faction win if failed games count as lost?",
+        lost="lost by every faction",
+        failed=sum(run.failed for run in played),
+        finished=sum(run.games for run in played),
+        units="games",
     )
     others = [run for run in played if run is not reference]
     wins = [((run.name, side), _won(reference, run, side)) for run in others for side in sides]

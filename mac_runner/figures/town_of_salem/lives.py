@@ -9,7 +9,7 @@ from typing import Final
 
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import over_time, panels
-from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows
+from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_columns, estimate_rows, interval_notes
 from mac_runner.figures.model import Figure, Method
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
 from mac_runner.figures.town_of_salem.games import Game, in_order, side_of
@@ -59,7 +59,7 @@ class Lives:
             rows=estimate_rows(curves),
             spec=over_time(curves, x_title="day", title="players alive", is_survival=True),
             methods=(self._method("players alive"),),
-            notes=tuple(self._tests(sides, self._by_side)),
+            notes=(*interval_notes(curves, "games"), *self._tests(sides, self._by_side)),
         )
         yield self._roles()
 
@@ -78,6 +78,7 @@ class Lives:
             rows=estimate_rows(curves),
             spec=panels(curves, x_title="day", title="alive"),
             methods=(self._method("players alive"),),
+            notes=interval_notes(curves, "games"),
         )
 
     def first_lie(self) -> Figure | None:
@@ -97,6 +98,7 @@ class Lives:
             rows=estimate_rows(curves),
             spec=over_time(curves, x_title="day", title="players who have lied", is_survival=True),
             methods=(self._method("first lies"),),
+            notes=interval_notes(curves, "games"),
         )
 
     def _method(self, what: str) -> Method:
@@ -109,6 +111,8 @@ class Lives:
         )
 
     def _tests(self, sides: Sequence[str], cases: Mapping[str, Sequence[Case]]) -> Iterator[str]:
+        if self._games < UNITS_MIN:
+            return
         found = [(one, other, log_rank(cases[one], cases[other])) for one, other in pairwise(sides)]
         tests = [f"{one} and {other} p = {p:.2g}" for one, other, p in found if p is not None]
         if tests:

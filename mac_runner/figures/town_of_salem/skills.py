@@ -257,7 +257,7 @@ def claims_figure(
         spec=shares(
             rows,
             parts=[verdict for verdict, _ in _VERDICTS],
-            title="claims",
+            title="share of claims",
             labels=[*dict.fromkeys(str(row["label"]) for row in rows)],
         ),
         methods=(rate_method("game", games),),

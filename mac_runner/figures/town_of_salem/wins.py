@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from mac_runner.figures.charts import columns
-from mac_runner.figures.estimates import Estimate, failure_notes, of_rate
+from mac_runner.figures.estimates import Estimate, counted, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.town_of_salem.forests import rate_forest
 from mac_runner.figures.town_of_salem.games import FailedSeat, Game, Key, Tally, in_order, side_of
@@ -129,7 +129,7 @@ class Wins:
         return Figure(
             id="game-length",
             title="How many days does a game last?",
-            caption=f"{self._games:,} games by the day on which they ended, and by who won them. "
+            caption=f"{counted(self._games, 'games')} by the day on which they ended, and by who won them. "
             f"The median is day {median}, the last day {every[-1][0]}.",
             n=self._games,
             unit="games",

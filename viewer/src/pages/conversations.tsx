@@ -28,6 +28,8 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
   const [sortedBy, isDescending] = order.startsWith("-") ? [order.slice(1), true] : [order, false];
   const sorted = useMemo(() => rows.sorted(chosen, sortedBy, isDescending), [rows, chosen, order]);
   const columns = shownColumns(page, rows, all !== "");
+  // A run without a summary does not say how many have ended before it is read.
+  const total = page.done > rows.count ? page.done : page.planned;
   return (
     <section class="conversations" aria-labelledby="conversations-title">
       <div class="toolbar">
@@ -37,6 +39,11 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
           {chosen.length === rows.count ? "" : `${chosen.length.toLocaleString("en")} of `}
           {rows.count.toLocaleString("en")}
         </span>
+        {page.is_reading && rows.count < total && (
+          <span class="quiet" role="status">
+            reading {rows.count.toLocaleString("en")} of {total.toLocaleString("en")}…
+          </span>
+        )}
         <Options place={place} page={page} terms={filter.terms} all={all} />
       </div>
       <div class="narrow">
@@ -55,6 +62,8 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
         </p>
       ) : isLoading ? (
         <p class="state-line quiet">Loading the conversations…</p>
+      ) : rows.count === 0 && page.is_reading ? (
+        <p class="state-line quiet">Reading the conversations…</p>
       ) : rows.count === 0 ? (
         <p class="state-line quiet">
           {page.is_live ? "No conversation has ended yet. Each appears here when it ends." : "No conversation has ended in this run."}

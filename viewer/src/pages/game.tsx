@@ -8,7 +8,7 @@ import type { ConversationView, EventView, Fact, RunPage, ViewTable } from "../m
 import { go, href, setQuery, type Place } from "../router";
 import { Notice, type PageProps } from "../shell";
 import { printable, Text } from "../text";
-import { transport } from "../transport";
+import { transport, type Beside } from "../transport";
 import { Feed } from "./feed";
 import "./game.css";
 import { Roster } from "./roster";
@@ -26,6 +26,10 @@ export function ConversationPage({ place, page }: PageProps): JSX.Element {
   const view = loaded.value;
   const isOpen = view?.status === "open";
   const number = view?.index ?? -1;
+  const beside = useLoaded(
+    async () => (view ? await transport.beside(place.run, page, view) : NONE),
+    [place.run, page.planned, view?.task_id],
+  );
   useEffect(() => {
     if (!isOpen && !loaded.error) return undefined;
     const again = (): void => setNews((count) => count + 1);
@@ -45,16 +49,27 @@ export function ConversationPage({ place, page }: PageProps): JSX.Element {
       </Notice>
     );
   if (!view) return <Notice title="Loading…" tone="quiet" />;
-  return <Conversation key={`${place.run} ${view.index}`} place={place} page={page} view={view} />;
+  return (
+    <Conversation
+      key={`${place.run} ${view.task_id}`}
+      place={place}
+      page={page}
+      view={view}
+      beside={beside.isLoading ? NONE : (beside.value ?? NONE)}
+    />
+  );
 }
+
+const NONE: Beside = { before: null, after: null };
 
 interface ConversationProps {
   readonly place: Place;
   readonly page: RunPage;
   readonly view: ConversationView;
+  readonly beside: Beside;
 }
 
-function Conversation({ place, page, view }: ConversationProps): JSX.Element {
+function Conversation({ place, page, view, beside }: ConversationProps): JSX.Element {
   const query = place.query;
   const current = placeOf(query["e"]);
   const turn = query["t"] ?? "";
@@ -70,14 +85,14 @@ function Conversation({ place, page, view }: ConversationProps): JSX.Element {
     if (event) setQuery({ e: String(event.place), t: turn ? event.turn || turn : "", v: "" }, how);
   };
   const at = (to: number | null): EventView | undefined => view.events.find((event) => event.place === to);
-  useConversationKeys({ place, page, view, current, turn, hidden, parts, events, select, at, find });
+  useConversationKeys({ place, page, view, beside, current, turn, hidden, parts, events, select, at, find });
   const rounds = (view.tables ?? []).filter((table) => table.kind === "rounds");
   const others = (view.tables ?? []).filter((table) => table.kind !== "rounds");
   const isTables = query["v"] === "tables" && others.length > 0;
   const end = (view.events[view.events.length - 1]?.place ?? 0) + 1;
   return (
     <article class={`conversation ${turn ? "with-turn" : ""}`}>
-      <Head view={view} place={place} page={page} />
+      <Head view={view} place={place} page={page} beside={beside} />
       {view.seat && <SeatBanner view={view} place={place} />}
       {rounds.map((table) => (
         <TableView key={table.name} table={table} hrefOf={eventHref} />
@@ -146,7 +161,7 @@ function seatHref(place: Place, view: ConversationView, seat: string): string {
   return href({ ...place, query: { ...place.query, seat, t: keeps ? turn.key : "" } });
 }
 
-function Head({ view, place, page }: ConversationProps): JSX.Element {
+function Head({ view, place, beside }: ConversationProps): JSX.Element {
   const fork = view.fork;
   const facts = view.facts ?? [];
   return (
@@ -160,8 +175,8 @@ function Head({ view, place, page }: ConversationProps): JSX.Element {
         </h1>
         {view.status !== "finished" && <b class={`badge status-${view.status}`}>{view.status}</b>}
         <nav class="pager" aria-label="Conversations">
-          {view.index > 0 && <a href={neighbour(place, view, -1)}>← {view.index - 1}</a>}
-          {view.index + 1 < page.planned && <a href={neighbour(place, view, 1)}>{view.index + 1} →</a>}
+          {beside.before !== null && <a href={neighbour(place, beside.before)}>← {beside.before}</a>}
+          {beside.after !== null && <a href={neighbour(place, beside.after)}>{beside.after} →</a>}
           <CompareForm place={place} view={view} />
         </nav>
       </div>
@@ -210,9 +225,9 @@ function Facts({ facts, place }: { readonly facts: readonly Fact[]; readonly pla
   );
 }
 
-function neighbour(place: Place, view: ConversationView, by: 1 | -1): string {
+function neighbour(place: Place, number: number): string {
   const query = { seat: place.query["seat"] ?? "", h: place.query["h"] ?? "", v: place.query["v"] ?? "" };
-  return href({ ...place, names: [String(view.index + by)], query });
+  return href({ ...place, names: [String(number)], query });
 }
 
 /** A field for the number of another conversation. */
@@ -379,12 +394,11 @@ interface Keyed extends ConversationProps {
 }
 
 function useConversationKeys(page: Keyed): void {
-  const { place, view, current, turn, parts, events, select, at } = page;
+  const { place, view, beside, current, turn, parts, events, select, at } = page;
   const move = (by: 1 | -1): void => select(at(step(events, current, by)));
   const phase = (by: 1 | -1): void => select(at(stepPhase(parts, current, by)));
-  const other = (by: 1 | -1): void => {
-    const next = view.index + by;
-    if (next >= 0 && next < page.page.planned) window.location.hash = neighbour(place, view, by);
+  const other = (next: number | null): void => {
+    if (next !== null) window.location.hash = neighbour(place, next);
   };
   const inspect = (): void => setQuery({ t: turn ? "" : current === null ? "" : turnAt(view, current) });
   const seat = nextSeat(view.seats, view.seat ?? "");
@@ -396,8 +410,8 @@ function useConversationKeys(page: Keyed): void {
     { key: "i", text: "open or close the turn of the event", run: inspect },
     { key: "t", text: "show or hide thoughts", run: () => toggle(page.hidden, "thoughts") },
     { key: "s", text: "the next seat's view", run: () => (window.location.hash = seatHref(place, view, seat)) },
-    { key: "[", text: "previous conversation", run: () => other(-1) },
-    { key: "]", text: "next conversation", run: () => other(1) },
+    { key: "[", text: "previous conversation", run: () => other(beside.before) },
+    { key: "]", text: "next conversation", run: () => other(beside.after) },
     { key: "/", text: "find in this conversation", run: () => page.find.current?.focus() },
   ]);
 }

@@ -1,0 +1,60 @@
+"""The list of a run's conversations with what is added up over them, as far as they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mac_runner.reports import listed
+from mac_runner.reports.conversations import Listed
+from mac_runner.results import section
+from mac_runner.store.journal import DoneRow
+from mac_runner.store.reader import added_counts, read_brief
+from mac_runner.store.run_state import Ending, row_of
+from mac_runner.types import JsonObject
+from mac_runner.views.index import IndexTable
+
+
+class Listing:
+    """The list of one run.
+
+    `resolved` is its experiment. Where that leaves open which columns there are, rows decide.
+    """
+
+    def __init__(self, resolved: JsonObject, version: int, rows: Iterable[DoneRow] = ()) -> None:
+        environment = section(resolved, "conversation_config").get("environment")
+        self._how = listed(environment if isinstance(environment, str) else "")
+        self._has_open_columns = not self._how.own.of or bool(resolved.get("metrics"))
+        self._kinds: dict[str, set[str]] = {}
+        self.failures: dict[str, JsonObject] = {}
+        """The index rows of the failed conversations, by task."""
+        self.counts: JsonObject = {}
+        how = self._columns(rows)
+        self._note(how)
+        self.table = IndexTable(how, version)
+
+    def fits(self, rows: Sequence[DoneRow]) -> bool:
+        """Whether the list has all columns of these rows. Where it does not, `add` leaves out what has no column."""
+        return not self._has_open_columns or not self._note(self._columns(rows))
+
+    def add(self, rows: Iterable[DoneRow], endings: Mapping[str, Ending]) -> None:
+        """Add rows. `endings` says which conversations have failed."""
+        for row in rows:
+            self.table.add(row)
+            self.counts = added_counts(self.counts, read_brief(row).counts)
+            if (ending := endings.get(row.task_id)) is not None and ending.status == "failed":
+                self.failures[row.task_id] = row_of(row)
+
+    def _columns(self, rows: Iterable[DoneRow]) -> Listed:
+        if not self._has_open_columns:
+            return self._how
+        found = [row_of(row) for row in rows]
+        return self._how.with_outcomes(found).with_metrics(found)
+
+    def _note(self, how: Listed) -> bool:
+        """Whether columns have a name or a kind that no row before had."""
+        is_new = False
+        for name, column in how.columns.items():
+            kinds = self._kinds.setdefault(name, set())
+            is_new |= column.kind not in kinds
+            kinds.add(column.kind)
+        return is_new
