@@ -131,16 +131,15 @@ def test_page_is_told_of_trouble_and_of_its_end(own_run: Path) -> None:
     with served(own_run) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
         page.until(events, "complete 3")
         own_run.rename(aside)
-        while not page.troubles:
+        # The folder may go in the middle of a look, which then misses a file; the next look says what is wrong.
+        while not (page.troubles and "is not a run directory" in page.troubles[-1]):
             page.take(next(events))
         aside.rename(own_run)
-        while len(page.troubles) < 2:
+        while page.troubles[-1]:
             page.take(next(events))
         page.state = ""
         page.until(events, "complete 3")
 
-    assert "is not a run directory" in page.troubles[0]
-    assert page.troubles[1] == ""
     assert page.ids == ended(own_run)
 
 
