@@ -16,7 +16,7 @@ from mac_runner.viewer.marks import mark_of
 _REST: Final = 20.0
 """While a run is at work, its summary is made again after this many times the time that it took."""
 _JOURNAL_BYTES_MAX: Final = 256 << 20
-"""While a run with a larger journal is at work, it has no summary: it would take too long to make."""
+"""A run with a larger journal has the summary that it wrote when it ended, or none: it would take too long to make."""
 
 
 class SummaryKeeper:
@@ -29,14 +29,15 @@ class SummaryKeeper:
         self._next_s = float("-inf")
 
     def summary(self, contents: RunContents, *, is_live: bool) -> JsonObject | None:
-        """The summary of what the directory holds. While the run is at work it may be a little old, or missing."""
+        """The summary of what the directory holds; it may be old or missing while the run is at work and after a kill."""
         state = len(contents.state.endings), len(contents.state.sessions), contents.counts, is_live
         if state == self._state and self._known is not None:
             return self._known
         now_s = self._clock.monotonic_s()
-        if is_live and (now_s < self._next_s or _journal_bytes(contents) > _JOURNAL_BYTES_MAX):
+        written = None if is_live else _written(contents)
+        if written is None and ((is_live and now_s < self._next_s) or _journal_bytes(contents) > _JOURNAL_BYTES_MAX):
             return self._known
-        self._known = (None if is_live else _written(contents)) or summary_of(contents)
+        self._known = written or summary_of(contents)
         self._state = state
         ended_s = self._clock.monotonic_s()
         self._next_s = ended_s + _REST * (ended_s - now_s)
