@@ -29,7 +29,7 @@ class SummaryKeeper:
         self._next_s = float("-inf")
 
     def summary(self, contents: RunContents, *, is_live: bool) -> JsonObject | None:
-        """The summary of what the directory holds; it may be old or missing while the run is at work and after a kill."""
+        """The summary of what the directory holds; old or missing while the run is at work, or where it was killed."""
         state = len(contents.state.endings), len(contents.state.sessions), contents.counts, is_live
         if state == self._state and self._known is not None:
             return self._known
