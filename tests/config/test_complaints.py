@@ -69,8 +69,8 @@ def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_tex
         "trial.yaml:2: experiment_metadata.experiment_nam: unknown key; allowed: description, experiment_name "
         "(did you mean 'experiment_name'?)",
         "trial.yaml:5: conversation_config.conversations: found 0; allowed: at least 1 or 'all'",
-        "trial.yaml:14: retry_config.max_retires: unknown key; allowed: backoff_s, backoff_s_max, max_attempts, "
-        "max_retries, request_deadline_s, when_exhausted (did you mean 'max_retries'?)",
+        "trial.yaml:14: retry_config.max_retires: unknown key; allowed: backoff_s, backoff_s_max, engine_patience_s, "
+        "max_attempts, max_retries, request_deadline_s, when_exhausted (did you mean 'max_retries'?)",
         "trial.yaml:12: sede: unknown key; allowed: agent_definitions, conversation_config, discussion, echo, "
         "experiment_metadata, game, metric_plugins, metrics, model_definitions, plugins, profile, report, "
         "retry_config, seed, settings (did you mean 'seed'?)",

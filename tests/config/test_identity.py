@@ -49,6 +49,7 @@ RUNTIME = {
     "model_definitions.*.anthropic_config.max_in_flight",
     "model_definitions.*.anthropic_config.prompt_caching",
     "model_definitions.*.anthropic_config.timeout_s",
+    "retry_config.engine_patience_s",
     "retry_config.max_attempts",
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",

@@ -178,7 +178,7 @@ def test_endless_body_is_cut_off_in_memory() -> None:
 
 
 def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
-    server, recorder = OpenaiServer(script=echo, slots=100, latency_s=0.001), MemoryRecorder()
+    server, recorder = OpenaiServer(script=echo, slots=100, latency_s=0.02), MemoryRecorder()
     played(server, recorder, {"max_in_flight": 5})
 
     assert server.account.in_use_max == 5
