@@ -18,8 +18,8 @@ from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game
 from tests.environments.town_of_salem.watch import watch_game
 
-GAMES = 500
-PARTS = 5
+GAMES = 200
+PARTS = 2
 
 
 @pytest.mark.parametrize("part", range(PARTS))
