@@ -69,7 +69,8 @@ def test_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, ga
     mac_run(place, f"{game}.yaml", "--out", "killed", *played_by_day)
 
     assert killed.returncode == -9
-    assert 0 < begun < CONVERSATIONS
+    # Half of all replies were recorded; by day all games are open at once, and perhaps none has ended.
+    assert begun < CONVERSATIONS
     assert len(straight) == CONVERSATIONS
     assert played(place / "killed") == straight
     mac_run(place, "verify", "killed", "--trust")

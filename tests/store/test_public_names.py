@@ -23,6 +23,7 @@ def test_store_offers_these_names_and_no_other() -> None:
         "Survey",
         "System",
         "VerifyReport",
+        "begun_combinations",
         "build_transcript",
         "encode_for_reading",
         "grid_accounting",
