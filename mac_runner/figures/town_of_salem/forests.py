@@ -10,9 +10,19 @@ from mac_runner.figures.estimates import (
     estimate_columns,
     estimate_rows,
     interval_notes,
+    of_rate,
     rate_method,
 )
 from mac_runner.figures.model import Figure
+from mac_runner.figures.town_of_salem.games import Tally, in_order, side_of
+
+
+def role_estimates(tally: Tally, group: str) -> list[Estimate]:
+    """The rates that are counted under a group and a role, faction by faction and the highest first."""
+    roles = [str(key[1]) for key in tally.keys_of(group)]
+    order = in_order(side_of(role) for role in roles)
+    estimates = [of_rate(role, tally.get(group, role), series=side_of(role)) for role in roles]
+    return sorted(estimates, key=lambda one: (order.index(one.series), -(one.value or 0), one.label))
 
 
 def rate_forest(

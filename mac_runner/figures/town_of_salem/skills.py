@@ -20,8 +20,8 @@ from mac_runner.figures.estimates import (
     rate_method,
 )
 from mac_runner.figures.model import DataColumn, Figure, Value, interval_columns
-from mac_runner.figures.town_of_salem.forests import rate_forest
-from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_order, side_of
+from mac_runner.figures.town_of_salem.forests import rate_forest, role_estimates
+from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_order
 from mac_runner.intervals import ClusteredRate
 
 _RATES: Final = {measure.key: measure for measure in MEASURES if measure.unit == "rate"}
@@ -209,10 +209,7 @@ class Skills:
 
     def nights(self) -> Figure | None:
         """Whose actions at night had an effect."""
-        roles = [str(key[1]) for key in self._tally.keys_of("night")]
-        order = in_order(side_of(role) for role in roles)
-        estimates = [of_rate(role, self._tally.get("night", role), series=side_of(role)) for role in roles]
-        estimates.sort(key=lambda one: (order.index(one.series), -(one.value or 0), one.label))
+        estimates = role_estimates(self._tally, "night")
         return rate_forest(
             "night-effect",
             "Whose actions at night have an effect?",

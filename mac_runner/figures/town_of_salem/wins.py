@@ -9,7 +9,7 @@ from typing import Final
 from mac_runner.figures.charts import columns
 from mac_runner.figures.estimates import Estimate, counted, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value
-from mac_runner.figures.town_of_salem.forests import rate_forest
+from mac_runner.figures.town_of_salem.forests import rate_forest, role_estimates
 from mac_runner.figures.town_of_salem.games import FailedSeat, Game, Key, Tally, in_order, side_of
 
 _FINISHED: Final = "finished games"
@@ -77,10 +77,7 @@ class Wins:
             yield of_rate(label, self._with_failed.get(*key), series=_LOST)
 
     def _roles(self) -> Figure | None:
-        roles = [str(key[1]) for key in self._tally.keys_of("role")]
-        order = in_order(side_of(role) for role in roles)
-        estimates = [of_rate(role, self._tally.get("role", role), series=side_of(role)) for role in roles]
-        estimates.sort(key=lambda one: (order.index(one.series), -(one.value or 0), one.label))
+        estimates = role_estimates(self._tally, "role")
         return rate_forest(
             "wins-by-role",
             "Which roles win most often?",
