@@ -30,11 +30,9 @@ from mac_runner.cli.process import (
     report,
     say,
 )
-from mac_runner.cli.publish import publish_pages
-from mac_runner.cli.report import write_report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
-from mac_runner.cli.show import View, list_conversations, show, show_page
+from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
@@ -44,12 +42,10 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
-from mac_runner.runs.report_files import ReportRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
 from mac_runner.viewer.listening import Address
-from mac_runner.viewer.publish import PublishRequest
 
 _DEFAULT_VERB = "run"
 
@@ -503,6 +499,8 @@ def show_command(
             what = "shows everything" if chosen == ["--html"] else "shows turns as they were"
             raise click.UsageError(f"{chosen[0]} {what}, so {flag} has no effect: leave it out")
     if html is not None:
+        from mac_runner.cli.publish import show_page
+
         to = html
         _end_trusted([directory], is_trusted, lambda: show_page(directory, game, seat, to))
     view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
@@ -563,6 +561,10 @@ def publish_command(
 
     Exit codes: 0 written, 2 RUN is not a run directory or OUT is something else, 4 OUT could not be written.
     """
+    # Here, because every verb would wait for the pages.
+    from mac_runner.cli.publish import publish_pages
+    from mac_runner.viewer.publish import PublishRequest
+
     request = PublishRequest(
         directory=directory, out=out, has_thoughts=has_thoughts, has_prompts=has_prompts, only=only, sample=sample
     )
@@ -699,6 +701,10 @@ def report_command(
 
     Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
     """
+    # Here, because every verb would wait for the figures.
+    from mac_runner.cli.report import write_report
+    from mac_runner.runs.report_files import ReportRequest
+
     directories = [directory] if other is None else [directory, other]
     request = ReportRequest(directories=directories, out=out, numbers=numbers, has_pdf=has_pdf, viewer=viewer)
     _end_trusted(directories, is_trusted, lambda: write_report(request))

@@ -1,9 +1,19 @@
-"""`mac-run publish`: the pages of a run as a folder."""
+"""`mac-run publish` and `mac-run show --html`: the pages of a run as a folder, and one of them as a file."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mac_runner.cli.process import Exit, report, say
+from mac_runner.cli.show import refuse_grid
+from mac_runner.errors import ConfigError
+from mac_runner.runs.recorded import ended_row
+from mac_runner.store import read_run
+from mac_runner.viewer.conversation_data import private_of
+from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.publish import Publication, PublishRequest, publish
+from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.single import single_page
 
 
 def publish_pages(request: PublishRequest) -> Exit:
@@ -15,6 +25,21 @@ def publish_pages(request: PublishRequest) -> Exit:
     for note in found.notes:
         say(f"note: {note}")
     say(f"open {request.out / 'index.html'}, or put the folder on any static host")
+    return Exit.OK
+
+
+def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
+    """Write one conversation as a page that can be mailed."""
+    refuse_grid(directory)
+    if to.exists() or to.is_symlink():
+        raise ConfigError(f"--html: {to} is there already; name another file, or remove it")
+    contents = read_run(directory)
+    row = ended_row(contents, game)
+    outgoing = Outgoing(private=private_of(contents.disk, directory, [contents]))
+    page = single_page(contents, RunSource(directory).run(""), row, seat, outgoing)
+    contents.disk.write_atomic(to, [page])
+    with report() as stream:
+        stream.write(f"{to}: {len(page) / 1000:,.0f} KB\n")
     return Exit.OK
 
 

@@ -31,10 +31,6 @@ from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
-from mac_runner.viewer.conversation_data import private_of
-from mac_runner.viewer.outgoing import Outgoing
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.single import single_page
 from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
 
@@ -56,7 +52,7 @@ class View:
 
 def show(directory: Path, game: str, view: View) -> Exit:
     """Print one conversation."""
-    _refuse_grid(directory)
+    refuse_grid(directory)
     contents = read_run(directory)
     row = ended_row(contents, game)
     transcript = contents.transcript(str(row["task_id"]))
@@ -70,21 +66,6 @@ def show(directory: Path, game: str, view: View) -> Exit:
             _print_replies(transcript, view.raw, view.seat, stream)
         else:
             stream.writelines(_text(contents, transcript, view))
-    return Exit.OK
-
-
-def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
-    """Write one conversation as a page that can be mailed."""
-    _refuse_grid(directory)
-    if to.exists() or to.is_symlink():
-        raise ConfigError(f"--html: {to} is there already; name another file, or remove it")
-    contents = read_run(directory)
-    row = ended_row(contents, game)
-    outgoing = Outgoing(private=private_of(contents.disk, directory, [contents]))
-    page = single_page(contents, RunSource(directory).run(""), row, seat, outgoing)
-    contents.disk.write_atomic(to, [page])
-    with report() as stream:
-        stream.write(f"{to}: {len(page) / 1000:,.0f} KB\n")
     return Exit.OK
 
 
@@ -118,7 +99,8 @@ def _print(text: str, stream: TextIO) -> None:
         write_exactly(text, stream)
 
 
-def _refuse_grid(directory: Path) -> None:
+def refuse_grid(directory: Path) -> None:
+    """Raises ConfigError naming the combinations of a grid, where one conversation is asked for."""
     if not is_grid(directory):
         return
     begun = begun_combinations(directory)
