@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = "mac-run: interrupted; run the same command again"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _SPELT_OUT: Final = "mac_runner.spelt_out"
+# The signals that interrupted the verb at work. The interpreter ignores what is raised in a callback of its own, such
+# as that of an import's lock, so the interrupt may be lost where it was raised.
+_interrupts: Final[list[int]] = []
 
 
 class Exit(IntEnum):
@@ -162,8 +165,10 @@ def leave_on_signals(code: int = Exit.INTERRUPTED, *, words: str = "") -> None:
 
 def interrupt_on_signals() -> None:
     """From here on the first SIGINT or SIGTERM raises KeyboardInterrupt, and the second one leaves at once."""
+    _interrupts.clear()
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        _interrupts.append(number)
         leave_on_signals()
         raise KeyboardInterrupt
 
@@ -175,13 +180,15 @@ def interrupt_on_signals() -> None:
 def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
     """Inside the block the first signal sets `stop` and says so; the second ends the process, after the block too.
 
+    An interrupt that was lost before the block counts as the first.
+
     These are the interpreter's handlers and not the loop's, so the second signal works even while the loop is blocked.
     """
     from asyncio import get_running_loop  # Here, because importing it would delay the entry point.
 
     loop = get_running_loop()
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
-    received: list[int] = []
+    received = [*_interrupts]
 
     def ask_to_stop() -> None:
         stop.set()
@@ -195,6 +202,8 @@ def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator
 
     for number in _STOPPING:
         signal.signal(number, on_signal)
+    if received:
+        ask_to_stop()
     try:
         yield
     finally:

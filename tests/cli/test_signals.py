@@ -80,3 +80,28 @@ def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Si
     assert (code, out) == (3, "")
     assert err.splitlines()[-1] == "mac-run: interrupted; run the same command again"
     assert sorted(path.name for path in lab.path.iterdir()) == ["reading", "small.yaml"]
+
+
+def test_signal_whose_interrupt_the_interpreter_ignored_still_stops_the_run(lab: Lab) -> None:
+    lab.write(experiment(models={"m": scripted(latency_ms=50)}))
+    # What is raised in the callback of a weak reference is printed and ignored.
+    ignoring = (
+        "import os, signal, weakref, mac_runner.config.loading as loading\n"
+        "from mac_runner.cli import main\n"
+        "read = loading.read_regular\n"
+        "class Lock: pass\n"
+        "def interrupted(*args, **kwargs):\n"
+        "    lock = Lock()\n"
+        "    reference = weakref.ref(lock, lambda _: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "    del lock\n"
+        "    return read(*args, **kwargs)\n"
+        "loading.read_regular = interrupted\n"
+        "main()\n"
+    )
+
+    code, _, err = ended(lab.start("small.yaml", program=(sys.executable, "-c", ignoring)))
+
+    assert code == 3
+    assert "Exception ignored in" in err
+    assert "stopping: waiting for the requests in flight" in err
+    assert lab.run_dir().events("EVENT_INFER_START") == []
