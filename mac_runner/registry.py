@@ -55,6 +55,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "openai": "mac_runner.backends.openai",
     "nano": "mac_runner.backends.nano",
     "anthropic": "mac_runner.backends.anthropic",
+    "fleet": "mac_runner.backends.fleet",
 }
 """The package of each backend, in the order of the sections of a model definition."""
 

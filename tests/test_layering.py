@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "store": {"config", "plan"},
     "environments": {"config"},
     "backends": {"config", "nano"},
+    "fleet": {"config", "backends"},
     "metrics": {"environments"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
@@ -55,13 +56,13 @@ MAY_IMPORT = {
     "figures": {"config", "store", "environments", "metrics", "reports", "views"},
     "data": {"store", "environments", "reports"},
     "runs": {
-        *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports"),
+        *("config", "plan", "store", "environments", "backends", "fleet", "metrics", "scheduler", "status", "reports"),
         *("views", "figures", "data"),
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
-    "cli": {"config", "plan", "store", "status", "reports", "views", "data", "runs", "viewer", "testing"},
+    "cli": {"config", "plan", "store", "status", "reports", "views", "data", "runs", "viewer", "testing", "fleet"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

@@ -20,6 +20,7 @@ from mac_runner.config.experiment import (
     RoleSpecificConfig,
     TokenPrices,
 )
+from mac_runner.config.fleet import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
@@ -37,6 +38,7 @@ __all__ = [
     "Difference",
     "Experiment",
     "ExperimentMetadata",
+    "FleetConfig",
     "Grid",
     "GridSection",
     "IdentityDiff",
@@ -45,9 +47,12 @@ __all__ = [
     "ModelDefinition",
     "Override",
     "PluginCode",
+    "ProbeConfig",
     "ReportConfig",
+    "RestartConfig",
     "RetryConfig",
     "RoleSpecificConfig",
+    "SwapConfig",
     "TokenPrices",
     "Written",
     "allowed",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import Field, PrivateAttr, create_model, model_validator
 from pydantic import JsonValue as AnyJson
 
+from mac_runner.config.fleet import FleetConfig
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import (
@@ -245,6 +246,7 @@ MODELS: Final = "model_definitions"
 METRICS: Final = "metrics"
 METRIC_PLUGINS: Final = "metric_plugins"
 """The key under which the code of metrics is recorded."""
+FLEET: Final = "fleet"
 
 S = TypeVar("S", bound=Settings)
 
@@ -344,6 +346,7 @@ class _Experiment(Section):
         metric_plugins: Mapping[str, MetricCode] = {}
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
+        fleet: FleetConfig | None = None
 
     @property
     def name(self) -> str:
@@ -406,7 +409,7 @@ class _Experiment(Section):
     def dumped(self) -> JsonObject:
         """All its values as plain data; without the sections of plug-ins where it has none."""
         values: JsonObject = self.model_dump(mode="json")
-        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}}
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}, FLEET: None}
         return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
 
     @model_validator(mode="after")
@@ -510,5 +513,10 @@ else:
             ReportConfig | None,
             "With what the combinations of a grid are compared; it changes no conversation.",
             ReportConfig(),
+        ),
+        fleet=_described(
+            FleetConfig | None,
+            "The GPUs that the models with the backend `fleet` share, and how their engines are kept running.",
+            None,
         ),
     )

@@ -41,7 +41,7 @@ AGENT = "  - {agent_id: player, role: player, model: folk}\n"
         ("model_definitions={a b: {backend: vllm}}", "model_definitions.a b: found the text"),
         (
             "model_definitions.folk.backend=gpt",
-            "there is no 'gpt' here; allowed: anthropic, nano, ollama, openai",
+            "there is no 'gpt' here; allowed: anthropic, fleet, nano, ollama, openai",
         ),
     ],
 )

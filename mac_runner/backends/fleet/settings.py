@@ -1,0 +1,34 @@
+"""`fleet_config`: a model that the fleet of this machine serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text
+
+
+class FleetModelConfig(Section):
+    """A model that engines on this machine's GPUs serve; `fleet` says which GPUs, and how they are shared."""
+
+    model: Annotated[Text, IDENTITY]
+    """The model's name or path, as the engine takes it."""
+    engine: Annotated[Literal["vllm", "nano", "command"], IDENTITY] = "vllm"
+    """What serves it: `vllm serve`, `mac-serve`, or the command below."""
+    command: Annotated[Listed[Text] | None, RUNTIME] = None
+    """The command line of the engine `command`, one entry for each argument. `{port}` is replaced by the port that it
+    must listen on, `{model}` by the model, `{gpus}` by the GPUs that it may use, separated by commas."""
+    lanes: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=1024)], RUNTIME] = "auto"
+    """How many engines serve it; `auto`: one on each GPU, or group of GPUs, that has room for it."""
+    tensor_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=64)] = 1
+    """Over how many GPUs each engine is split."""
+    max_num_seqs: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
+    """How many requests each engine serves at once."""
+    engine_args: Annotated[Mapping[Text, JsonValue], IDENTITY] = {}
+    """Further settings of the engine under the names of its own flags, such as `kv_cache_dtype: fp8`."""
+    chat_template_kwargs: Annotated[Mapping[str, bool | int | float | str | None], IDENTITY] = {}
+    """Switches of the model's chat template, such as `enable_thinking: false`."""
+    timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
+    """How long one sending of a request may take."""
