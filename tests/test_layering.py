@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "fleet": {"config", "backends"},
     "metrics": {"environments"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
-    "status": {"scheduler"},
+    "status": {"fleet", "scheduler"},
     "reports": {"store"},
     "views": {"config", "store", "environments", "metrics", "reports"},
     "figures": {"config", "store", "environments", "metrics", "reports", "views"},
