@@ -48,8 +48,6 @@ def test_rate_is_between_two_looks_and_starts_again_with_the_engine() -> None:
 
 def test_common_prefix_is_what_all_first_system_messages_begin_with() -> None:
     prefix = CommonPrefix()
-    assert prefix.text is None
-
     for name in ("Ann", "Anton", "Bea"):
         prefix.see(f"These are the rules. You are {name}.")
     assert prefix.text == "These are the rules. You are "
