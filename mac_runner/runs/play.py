@@ -247,6 +247,7 @@ class _Session:
         self._profile = profile
         self._concurrency = concurrency
         self._results = results
+        self._fleet: RunFleet | None = None
 
     async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> bool:
         """Play all phases; False when the run was stopped before their end."""
@@ -255,17 +256,17 @@ class _Session:
         with player.stopping(stop):
             showing = asyncio.create_task(self._show())
             try:
-                async with opened(planned, self._stream, clock=player.clock, say=player.display.say) as fleet:
+                async with opened(planned, self._stream, clock=player.clock, say=player.display.say) as self._fleet:
                     for phase in phases:
-                        if stop.is_set() or not await self._play(phase, fleet, stop):
+                        if stop.is_set() or not await self._play(phase, stop):
                             return False
                 return True
             finally:
                 showing.cancel()
                 await asyncio.wait([showing])
 
-    async def _play(self, phase: Phase, fleet: RunFleet | None, stop: asyncio.Event) -> bool:
-        player = self._player
+    async def _play(self, phase: Phase, stop: asyncio.Event) -> bool:
+        player, fleet = self._player, self._fleet
         backends = {
             engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull, fleet=fleet)
             for engine in phase.engines
@@ -288,7 +289,11 @@ class _Session:
 
         def frame() -> StatusFrame:
             reading = read_progress(
-                self._progress, experiment_name=self._title(), profile=self._profile, results=self._results()
+                self._progress,
+                experiment_name=self._title(),
+                profile=self._profile,
+                results=self._results(),
+                lanes=() if self._fleet is None else self._fleet.status(),
             )
             return meter.frame(reading)
 
