@@ -13,6 +13,7 @@ from mac_runner.section import Settings
 from mac_runner.types import Decoding, Destination, Reply, Request, Sampling
 
 if TYPE_CHECKING:
+    from mac_runner.backends.fleet.lanes import ModelLanes
     from mac_runner.config import AgentDefinition
 
 _SLOTS_PER_LOOKAHEAD: Final = 8
@@ -54,6 +55,8 @@ class BackendRequest(Generic[S_co]):
     """Takes a line for the user."""
     can_pull: bool
     """Whether the engine may fetch a model that it does not have."""
+    lanes: ModelLanes | None = None
+    """The engines of the model, where it is on a fleet and will be played; None where it is only checked."""
 
     def refuse(self, unsupported: Unsupported) -> None:
         """Raise ConfigError for a setting in use that the backend would ignore."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
+from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.forms import FormBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
@@ -26,6 +27,7 @@ def build_backend(
     clock: Clock,
     say: Callable[[str], None],
     can_pull: bool = False,
+    lanes: ModelLanes | None = None,
 ) -> Backend:
     """The backend of model `name`, not started. Raises ConfigError for a setting that the backend cannot honour.
 
@@ -43,6 +45,7 @@ def build_backend(
         clock=clock,
         say=say,
         can_pull=can_pull,
+        lanes=lanes,
     )
     try:
         backend = spec.build(request)

@@ -94,6 +94,8 @@ class LaneState(StrEnum):
     ASLEEP = "asleep"
     RESTING = "resting"
     """Its process is gone; it rests before the next start."""
+    DRAINED = "drained"
+    """A person took it out of service. Its process is gone, and it starts only when a person asks for it."""
     RETIRED = "retired"
 
 

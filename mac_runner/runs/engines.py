@@ -23,6 +23,8 @@ from mac_runner import descriptors
 from mac_runner.backends import Backend
 from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.factory import build_backend
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.lanes import Fleet
 from mac_runner.backends.players import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
@@ -63,7 +65,12 @@ class Engine:
         """Whether it takes this machine's memory."""
         return self.definition.spec.holds_memory
 
-    def build(self, clock: Clock, say: Callable[[str], None], *, can_pull: bool) -> Backend:
+    @property
+    def is_on_fleet(self) -> bool:
+        """Whether a fleet serves it."""
+        return isinstance(self.definition.backend_settings, FleetModelConfig)
+
+    def build(self, clock: Clock, say: Callable[[str], None], *, can_pull: bool, fleet: Fleet | None = None) -> Backend:
         """The backend, not started. Its lines for `say` begin with its name where the model's name is ambiguous."""
 
         def policy_of(_name: str) -> Policy:
@@ -78,6 +85,7 @@ class Engine:
             clock=clock,
             say=say if self.name == self.model else lambda line: say(f"{self.name}: {line}"),
             can_pull=can_pull,
+            lanes=None if fleet is None or not self.is_on_fleet else fleet.model(self.name),
         )
         return LocatedBackend(backend, self.loaded, self.model)
 

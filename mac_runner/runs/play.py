@@ -23,6 +23,7 @@ from mac_runner.runs.engines import (
     connections_of,
     plan_engines,
 )
+from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import ConversationStream, OnEnded, OpenRun, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
@@ -92,6 +93,8 @@ class Player:
     can_pull: bool = False
     clock: Clock = field(default_factory=SystemClock)
     on_ended: OnEnded | None = None
+    fleet: FleetPlanner = local_fleet
+    """Lays out the fleet of the models that are on one."""
     is_process_ours: bool = True
     """Whether the limits and the garbage collector of this process may be set as suits the run."""
 
@@ -104,16 +107,17 @@ class Player:
         pending, surveys = self._pending(chosen)
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         phases = engines.phases(pending)
+        fleet = plan_fleet(pending, engines.engines.values(), self.fleet)
         concurrency = concurrency_within_descriptors(
             self.display.say,
-            wanted=max((connections_of(engine.definition for engine in phase.engines) for phase in phases), default=0),
+            wanted=max(map(_connections, phases), default=0) + (0 if fleet is None else fleet.slots),
             concurrency=self.concurrency,
             runs_open=min(len(pending), runs_within(limit())),
             is_raising=self.is_process_ours,
         )
         if chosen.grid is None:
-            return self._play_one(chosen.setups[0], phases, engines, concurrency, is_retried)
-        return self._play_grid(chosen, pending, surveys, phases, engines, concurrency)
+            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
+        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
 
     def _pending(self, chosen: ExperimentSet) -> tuple[Sequence[Setup], Mapping[str, Survey]]:
         if chosen.grid is None:
@@ -126,6 +130,7 @@ class Player:
         setup: Setup,
         phases: Sequence[Phase],
         engines: EnginePlan,
+        fleet: PlannedFleet | None,
         concurrency: int | None,
         is_retried: Callable[[str], bool] | None,
     ) -> Results:
@@ -143,7 +148,7 @@ class Player:
             session = _Session(
                 self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text
             )
-            is_done = event_loop.run(session.play(phases, engines))
+            is_done = event_loop.run(session.play(phases, fleet))
             # Even a run stopped before its first reply leaves a directory with a summary.
             opened.is_exhausted = True
         assert opened.summary is not None, "a run that was played is closed with its summary"
@@ -158,6 +163,7 @@ class Player:
         surveys: Mapping[str, Survey],
         phases: Sequence[Phase],
         engines: EnginePlan,
+        fleet: PlannedFleet | None,
         concurrency: int | None,
     ) -> Results:
         needs = [
@@ -178,7 +184,7 @@ class Player:
                     return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
 
                 session = _Session(self, stream, progress, title, grid.profile, concurrency)
-                is_done = event_loop.run(session.play(phases, engines))
+                is_done = event_loop.run(session.play(phases, fleet))
             found = {setup.slug: setup.survey().is_complete for setup in pending}
             results = grid_results(
                 grid, grid_run.record, grid_run.accounting(), lambda setup: found.get(setup.slug, True)
@@ -241,25 +247,28 @@ class _Session:
         self._profile = profile
         self._concurrency = concurrency
         self._results = results
+        self._fleet: RunFleet | None = None
 
-    async def play(self, phases: Sequence[Phase], engines: EnginePlan) -> bool:
+    async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> bool:
         """Play all phases; False when the run was stopped before their end."""
         stop = asyncio.Event()
-        with self._player.stopping(stop):
+        player = self._player
+        with player.stopping(stop):
             showing = asyncio.create_task(self._show())
             try:
-                for phase in phases:
-                    if stop.is_set() or not await self._play(phase, stop):
-                        return False
+                async with opened(planned, self._stream, clock=player.clock, say=player.display.say) as self._fleet:
+                    for phase in phases:
+                        if stop.is_set() or not await self._play(phase, stop):
+                            return False
                 return True
             finally:
                 showing.cancel()
                 await asyncio.wait([showing])
 
     async def _play(self, phase: Phase, stop: asyncio.Event) -> bool:
-        player = self._player
+        player, fleet = self._player, self._fleet
         backends = {
-            engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull)
+            engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull, fleet=fleet)
             for engine in phase.engines
         }
         self._stream.begin(phase.setups)
@@ -280,11 +289,20 @@ class _Session:
 
         def frame() -> StatusFrame:
             reading = read_progress(
-                self._progress, experiment_name=self._title(), profile=self._profile, results=self._results()
+                self._progress,
+                experiment_name=self._title(),
+                profile=self._profile,
+                results=self._results(),
+                lanes=() if self._fleet is None else self._fleet.status(),
             )
             return meter.frame(reading)
 
         await tick(self._player.display, frame, self._player.clock)
+
+
+def _connections(phase: Phase) -> int:
+    """How many connections its engines take, without those on a fleet."""
+    return connections_of(engine.definition for engine in phase.engines if not engine.is_on_fleet)
 
 
 def _grid_ended(summary: JsonObject) -> str:

@@ -23,7 +23,8 @@ from tqdm import tqdm
 from mac_runner.clock import Clock
 from mac_runner.printable import printable
 from mac_runner.status.frame import StatusFrame
-from mac_runner.status.picture import line, picture, quantity, time_left
+from mac_runner.status.picture import line, picture, time_left
+from mac_runner.status.quantities import quantity
 
 STATUS_INTERVAL_S: Final = 0.5
 """Between two frames of the live view."""

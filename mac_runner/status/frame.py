@@ -6,10 +6,12 @@ earlier readings, and makes it a `StatusFrame`. Displays see only frames, so the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.bottleneck import Usage
+from mac_runner.fleet.model import LaneStatus
 from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.types import TokenCount
 
@@ -85,6 +87,8 @@ class Reading:
     tokens: TokenCount = field(default_factory=TokenCount)
     silent_models: tuple[str, ...] = ()
     """Models that report no token counts; `tokens` are those of the others."""
+    lanes: tuple[LaneStatus, ...] = ()
+    """The engines of the run's fleet."""
 
     @property
     def ended(self) -> int:
@@ -112,7 +116,9 @@ class StatusFrame:
     """What limits the run now."""
 
 
-def read_progress(progress: Progress, *, experiment_name: str, profile: str, results: str = "") -> Reading:
+def read_progress(
+    progress: Progress, *, experiment_name: str, profile: str, results: str = "", lanes: Sequence[LaneStatus] = ()
+) -> Reading:
     """The run now. The cost does not grow with the run."""
     pools = progress.snapshot(STATUS_ROWS_MAX)
     return Reading(
@@ -151,6 +157,7 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str, res
         concurrency=progress.concurrency,
         tokens=progress.tokens,
         silent_models=progress.silent_models,
+        lanes=tuple(lanes),
     )
 
 

@@ -30,13 +30,14 @@ from rich.text import Text
 
 from mac_runner.printable import printable
 from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
+from mac_runner.status.lanes import lane_table, lanes_line, lanes_summary
+from mac_runner.status.quantities import UNKNOWN, duration, quantity, share
 
 STATUS_MODELS_MAX: Final = 6
 """Models that are listed one by one on a terminal of 24 lines; a taller one lists more."""
 _SHORT_LINES: Final = 24
 _LIMIT, _WRONG = "yellow", "bold red"
 
-UNKNOWN = "–"
 _NOT_COUNTED = "tokens not counted by the engine"
 # Two lists of turns side by side need this much; below it one is above the other.
 _SIDE_BY_SIDE_COLUMNS_MIN = 72
@@ -54,12 +55,22 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
     """The frame as at most `height - 1` lines of at most `width` columns."""
     reading = frame.reading
     models = _models(reading.models, width, STATUS_MODELS_MAX + max(0, height - _SHORT_LINES) // 2)
-    head = [_title(frame), _progress(frame), _counts(frame), models, *_limit(frame), *_rates(frame, width)]
+    head: list[RenderableType] = [
+        _title(frame),
+        _progress(frame),
+        _counts(frame),
+        models,
+        *_limit(frame),
+        *_rates(frame, width),
+    ]
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
     replies = _replies(reading, width)
     if len(replies) <= lines_left:
         head += replies
         lines_left -= len(replies)
+    lanes = _lanes(reading, lines_left)
+    head += lanes
+    lines_left -= sum(one.row_count if isinstance(one, Table) else 1 for one in lanes)
     pools = (
         _Pool(heading=f"READY {reading.ready} (waiting for a slot)", rows=reading.ready_rows),
         _Pool(heading=pending(reading), rows=reading.pending_rows),
@@ -113,6 +124,15 @@ def _counts(frame: StatusFrame) -> Text:
 def _limit(frame: StatusFrame) -> list[Text]:
     """What limits the run."""
     return [] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]
+
+
+def _lanes(reading: Reading, lines_left: int) -> list[RenderableType]:
+    """The lanes of a fleet, in at most half of the lines that are left."""
+    lines_max = lines_left // 2
+    if not reading.lanes or lines_max < 1:
+        return []
+    table = lane_table(reading.lanes, lines_max - 1)
+    return [_line(lanes_summary(reading.lanes)), *([table] if table.row_count else [])]
 
 
 def _replies(reading: Reading, width: int) -> list[Text]:
@@ -189,33 +209,6 @@ def _pool_lines(pool: _Pool, row_count: int, columns: int) -> list[Text]:
     return [_line(pool.heading, "bold"), *(_line(row) for row in rows)]
 
 
-def duration(seconds: float | None) -> str:
-    """`1:02:03`, and `2d 1:02:03` beyond a day."""
-    if seconds is None:
-        return UNKNOWN
-    minutes, second = divmod(max(0, round(seconds)), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    clock = f"{hour}:{minute:02}:{second:02}"
-    return f"{days}d {clock}" if days else clock
-
-
-def quantity(value: float | None) -> str:
-    """At most five characters: `7`, `9.40`, `999`, `12.3k`, `4.56M`."""
-    if value is None:
-        return UNKNOWN
-    for divisor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        # A value that three digits of the smaller unit would round up to 1000 belongs to this one.
-        if value >= divisor * 0.9995:
-            return f"{_three_digits(value / divisor)}{unit}"
-    return f"{value:.0f}" if value == int(value) else _three_digits(value)
-
-
-def share(part: float | None) -> str:
-    """`91%`."""
-    return UNKNOWN if part is None else f"{part:.0%}"
-
-
 def finished(reading: Reading) -> str:
     """Finished of planned, and how many of them are on the disk."""
     return f"finished {reading.finished}/{reading.planned} (written {reading.written})"
@@ -264,12 +257,14 @@ def token_rate(frame: StatusFrame) -> str:
 def line(frame: StatusFrame) -> str:
     """The whole frame on one line without control characters."""
     reading = frame.reading
+    lanes = lanes_line(reading.lanes)
     return (
         f"{printable(reading.experiment_name)}: {finished(reading)}, failed {reading.failed}, open {reading.open}; "
         f"in flight {in_flight(reading.models)}; ready {reading.ready}, blocked {reading.blocked}, "
         f"backing off {reading.backing_off}; "
         f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
         f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
+        f"{f'; {lanes}' if lanes else ''}"
         f"{'' if frame.limit is None else f'; limit: {printable(frame.limit)}'}"
     )
 
@@ -279,9 +274,3 @@ def time_left(frame: StatusFrame) -> str:
     if (silence_s := frame.reading.unanswered_s) is not None:
         return f"nothing runs: no engine has answered for {duration(silence_s)}"
     return f"ETA {duration(frame.eta_s)}"
-
-
-def _three_digits(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -17,7 +17,7 @@ from mac_runner.cli.process import Exit
 from tests.cli.lab import PATIENCE_S, Lab, ended, environ, experiment, scripted, wait_for
 from tests.faults.tier import SCALE
 
-MOMENTS = 16 * SCALE
+MOMENTS = 10 * SCALE
 AT_ONCE = 6
 """Processes side by side: one waits while another one works."""
 KINDS = (signal.SIGINT, signal.SIGTERM)

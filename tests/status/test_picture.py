@@ -4,11 +4,13 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from mac_runner.fleet.model import LaneState, LaneStatus
 from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
 from mac_runner.status.frame import STATUS_ROWS_MAX
 from mac_runner.status.picture import line, picture
@@ -142,3 +144,46 @@ def test_rows_of_a_tall_terminal_are_used(make_reading: MakeReading) -> None:
 
     assert len(_lines(StatusFrame(reading=reading), 100, 50)) == 49
     assert len(_lines(StatusFrame(reading=reading), 100, 24)) == 23
+
+
+def lane(name: str, state: LaneState = LaneState.UP, **more: Any) -> LaneStatus:
+    return LaneStatus(name=name, model="m", place="gpu 0", state=state, slots=64, **more)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("lanes", [1, 8, 1000])
+def test_picture_with_lanes_fits_the_terminal_and_leaves_room_for_turns(
+    frame: StatusFrame, width: int, height: int, lanes: int
+) -> None:
+    fleet = tuple(lane(f"{ATTACK}@{i}", list(LaneState)[i % 9], fault=ATTACK, deaths=i) for i in range(lanes))
+    lines = _lines(replace(frame, reading=replace(frame.reading, lanes=fleet)), width, height)
+
+    assert all(cell_len(line) <= width for line in lines)
+    assert len(lines) < max(height, 7)
+    assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
+    assert height < 24 or "READY 89" in "\n".join(lines)
+
+
+def test_picture_shows_each_lane_and_first_those_that_take_no_requests(frame: StatusFrame) -> None:
+    fleet = (
+        lane("m@0", in_flight=61, tokens_per_s=4310.0, prefix_hits=0.91),
+        lane("m@1", LaneState.RESTING, deaths=2, restarts=1, fault="it was killed by signal 9"),
+        lane("n@0", LaneState.ASLEEP),
+    )
+    lines = _lines(replace(frame, reading=replace(frame.reading, lanes=fleet)), 100, 30)
+    first = lines.index("lanes 1/3 up, 1 asleep, 2 deaths, 1 restart")
+
+    assert " ".join(lines[first + 1].split()) == (
+        "m@1 resting gpu 0 0/64 2 deaths, 1 restart · it was killed by signal 9"
+    )
+    assert " ".join(lines[first + 2].split()) == "m@0 up gpu 0 61/64 4.31k tokens/s, 91% cached"
+    assert " ".join(lines[first + 3].split()) == "n@0 asleep gpu 0 0/64"
+
+
+def test_plain_line_names_the_lanes_that_are_not_up_and_no_others(frame: StatusFrame) -> None:
+    well = (lane("m@0"), lane("m@1"), lane("n@0", LaneState.ASLEEP))
+    ill = (*well, *(lane(f"x@{i}", LaneState.RETIRED) for i in range(5)))
+
+    assert "lane" not in line(replace(frame, reading=replace(frame.reading, lanes=well)))
+    text = line(replace(frame, reading=replace(frame.reading, lanes=ill)))
+    assert "; lanes 2/8 up, 1 asleep (x@0 retired, x@1 retired, x@2 retired, 2 more)" in text

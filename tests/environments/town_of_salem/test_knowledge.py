@@ -17,8 +17,9 @@ from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game
 from tests.environments.town_of_salem.watch import watch_game
+from tests.faults.tier import SCALE
 
-GAMES = 200
+GAMES = 120 * SCALE
 PARTS = 2
 
 

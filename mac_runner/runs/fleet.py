@@ -1,0 +1,121 @@
+"""The fleet of a run: planned from all its models with the backend `fleet`, kept up from its first phase to its last.
+
+The models of a run are named after its engines, so that a grid whose combinations define a model differently has lanes
+for each definition. A run plans a fleet before a run directory is touched, so what does not fit costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+from mac_runner.backends.fleet.lanes import Fleet
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.clock import Clock
+from mac_runner.config import FleetConfig
+from mac_runner.errors import ConfigError, StoreError
+from mac_runner.fleet.model import LaneStatus
+from mac_runner.runs.engines import Engine
+from mac_runner.runs.setup import Setup, located
+from mac_runner.scheduler.interfaces import RunLog
+from mac_runner.types import JsonObject
+
+OnLaneEvent = Callable[[str, JsonObject], None]
+"""Takes an event of a lane: its name, such as `EVENT_LANE_UP`, and its fields."""
+
+
+class RunFleet(Fleet, Protocol):
+    """A fleet as a run needs it."""
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """Its lanes now, for people to see."""
+        ...
+
+
+class PlannedFleet(Protocol):
+    """A fleet that fits, not started."""
+
+    @property
+    def slots(self) -> int:
+        """How many requests all its lanes serve at once."""
+        ...
+
+    def open(
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+    ) -> AbstractAsyncContextManager[RunFleet]:
+        """The fleet, which is there inside the block. A model's lanes are started by `ModelLanes.start`."""
+        ...
+
+
+FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig]], PlannedFleet]
+"""Lays a fleet out for some models, by name. Raises ConfigError for what does not fit; touches nothing."""
+
+
+def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
+    """A fleet on the GPUs of this machine."""
+    raise ConfigError(f"model_definitions.{next(iter(models))}.backend: 'fleet' cannot be played yet")
+
+
+def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
+    """The fleet that experiments need; None where no engine of theirs is on one.
+
+    Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
+    """
+    models = fleet_models(engines)
+    if not models:
+        return None
+    setups = list(setups)
+    return _planned(setups, fleet_config(setups), models, planner)
+
+
+def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
+    """The settings of the engines that are on a fleet, by the engine's name."""
+    return {
+        engine.name: settings
+        for engine in engines
+        if isinstance(settings := engine.definition.backend_settings, FleetModelConfig)
+    }
+
+
+def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
+    """The section `fleet` of experiments that run together. Raises ConfigError where they differ."""
+    found: FleetConfig | None = None
+    for setup in setups:
+        definitions = setup.experiment.model_definitions.values()
+        if not any(isinstance(definition.backend_settings, FleetModelConfig) for definition in definitions):
+            continue
+        config = setup.experiment.fleet or FleetConfig()
+        if found is not None and config != found:
+            with located(setup.loaded):
+                raise ConfigError(
+                    f"fleet: the combination {setup.slug} has other settings than those before it, and all "
+                    "combinations of a grid share one fleet; give them the same section, or run them one by one",
+                    key=("fleet",),
+                )
+        found = config
+    return found or FleetConfig()
+
+
+def _planned(
+    setups: list[Setup], config: FleetConfig, models: Mapping[str, FleetModelConfig], planner: FleetPlanner
+) -> PlannedFleet:
+    with located(setups[0].loaded):
+        return planner(config, models)
+
+
+@asynccontextmanager
+async def opened(
+    planned: PlannedFleet | None, log: RunLog, *, clock: Clock, say: Callable[[str], None]
+) -> AsyncIterator[RunFleet | None]:
+    """The fleet of a run inside the block, with its events in the run's log; None where nothing is planned."""
+    if planned is None:
+        yield None
+        return
+
+    def record(name: str, fields: JsonObject) -> None:
+        with suppress(StoreError):  # The log's failure stops the run by itself; the fleet is closed in good order.
+            log.event(name, fields)
+
+    async with planned.open(clock=clock, say=say, on_event=record) as fleet:
+        yield fleet

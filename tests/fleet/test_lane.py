@@ -1,0 +1,271 @@
+"""What a lane may do when, in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mac_runner.config.fleet import RestartConfig
+from mac_runner.fleet.lane import SERVED_S, SLEEP_S, Lane
+from mac_runner.fleet.model import LaneState
+
+MANY = RestartConfig(budget=1000, per_s=3600)
+
+
+def new(restart: RestartConfig = MANY, start_s: float = 900) -> Lane:
+    return Lane("m@0", restart=restart, start_s=start_s)
+
+
+def up(lane: Lane, now_s: float = 0.0) -> Lane:
+    lane.starting(now_s)
+    lane.started()
+    lane.warmed(now_s)
+    return lane
+
+
+def rest_after_death(lane: Lane, now_s: float, why: str = "killed") -> float:
+    lane.ended(why, now_s)
+    assert lane.may_start_at_s is not None
+    return lane.may_start_at_s - now_s
+
+
+def test_rests_double_up_to_a_minute_and_begin_anew_after_it_served() -> None:
+    lane, now_s, rests = new(), 0.0, []
+    for _ in range(9):
+        up(lane, now_s)
+        rests.append(rest_after_death(lane, now_s))
+        assert not lane.may_start(now_s)
+        now_s += rests[-1]
+
+    assert rests == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    up(lane, now_s)
+    assert rest_after_death(lane, now_s + SERVED_S) == 1
+
+
+def test_start_has_a_clock_of_its_own() -> None:
+    lane = new(start_s=900)
+    lane.starting(10)
+    lane.started()
+
+    assert lane.due_at_s == 910
+    lane.warmed(500)
+    assert lane.due_at_s is None
+
+
+def test_budget_retires_and_says_why() -> None:
+    lane, now_s = new(RestartConfig(budget=3, per_s=3600)), 0.0
+    for _ in range(3):
+        up(lane, now_s)
+        now_s += rest_after_death(lane, now_s)
+    up(lane, now_s)
+    lane.ended("exit status 1", now_s)
+
+    assert lane.state is LaneState.RETIRED
+    assert "3 restarts in 3600 s are spent" in lane.fault
+    assert "exit status 1" in lane.fault
+    assert (lane.restarts, lane.deaths) == (3, 4)
+
+
+def test_budget_is_per_time() -> None:
+    lane, now_s = new(RestartConfig(budget=3, per_s=100)), 0.0
+    for _ in range(50):
+        up(lane, now_s)
+        lane.ended("killed", now_s)
+        now_s += 100
+
+    assert lane.state is LaneState.RESTING
+
+
+def test_same_start_error_twice_in_a_row_retires_whatever_its_numbers() -> None:
+    lane = new()
+    lane.starting(0)
+    lane.ended("CUDA out of memory: tried 4.72 GiB, pid 4711, port 8001", 5)
+    lane.starting(10)
+    lane.ended("CUDA out of memory: tried 3.21 GiB, pid 99, port 8002", 15)
+
+    assert lane.state is LaneState.RETIRED
+    assert "same start error twice" in lane.fault
+    assert "3.21 GiB" in lane.fault
+
+
+@pytest.mark.parametrize("between", ["another error", "a start that worked", "a kill from outside"])
+def test_start_errors_that_are_not_in_a_row_do_not_retire(between: str) -> None:
+    lane = new()
+    lane.starting(0)
+    lane.ended("no such model", 5)
+    lane.starting(100)
+    if between == "a start that worked":
+        lane.started()
+        lane.warmed(100)
+    lane.ended("something else", 100, was_killed=between == "a kill from outside")
+    lane.starting(200)
+    lane.ended("no such model", 200)
+
+    assert lane.state is LaneState.RESTING
+
+
+def test_kills_from_outside_while_starting_are_no_start_errors() -> None:
+    lane, now_s = new(), 0.0
+    for _ in range(10):
+        lane.starting(now_s)
+        now_s += rest_after_kill(lane, now_s)
+
+    assert lane.state is LaneState.RESTING
+
+
+def rest_after_kill(lane: Lane, now_s: float) -> float:
+    lane.ended("signal 9", now_s, was_killed=True)
+    assert lane.may_start_at_s is not None
+    return lane.may_start_at_s - now_s
+
+
+def test_start_that_takes_too_long_twice_retires() -> None:
+    lane = new(start_s=60)
+    for at_s in (0, 100):
+        lane.starting(at_s)
+        lane.stopping("it did not answer in 60 s")
+        lane.ended("signal 15", at_s + 65, was_killed=True)
+
+    assert lane.state is LaneState.RETIRED
+
+
+def test_sleep_comes_after_the_last_request_and_in_time() -> None:
+    lane = up(new())
+    lane.drain()
+    assert not lane.is_up
+    with pytest.raises(AssertionError, match="in flight"):
+        lane.slept()
+    lane.drained(50)
+
+    assert lane.due_at_s == 50 + SLEEP_S
+    lane.slept()
+    assert lane.state.value == "asleep"
+    assert lane.due_at_s is None
+    lane.waking(100)
+    assert lane.due_at_s == 1000
+    lane.warmed(101)
+    assert lane.is_up
+
+
+@pytest.mark.parametrize("moment", ["starting", "warming", "up", "suspect", "draining", "dry", "asleep", "waking"])
+def test_lane_may_end_at_any_moment_and_starts_again(moment: str) -> None:
+    lane = at(moment)
+    lane.ended("gone", 10)
+
+    assert (lane.state, lane.deaths, lane.is_running) == (LaneState.RESTING, 1, False)
+    up(lane, 11)
+    assert (lane.is_up, lane.restarts) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    "moment", ["planned", "starting", "warming", "up", "suspect", "draining", "dry", "asleep", "waking", "resting"]
+)
+def test_lane_that_a_person_drained_stays_drained_until_it_is_asked_up(moment: str) -> None:
+    lane = at(moment)
+    deaths = lane.deaths
+    lane.drain(by_person=True)
+    assert not lane.is_up
+    if lane.is_running:
+        lane.stopping("drained by a person")
+        lane.ended("exit status 0", 10)
+
+    assert (lane.state, lane.may_start_at_s, lane.deaths) == (LaneState.DRAINED, None, deaths)
+    lane.ask_up(20)
+    assert lane.may_start(20)
+    up(lane, 20)
+    assert lane.restarts == deaths
+
+
+def test_lane_that_is_asked_up_while_it_drains_serves_on() -> None:
+    lane = up(new())
+    lane.drain(by_person=True)
+    lane.ask_up(1)
+
+    assert lane.is_up
+    lane.ended("gone", 2)
+    assert lane.deaths == 1
+
+
+def test_lane_that_is_asked_up_while_it_is_stopped_starts_again_free_of_charge() -> None:
+    lane = up(new())
+    lane.drain(by_person=True)
+    lane.stopping("drained by a person")
+    lane.ask_up(1)
+    lane.ended("exit status 0", 2)
+
+    assert (lane.state, lane.deaths) == (LaneState.PLANNED, 0)
+
+
+def test_suspicion_is_cleared_to_what_was_before() -> None:
+    lane = up(new())
+    lane.drain()
+    lane.suspect("no reply for 30 s")
+    assert lane.fault == "no reply for 30 s"
+    lane.cleared()
+
+    assert lane.state is LaneState.DRAINING
+
+
+def test_retired_lane_never_starts() -> None:
+    lane = up(new())
+    lane.retire("the fleet is closed")
+    lane.stopping("the fleet is closed")
+    lane.ended("exit status 0", 1)
+
+    assert (lane.state, lane.may_start_at_s) == (LaneState.RETIRED, None)
+
+
+@pytest.mark.parametrize("moment", ["planned", "starting", "warming", "up", "asleep", "resting"])
+@pytest.mark.parametrize("event", ["starting", "started", "warmed", "cleared", "drained", "slept", "waking"])
+def test_event_that_cannot_come_now_is_a_bug(moment: str, event: str) -> None:
+    possible = {
+        ("planned", "starting"),
+        ("starting", "started"),
+        ("warming", "warmed"),
+        ("asleep", "waking"),
+        ("resting", "starting"),
+    }
+    lane = at(moment)
+    calls: dict[str, Callable[[], None]] = {
+        "starting": lambda: lane.starting(50),
+        "started": lane.started,
+        "warmed": lambda: lane.warmed(50),
+        "cleared": lane.cleared,
+        "drained": lambda: lane.drained(50),
+        "slept": lane.slept,
+        "waking": lambda: lane.waking(50),
+    }
+    call = calls[event]
+    if (moment, event) in possible:
+        call()
+    else:
+        with pytest.raises(AssertionError):
+            call()
+
+
+def at(moment: str) -> Lane:
+    """A lane at this moment of its life, at time 5 or before."""
+    lane = new()
+    if moment == "planned":
+        return lane
+    lane.starting(0)
+    if moment == "starting":
+        return lane
+    lane.started()
+    if moment == "warming":
+        return lane
+    lane.warmed(1)
+    if moment == "suspect":
+        lane.suspect("odd")
+    if moment == "resting":
+        lane.ended("gone", 2)
+    if moment in ("draining", "dry", "asleep", "waking"):
+        lane.drain()
+    if moment in ("dry", "asleep", "waking"):
+        lane.drained(2)
+    if moment in ("asleep", "waking"):
+        lane.slept()
+    if moment == "waking":
+        lane.waking(3)
+    return lane
