@@ -35,11 +35,12 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A completion with this text."""
+    """A completion with this text; `usage` has its tokens: of the prompt, those cached, of the completion."""
 
     text: str = "So be it."
     finish_reason: str = "stop"
     latency_s: float | None = None
+    usage: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,11 @@ def completion(said: Say, received: Received) -> bytes:
         choice["message"] = {"role": "assistant", "content": said.text}
     else:
         choice["text"] = said.text
+    prompt, cached, tokens = said.usage or (len(received.body) // 4, 0, len(said.text) // 4)
     usage: JsonObject = {
-        "prompt_tokens": len(received.body) // 4,
-        "completion_tokens": len(said.text) // 4,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens": prompt,
+        "completion_tokens": tokens,
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
     return encoded({"id": "c", "object": "chat.completion", "model": "stub", "choices": [choice], "usage": usage})
 

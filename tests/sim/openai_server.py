@@ -106,8 +106,8 @@ class OpenaiServer:
 
     def __post_init__(self) -> None:
         self.account = Account(self.slots)
-        self.waiting: deque[tuple[_Connection, Behaviour, Received, float]] = deque()
-        self.connections: set[_Connection] = set()
+        self.waiting: deque[tuple[Connection, Behaviour, Received, float]] = deque()
+        self.connections: set[Connection] = set()
         self.requests = 0
         self._server: asyncio.Server | None = None
 
@@ -118,7 +118,7 @@ class OpenaiServer:
 
     async def __aenter__(self) -> OpenaiServer:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, backlog=2048)
+        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, backlog=2048)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -134,7 +134,7 @@ class OpenaiServer:
             connection.abort()
         await asyncio.sleep(0.01)  # Connected clients have seen it by then.
 
-    def take(self, connection: _Connection, received: Received) -> None:
+    def take(self, connection: Connection, received: Received) -> None:
         """A request has come in whole."""
         if received.method == "GET":
             self.pages.append(received.path)
@@ -157,7 +157,7 @@ class OpenaiServer:
         return {"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]}
 
     def _serve(
-        self, connection: _Connection, behaviour: Behaviour, received: Received, loop: asyncio.AbstractEventLoop
+        self, connection: Connection, behaviour: Behaviour, received: Received, loop: asyncio.AbstractEventLoop
     ) -> None:
         now_s = loop.time()
         self.account.change(1, now_s)
@@ -165,7 +165,7 @@ class OpenaiServer:
         due_s = now_s + (self.latency_s if own_s is None else own_s) - _TIMERS_LATE_S
         loop.call_at(due_s, self._finish, connection, behaviour, received)
 
-    def _finish(self, connection: _Connection, behaviour: Behaviour, received: Received) -> None:
+    def _finish(self, connection: Connection, behaviour: Behaviour, received: Received) -> None:
         loop = asyncio.get_running_loop()
         if isinstance(behaviour, Say | Drip) or (isinstance(behaviour, Reset) and behaviour.is_done):
             self.done.append(received.headers.get("x-request-id", ""))
@@ -177,7 +177,7 @@ class OpenaiServer:
             self._serve(following, then, waited, loop)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection: requests come one after the other."""
 
     def __init__(self, server: OpenaiServer) -> None:

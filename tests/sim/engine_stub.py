@@ -1,0 +1,219 @@
+"""An inference engine in a process of its own, without a model: `python -m tests.sim.engine_stub --port 8000`.
+
+It serves the OpenAI protocol like `OpenaiServer`: so many slots, a line behind them, a fixed time for each request, and
+a text that depends on the request alone. In addition it counts tokens under `/metrics` as vLLM does, and with
+`--cache-tokens` it remembers the prefixes of prompts, reports `cached_tokens`, and takes `--prefill-ms` for a thousand
+tokens that it does not remember. Its first line of output is its port, printed when it listens.
+
+SIGUSR1 wedges its engine: connections and pages are served, and no completion comes. A second SIGUSR1
+lets it go on. SIGSTOP and SIGKILL are for the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from mac_runner.types import JsonObject
+from tests.sim.behaviour import Behaviour, Received, Say, Send, echo
+from tests.sim.openai_server import Connection, OpenaiServer
+
+BLOCK_CHARS: Final = 64
+CHARS_PER_TOKEN: Final = 4
+_BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
+_PAGE: Final = """\
+# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total{{model_name="{model}"}} {prompt}
+# TYPE vllm:prefix_cache_hits counter
+vllm:prefix_cache_hits_total{{model_name="{model}"}} {cached}
+# TYPE vllm:prefix_cache_queries counter
+vllm:prefix_cache_queries_total{{model_name="{model}"}} {prompt}
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{{model_name="{model}"}} {completion}
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{model_name="{model}"}} {running}
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{{model_name="{model}"}} {waiting}
+"""
+
+
+class PrefixCache:
+    """Blocks of prompts, the least recently used forgotten first."""
+
+    def __init__(self, tokens: int) -> None:
+        self._blocks_max = tokens // _BLOCK_TOKENS
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+
+    def take(self, text: str) -> int:
+        """How many tokens at the beginning of `text` were known; now all of its whole blocks are."""
+        known, is_known, chain = 0, True, 0
+        for at in range(0, len(text) - BLOCK_CHARS + 1, BLOCK_CHARS):
+            chain = hash((chain, text[at : at + BLOCK_CHARS]))
+            is_known = is_known and chain in self._blocks
+            known += is_known
+            self._blocks[chain] = None
+            self._blocks.move_to_end(chain)
+        while len(self._blocks) > self._blocks_max:
+            self._blocks.popitem(last=False)
+        return known * _BLOCK_TOKENS
+
+
+def text_of(body: JsonObject) -> str:
+    """The prompt of a request as one text."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return str(body.get("prompt", ""))
+    return "\n".join(f"{one.get('role')}: {one.get('content')}" for one in messages if isinstance(one, dict))
+
+
+class EngineStub(OpenaiServer):
+    """A server with token counters and, if it has room for tokens, a prefix cache."""
+
+    def __init__(
+        self, *, slots: int, latency_s: float, model: str, port: int, tokens: int, cache_tokens: int, prefill_s: float
+    ) -> None:
+        super().__init__(slots=slots, models=(model,), script=self._answer, page=self._look, keeps=False, port=port)
+        self._reply_s = latency_s
+        self._tokens = tokens
+        self._cache = PrefixCache(cache_tokens)
+        self._prefill_s = prefill_s
+        self._served: dict[int, _Served] = {}
+        self._held: list[Callable[[], None]] = []
+        self._wedged_at_s: float | None = None
+        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+
+    def wedge(self) -> None:
+        """Give no completion any more, or go on where it stopped."""
+        loop = asyncio.get_running_loop()
+        if self._wedged_at_s is None:
+            self._wedged_at_s = loop.time()
+            return
+        self._wedged_at_s = None
+        held, self._held = self._held, []
+        for finish in held:
+            finish()
+
+    def _answer(self, received: Received) -> Behaviour:
+        text = text_of(received.json)
+        prompt = max(1, len(text) // CHARS_PER_TOKEN)
+        cached = self._cache.take(text)
+        self.prompt_tokens += prompt
+        self.cached_tokens += cached
+        tokens = 1 if received.is_canary else self._tokens
+        latency_s = self._reply_s * tokens / self._tokens + self._prefill_s * (prompt - cached)
+        return replace(echo(received), latency_s=latency_s, usage=(prompt, cached, tokens))
+
+    def _look(self, received: Received) -> Send | None:
+        if not received.path.endswith("/metrics"):
+            return None
+        now_s = self._wedged_at_s or asyncio.get_running_loop().time()
+        page = _PAGE.format(
+            model=self.models[0],
+            prompt=self.prompt_tokens,
+            cached=self.cached_tokens,
+            completion=self.completion_tokens + sum(one.tokens_at(now_s) for one in self._served.values()),
+            running=self.account.in_use,
+            waiting=len(self.waiting),
+        )
+        return Send(200, page.encode(), (("X-Format", "prometheus"),))
+
+    def _serve(
+        self, connection: Connection, behaviour: Behaviour, received: Received, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        if isinstance(behaviour, Say) and behaviour.usage is not None:
+            self._served[id(received)] = _Served(loop.time(), behaviour.latency_s or 0.0, behaviour.usage[2])
+        super()._serve(connection, behaviour, received, loop)
+
+    def _finish(self, connection: Connection, behaviour: Behaviour, received: Received) -> None:
+        if self._wedged_at_s is not None:
+            self._held.append(partial(self._finish, connection, behaviour, received))
+            return
+        served = self._served.pop(id(received), None)
+        self.completion_tokens += served.tokens if served is not None else 0
+        super()._finish(connection, behaviour, received)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A request in a slot: its tokens come evenly."""
+
+    since_s: float
+    takes_s: float
+    tokens: int
+
+    def tokens_at(self, now_s: float) -> int:
+        share = (now_s - self.since_s) / self.takes_s if self.takes_s else 1.0
+        return min(self.tokens, max(0, int(self.tokens * share)))
+
+
+def command(
+    *,
+    port: int | str = 0,
+    slots: int = 8,
+    latency_ms: float = 20.0,
+    model: str = "stub",
+    tokens: int = 64,
+    cache_tokens: int = 0,
+    prefill_ms: float = 0.0,
+    start_s: float = 0.0,
+) -> list[str]:
+    """The command line that runs one; `port` may be a placeholder such as `{port}`."""
+    flags = {
+        "port": port,
+        "slots": slots,
+        "latency-ms": latency_ms,
+        "model": model,
+        "tokens": tokens,
+        "cache-tokens": cache_tokens,
+        "prefill-ms": prefill_ms,
+        "start-s": start_s,
+    }
+    return [sys.executable, "-m", "tests.sim.engine_stub", *(f"--{name}={value}" for name, value in flags.items())]
+
+
+async def _run(server: EngineStub, start_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, server.wedge)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    await asyncio.sleep(start_s)
+    async with server:
+        sys.stdout.write(f"{server.port}\n")
+        sys.stdout.flush()
+        await over.wait()
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="from its slot to its reply")
+    parser.add_argument("--model", default="stub")
+    parser.add_argument("--tokens", type=int, default=64, help="of a reply, in its usage and in the counters")
+    parser.add_argument("--cache-tokens", type=int, default=0, help="how much of past prompts is remembered")
+    parser.add_argument("--prefill-ms", type=float, default=0.0, help="for 1,000 tokens that are not remembered")
+    parser.add_argument("--start-s", type=float, default=0.0, help="how long it takes until it listens")
+    asked = parser.parse_args()
+    server = EngineStub(
+        slots=asked.slots,
+        latency_s=asked.latency_ms / 1e3,
+        model=asked.model,
+        port=asked.port,
+        tokens=asked.tokens,
+        cache_tokens=asked.cache_tokens,
+        prefill_s=asked.prefill_ms / 1e6,
+    )
+    asyncio.run(_run(server, asked.start_s))
+
+
+if __name__ == "__main__":
+    main()
