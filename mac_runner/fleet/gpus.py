@@ -107,6 +107,33 @@ def parse(listing: str, slices: str) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, slices=tuple(found.get(gpu.uuid, ()))) for gpu in gpus)
 
 
+def among(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves to this process, as a cluster sets it; None where it is not set.
+
+    Raises GpuError for an entry that names none of them.
+    """
+    if visible is None:
+        return tuple(gpus)
+    left: dict[int, Gpu] = {}
+    for name in filter(None, map(str.strip, visible.split(","))):
+        if name in ("-1", "NoDevFiles", "none", "void"):
+            break
+        found = next(((gpu, part) for gpu in gpus for part in (None, *gpu.slices) if _is_named(gpu, part, name)), None)
+        if found is None:
+            there = ", ".join(str(gpu.index) for gpu in gpus) or "none"
+            raise GpuError(f"CUDA_VISIBLE_DEVICES names {name!r}, and nvidia-smi lists {there}; correct or unset it")
+        gpu, part = found
+        kept = left.get(gpu.index, replace(gpu, slices=()))
+        left[gpu.index] = gpu if part is None else replace(kept, slices=(*kept.slices, part))
+    return tuple(left.values())
+
+
+def _is_named(gpu: Gpu, part: Slice | None, name: str) -> bool:
+    if part is not None:
+        return name == part.uuid
+    return name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name))
+
+
 def _gpu(line: str) -> Gpu:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(GPU_QUERY[0].split(",")):

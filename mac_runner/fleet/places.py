@@ -44,13 +44,13 @@ def usable(config: FleetConfig, gpus: Sequence[Gpu] | None) -> Usable:
     if isinstance(config.gpus, int):
         return _without_gpus(config, config.gpus)
     if not gpus:
-        why = "nvidia-smi is not installed here" if gpus is None else "nvidia-smi lists none"
+        why = "nvidia-smi is not installed here" if gpus is None else "nvidia-smi lists none that this process may use"
         remedy = "on a machine without GPUs write how many engines may run side by side, such as `gpus: 2`"
         return Usable(problems=(Problem(("fleet", "gpus"), f"there is no GPU: {why}; {remedy}"),))
     known = {gpu.index: gpu for gpu in gpus}
     if isinstance(config.gpus, tuple) and (unknown := [index for index in config.gpus if index not in known]):
         there = ", ".join(map(str, sorted(known)))
-        text = f"there is no GPU {', '.join(map(str, unknown))}; nvidia-smi lists {there}"
+        text = f"there is no GPU {', '.join(map(str, unknown))} for this process; there are {there}"
         return Usable(problems=(Problem(("fleet", "gpus"), text),))
     chosen = gpus if config.gpus == "auto" else [known[index] for index in config.gpus]
     reasons = {gpu.index: reason for gpu in chosen if (reason := _unfit(gpu, config))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -10,23 +11,25 @@ from typing import Final
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.config import FleetConfig
 from mac_runner.files import read_regular
-from mac_runner.fleet.gpus import discover
+from mac_runner.fleet.gpus import among, discover
 from mac_runner.fleet.layout import FleetPlan, lay_out
 from mac_runner.fleet.ports import LoopbackPorts
 
-_WEIGHT_FILES: Final = ("*.safetensors", "*.bin")
-"""Of the first kind that a directory has; it may hold the same weights twice."""
+_WEIGHT_FILES: Final = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin")
+"""Those of the first pattern that a directory has; it may hold the same weights twice."""
 _SHRINKING: Final = frozenset({"quantization", "cpu_offload_gb", "load_format", "dtype"})
 """Flags by which weights take another amount of GPU memory than their files."""
 _CONFIG_BYTES_MAX: Final = 1_000_000
 
 
-def plan_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FleetPlan:
+def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FleetPlan:
     """The lanes of `models`, by their names, on this machine.
 
     Raises LayoutError with all that does not fit, GpuError where the GPUs cannot be listed.
     """
     gpus = None if isinstance(config.gpus, int) else discover()
+    if gpus is not None:
+        gpus = among(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     weights = {name: size for name, model in models.items() if (size := weight_bytes(model)) is not None}
     return lay_out(config, models, gpus, LoopbackPorts(), weights=weights)
 
