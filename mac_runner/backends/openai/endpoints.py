@@ -211,18 +211,12 @@ class Endpoints:
     """The servers of one model.
 
     `in_flight_max` requests at most are in flight, which are the slots of endpoints without a number of their own.
-    `on_change` is called whenever another set of them is open, or has other slots.
+    `on_change` is called whenever another set of them is open.
     """
 
-    def __init__(
-        self,
-        urls: Iterable[str] = (),
-        *,
-        in_flight_max: int | None = None,
-        on_change: Callable[[], None] = _unheard,
-    ) -> None:
+    def __init__(self, urls: Iterable[str] = (), *, in_flight_max: int | None = None) -> None:
+        self.on_change: Callable[[], None] = _unheard
         self._in_flight_max = in_flight_max
-        self._on_change = on_change
         self._homes: OrderedDict[str, Endpoint] = OrderedDict()
         self._failed: OrderedDict[str, set[Endpoint]] = OrderedDict()
         self._by_url: dict[str, Endpoint] = {}
@@ -238,7 +232,7 @@ class Endpoints:
         self._open = tuple(endpoint for endpoint in self.all if endpoint.is_open)
         if self._in_flight_max is not None:
             self._share = -(-self._in_flight_max // max(1, len(self._open)))
-        self._on_change()
+        self.on_change()
 
     def add(self, endpoint: Endpoint) -> None:
         """One more. Its URL is not among the others."""
@@ -258,6 +252,9 @@ class Endpoints:
     def at(self, url: str) -> Endpoint:
         """The one with this URL. Raises KeyError."""
         return self._by_url[url]
+
+    def __contains__(self, url: object) -> bool:
+        return url in self._by_url
 
     @property
     def slots(self) -> int:
