@@ -155,7 +155,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     }
 
     assert users == {
-        "aiohttp": {"backends", "viewer"},
+        "aiohttp": {"backends", "fleet", "viewer"},
         "altair": {"figures"},
         "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
