@@ -33,7 +33,10 @@ import errno
 import sys
 from enum import Enum, StrEnum
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mac_runner.types import Destination
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """The longest `Retry-After` that is respected."""
@@ -104,9 +107,13 @@ class ConversationError(MacRunnerError):
 
 
 class BackendError(MacRunnerError):
-    """An engine did not answer a request. Raise one of the subclasses."""
+    """An engine did not answer a request. Raise one of the subclasses.
+
+    `destination` is the server that it happened at, where the backend says so.
+    """
 
     verdict: Verdict = Verdict.FAIL_RUN
+    destination: Destination | None = None
 
 
 class TransientBackendError(BackendError):

@@ -223,13 +223,15 @@ class Request:
     """One turn, ready to be sent. Sending it again sends the very same prompt with the very same seed.
 
     `conversation` is the task's id: requests of one conversation share most of their prompts, so an engine with several
-    servers serves them best from one of them.
+    servers serves them best from one of them. `is_suspect`: engines died on it, and the backend is to serve it alone on
+    one of its servers; only a backend that `isolates` gets such a request.
     """
 
     conversation: str
     turn: Turn
     prompt: Prompt
     sampling: Sampling
+    is_suspect: bool = False
 
     @property
     def request_id(self) -> str:
@@ -267,12 +269,31 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The server of an engine that a request goes to, as its backend names it."""
+
+    server: str
+    """Its URL, as the experiment file has it."""
+    lane: str | None = None
+    """The lane of a fleet, such as `townsfolk@0`."""
+    gpu: str | None = None
+    """The GPUs of the lane, separated by commas, or the UUID of its slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Everything about a reply that depends on time. `faults` has a text for each failed attempt before it."""
+    """Everything about a reply that depends on time, and on which server was free.
+
+    `faults` has a text for each failed attempt before it. A backend that has several servers sets `server`, `lane` and
+    `gpu` as in Destination; the scheduler sets the rest.
+    """
 
     queue_s: float = 0.0
     generate_s: float = 0.0
     faults: tuple[str, ...] = ()
+    server: str | None = None
+    lane: str | None = None
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

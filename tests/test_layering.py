@@ -75,8 +75,8 @@ OPENER = {"files.py"}
 """Opens the files that are read by name, without waiting for what is no file."""
 SCHEMA = {"config/schema.py", "views/typescript.py"}
 """Tools that write the schema of experiment files and the types of the pages; they touch no run."""
-ENGINES = {"backends/vllm/process_logs.py"}
-"""Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
+ENGINES = {"backends/vllm/process_logs.py", "fleet/child.py"}
+"""Write the log of an engine's processes, and what starts them, to a directory of their own; they touch no run."""
 MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
 SWAPPED = {f"environments/adapters/chance.py: random.{name}" for name in ("Random", "getstate", "setstate")}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from random import Random
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.section import Settings
-from mac_runner.types import Decoding, Reply, Request, Sampling
+from mac_runner.types import Decoding, Destination, Reply, Request, Sampling
 
 if TYPE_CHECKING:
     from mac_runner.backends.fleet.lanes import ModelLanes
@@ -177,6 +177,69 @@ class PassingBackend:
     async def close(self) -> None:
         """Close the inner backend."""
         await self._backend.close()
+
+
+class Resizing(Protocol):
+    """A backend whose `capacity` or `lookahead` may change after `start`, to 0 as well."""
+
+    def on_resize(self, tell: Callable[[], None]) -> None:
+        """Call `tell`, in the loop of the run, whenever `capacity`, `lookahead` or `isolates` has changed.
+
+        Calls made before `start` has returned, or after `close`, have no effect.
+        """
+        ...
+
+
+class Isolating(Protocol):
+    """A backend that can serve a request alone on one of its servers, while others go on."""
+
+    @property
+    def isolates(self) -> bool:
+        """Whether it can now. If so, it gets requests that engines died on with `Request.is_suspect`."""
+        ...
+
+
+class Routing(Protocol):
+    """A backend that knows which of its servers a request goes to."""
+
+    def destination(self, request: Request) -> Destination | None:
+        """Where `request` would go now; changes nothing. None where that is not known."""
+        ...
+
+
+def on_resize(backend: Backend, tell: Callable[[], None]) -> bool:
+    """Call `tell` whenever `backend`, or the one it passes on to, changes its size; whether it ever does."""
+    resizing = _with("on_resize", backend)
+    if resizing is not None:
+        resizing.on_resize(tell)
+    return resizing is not None
+
+
+def isolates(backend: Backend) -> bool:
+    """Whether `backend`, or the one it passes on to, serves suspects alone on one of its servers now."""
+    isolating = _with("isolates", backend)
+    return isolating is not None and bool(isolating.isolates)
+
+
+def router(backend: Backend) -> Callable[[Request], Destination | None] | None:
+    """The `destination` of `backend`, or of the one it passes on to; None if neither has one."""
+    routing = _with("destination", backend)
+    return None if routing is None else routing.destination
+
+
+def destination(backend: Backend, request: Request) -> Destination | None:
+    """Where `backend`, or the one it passes on to, would send `request` now; None where that is not known."""
+    route = router(backend)
+    return None if route is None else route(request)
+
+
+def _with(attribute: str, backend: Backend) -> Any:
+    """The first of `backend` and the backends it passes on to that has `attribute`; None if none has."""
+    while not hasattr(backend, attribute):
+        if not isinstance(backend, PassingBackend):
+            return None
+        backend = backend.inner
+    return backend
 
 
 def lookahead_for(requests: int) -> int:

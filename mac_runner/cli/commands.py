@@ -193,7 +193,7 @@ def run(
     """Run the experiment in FILE, or go on with it where it stopped. With a section `_grid`: every combination.
 
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
-    4 storage failed, 70 a bug of mac_runner.
+    4 storage failed, 5 another process is at work in the run directory, 70 a bug of mac_runner.
     """
     request = RunRequest(
         file=file,
@@ -237,7 +237,8 @@ def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, qui
     They are only read. Each conversation must come from one of them; what none has can be run with --out OUT. Results
     that are damaged or lost are refused, each by name, and nothing is written.
 
-    Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
+    Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed,
+    5 one of them is being run.
     """
     _end_trusted(sources, is_trusted, lambda: maintenance.merge(target, sources, is_quiet=quiet))
 
@@ -406,8 +407,8 @@ def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
 
     No engine is started. What the journal lacks is open again, and is played by the command that began the run.
 
-    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is not a run directory
-    or is being run, 4 storage failed.
+    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is not a run
+    directory, 4 storage failed, 5 it is being run.
     """
     _end_trusted([directory], is_trusted, lambda: maintenance.repair(directory, is_quiet=quiet))
 

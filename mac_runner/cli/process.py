@@ -39,6 +39,7 @@ from mac_runner.errors import (
     EngineDeadError,
     MacRunnerError,
     RunDirectoryError,
+    RunLockedError,
     ShortageError,
     StoreError,
     UnusablePathError,
@@ -64,12 +65,16 @@ class Exit(IntEnum):
     BAD_INPUT = 2
     INTERRUPTED = 3
     STORAGE_FAILED = 4
+    IN_USE = 5
+    """Another process is at work in the directory: take another directory, or try later."""
     BUG = 70
     """An exception outside our tree, printed with its traceback: EX_SOFTWARE of sysexits.h."""
 
 
 def exit_of(error: MacRunnerError) -> Exit:
     """The exit code of an error that ended the command. A run can go on after a dead engine or a shortage."""
+    if isinstance(error, RunLockedError):
+        return Exit.IN_USE
     if isinstance(error, ConfigError | RunDirectoryError | UnusablePathError):
         return Exit.BAD_INPUT
     if isinstance(error, StoreError):

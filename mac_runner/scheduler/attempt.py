@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, router
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
 from mac_runner.scheduler.conversation import LiveConversation
@@ -28,7 +28,7 @@ from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.interfaces import RunLog, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
 from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted
-from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
+from mac_runner.types import Destination, JsonObject, RecordedReply, Reply, Request, Timing, Turn
 
 LOOP_PASS_S_MAX: Final = 0.05
 """How long replies that arrive together may hold the event loop."""
@@ -90,6 +90,7 @@ class AttemptRunner:
         self._accounting = accounting
         self._fairness = fairness
         self._engines: dict[str, EngineState] = {}
+        self._routers = {name: router(backend) for name, backend in run.backends.items()}
 
     async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
         """Send the request of a departure and take in the answer. Raises what ends the whole run.
@@ -105,7 +106,7 @@ class AttemptRunner:
             live.fail(turn, poison_reason(turn))
             return Faulted(depart.conversation, turn, None)
         try:
-            request = live.request(turn)
+            request = live.request(turn, is_suspect=depart.is_isolated)
         except ConversationError as fault:
             live.fail(turn, str(fault))
             return Faulted(depart.conversation, turn, None)
@@ -133,7 +134,9 @@ class AttemptRunner:
             "sending": depart.sending,
         }
         self._accounting.departed(engine, state.sent_at_s)
-        live.source.recorder.event("EVENT_INFER_START", _subject(live, turn) | fields)
+        route = self._routers[engine]
+        server = None if route is None else route(request)
+        live.source.recorder.event("EVENT_INFER_START", _subject(live, turn, server) | fields)
         try:
             backend = self._run.backends[engine]
             reply = await generate(backend, request, deadline_s=deadline_at_s - state.sent_at_s)
@@ -142,7 +145,7 @@ class AttemptRunner:
             if fault.verdict is Verdict.FAIL_RUN:
                 fault.model = engine
                 raise
-            return self._faulted(live, depart, fault)
+            return self._faulted(live, depart, fault, fault.destination or server)
         state.is_answered = True
         try:
             await self._fairness.turn()
@@ -151,7 +154,9 @@ class AttemptRunner:
             raise
         return self._answered(live, depart, request, reply)
 
-    def _faulted(self, live: LiveConversation, depart: Depart, fault: BackendError) -> Faulted:
+    def _faulted(
+        self, live: LiveConversation, depart: Depart, fault: BackendError, server: Destination | None
+    ) -> Faulted:
         turn, state, recorder = depart.turn, live.requests[depart.turn.key], live.source.recorder
         is_death = isinstance(fault, TransientBackendError) and fault.is_engine_death
         engine = live.source.engines[turn.model]
@@ -164,22 +169,22 @@ class AttemptRunner:
             conversation=depart.conversation,
             retry=live.source.retry,
             now_s=self._clock.monotonic_s(),
-            deaths=self.record_death(live, turn) if is_death else 0,
+            deaths=self.record_death(live, turn, server) if is_death else 0,
             is_wanted=live.wants(turn),
         )
         if isinstance(step, GiveUpEngine):
             raise EngineDeadError(step.reason) from fault
         delay_s = None if isinstance(step, Fail) else step.delay_s
         fields: JsonObject = {"sending": depart.sending, "error": state.faults[-1], "delay_s": delay_s}
-        recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", _subject(live, turn) | fields)
+        recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", _subject(live, turn, server) | fields)
         is_busy = isinstance(fault, TransientBackendError) and fault.is_busy
         if isinstance(step, Fail):
             live.fail(turn, step.reason)
             return Faulted(depart.conversation, turn, None, is_turned_away=is_busy)
         return Faulted(depart.conversation, turn, step.delay_s, step.is_suspect, is_busy)
 
-    def record_death(self, live: LiveConversation, turn: Turn) -> int:
-        """Record that an engine died while it worked on `turn`; how often that has happened.
+    def record_death(self, live: LiveConversation, turn: Turn, server: Destination | None = None) -> int:
+        """Record that an engine died while it worked on `turn`, on `server`; how often that has happened.
 
         In a run that is being stopped, the engine may have been stopped as well: no death is recorded.
         """
@@ -188,7 +193,7 @@ class AttemptRunner:
         recorder = live.source.recorder
         recorder.death(live.task, turn.key)
         deaths = recorder.deaths(live.task)[turn.key]
-        recorder.event("EVENT_ENGINE_DEATH", _subject(live, turn) | {"deaths": deaths})
+        recorder.event("EVENT_ENGINE_DEATH", _subject(live, turn, server) | {"deaths": deaths})
         return deaths
 
     def silent_since_s(self, engine: str) -> float | None:
@@ -196,10 +201,17 @@ class AttemptRunner:
         state = self._engines.get(engine)
         return None if state is None else state.suspect_since_s
 
+    def resized(self, engine: str) -> None:
+        """Take in that an engine serves another number of requests now."""
+        state, backend = self._engines.get(engine), self._run.backends[engine]
+        if state is not None:
+            state.resized(backend.capacity + backend.lookahead, self._clock.monotonic_s())
+
     def _engine_of(self, live: LiveConversation, turn: Turn) -> EngineState:
         name = live.source.engines[turn.model]
         if name not in self._engines:
-            self._engines[name] = EngineState.of(self._run.backends[name].capacity)
+            backend = self._run.backends[name]
+            self._engines[name] = EngineState.of(backend.capacity + backend.lookahead)
         return self._engines[name]
 
     def _answered(
@@ -211,7 +223,15 @@ class AttemptRunner:
         self._engine_of(live, turn).answered()
         self._run.progress.turns += 1
         live.answered += 1
-        timing = Timing(queue_s=round(depart.waited_s, 6), generate_s=round(took_s, 6), faults=tuple(state.faults))
+        of_backend = reply.timing
+        timing = Timing(
+            queue_s=round(depart.waited_s, 6),
+            generate_s=round(took_s, 6),
+            faults=tuple(state.faults),
+            server=of_backend.server,
+            lane=of_backend.lane,
+            gpu=of_backend.gpu,
+        )
         recorded = RecordedReply(turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing))
         # Before its event, so that no event names a reply that a kill has lost.
         is_wanted = self._journal(live, turn, recorded)
@@ -224,7 +244,7 @@ class AttemptRunner:
             "finish_reason": str(reply.finish_reason),
             "is_dropped": not is_wanted,
         }
-        live.source.recorder.event("EVENT_INFER_DONE", _subject(live, turn) | fields)
+        live.source.recorder.event("EVENT_INFER_DONE", _subject(live, turn, timing) | fields)
         return self._apply(live, turn, recorded)
 
     def _journal(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> bool:
@@ -251,6 +271,14 @@ class AttemptRunner:
         return Answered(live.number, turn, now.turns, now.rounds_completed, now.needs)
 
 
-def _subject(live: LiveConversation, turn: Turn) -> JsonObject:
-    """The fields by which every event names its turn."""
-    return {"task": live.task.task_id, "agent": turn.agent, "turn": turn.key, "model": turn.model, "gpu": None}
+def _subject(live: LiveConversation, turn: Turn, at: Destination | Timing | None) -> JsonObject:
+    """The fields by which every event names its turn, and the server that it concerns where that is known."""
+    return {
+        "task": live.task.task_id,
+        "agent": turn.agent,
+        "turn": turn.key,
+        "model": turn.model,
+        "server": None if at is None else at.server,
+        "lane": None if at is None else at.lane,
+        "gpu": None if at is None else at.gpu,
+    }

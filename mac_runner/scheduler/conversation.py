@@ -116,12 +116,14 @@ class LiveConversation:
             for turn in turns
         }
 
-    def request(self, turn: Turn) -> Request:
+    def request(self, turn: Turn, *, is_suspect: bool = False) -> Request:
         """The request for `turn`, its prompt rendered now."""
         with boundary(ConversationError, f"turn {turn.key}: prompt"):
             prompt = self._opened().prompt(turn)
         sampling = replace(self._agents[turn.agent].sampling, seed=request_seed(self.task, turn))
-        return Request(conversation=self.task.task_id, turn=turn, prompt=prompt, sampling=sampling)
+        return Request(
+            conversation=self.task.task_id, turn=turn, prompt=prompt, sampling=sampling, is_suspect=is_suspect
+        )
 
     def wants(self, turn: Turn) -> bool:
         """Whether a reply to `turn` still matters."""

@@ -170,11 +170,20 @@ class EngineState:
     """Deaths since the last answer."""
     died_at_s: float | None = None
     """When the last death was noticed."""
+    is_away: bool = False
+    """Whether it takes no request now, and says so."""
 
     @classmethod
     def of(cls, capacity: int) -> EngineState:
-        """An engine with `capacity` slots; its budget covers a short outage that every slot feels."""
-        return cls(retries_max=max(RETRIES_MIN, RETRIES_PER_SLOT * capacity))
+        """An engine that takes `capacity` requests; its budget covers a short outage that each of them feels."""
+        return cls(retries_max=max(RETRIES_MIN, RETRIES_PER_SLOT * capacity), is_away=capacity == 0)
+
+    def resized(self, capacity: int, now_s: float) -> None:
+        """Take in that it takes another number of requests. While it takes none, its silence does not count."""
+        self.retries_max = max(self.retries_max, RETRIES_PER_SLOT * capacity)
+        if self.is_away and capacity and self.silent_since_s is not None:
+            self.silent_since_s = now_s
+        self.is_away = capacity == 0
 
     def answered(self) -> None:
         """Count an answer, which clears the engine of suspicion."""

@@ -24,6 +24,7 @@ class ModelAccount:
     """One model's use of its slots."""
 
     capacity: int
+    """The most requests that it served at once."""
     slots: int
     """The capacity in effect, as far as the run's concurrency lets it be used."""
     in_flight: int = 0
@@ -73,6 +74,11 @@ class Accounting:
         """Open the account of a model."""
         slots = self._usable(capacity)
         self._models[model] = ModelAccount(capacity=capacity, slots=slots, updated_at_s=self._started_at_s)
+
+    def resize(self, model: str, capacity: int) -> None:
+        """Take in that a model serves `capacity` requests at once from now on; `set_pool` has what follows."""
+        account = self._models[model]
+        account.capacity = max(account.capacity, capacity)
 
     def set_pool(self, model: str, *, capacity: int, waiting: int, now_s: float) -> None:
         """Set the capacity in effect from now on, and the turns that wait for it."""

@@ -79,7 +79,9 @@ class HeldTurn:
     times_turned_away: int = 0
     """How often the engine had no room for it."""
     is_suspect: bool = False
-    """Whether engines died on it: it departs after all others, alone on its engine."""
+    """Whether engines died on it: it departs after all others, alone on its engine or on one server of it."""
+    is_isolated: bool = False
+    """Whether its last sending left it to the engine to serve it alone on one of its servers."""
 
     @property
     def needed_tokens(self) -> int:
@@ -134,18 +136,29 @@ class ModelPool:
     lookahead: int = 0
     """Further requests that may be in flight; they wait inside the engine."""
     token_budget: int | None = None
+    isolates: bool = False
+    """Whether it serves a suspect alone on one of its servers, so that others may go on."""
     in_flight: int = 0
+    overhang: int = 0
+    """Requests in flight beyond the limit since it shrank."""
     tokens_in_flight: int = 0
     ready: int = 0
     """Living entries of the heap."""
     dead: int = 0
     """Entries of the heap that do not count any more."""
+    is_trying: bool = False
+    """Whether a suspect is in flight; no other suspect departs meanwhile."""
     is_reserved: bool = False
-    """Whether a suspect is in flight; nothing else departs meanwhile."""
+    """Whether a suspect is in flight that the engine does not isolate; nothing else departs meanwhile."""
     is_resting: bool = False
     """Whether it turned away its only request and is left alone for a while."""
     concurrency_limit: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     heap: list[Entry] = field(default_factory=list)
+
+    def resize(self, capacity: int, lookahead: int, *, isolates: bool) -> None:
+        """Take in another size. What is in flight stays, even where it is more than that."""
+        self.capacity, self.lookahead, self.isolates = capacity, lookahead, isolates
+        self.overhang = max(0, self.in_flight - self.limit)
 
     def first(self) -> Entry | None:
         """The entry that departs next, None when nothing is ready."""
@@ -207,7 +220,8 @@ class ModelPool:
         return entry is not None and not self._has_tokens_for(entry[-1])
 
     def _has_room_for(self, held: HeldTurn) -> bool:
-        return self._has_tokens_for(held) and not (held.is_suspect and self.in_flight)
+        is_held_up = held.is_suspect and (self.is_trying if self.isolates else self.in_flight)
+        return not is_held_up and self._has_tokens_for(held)
 
     def _has_tokens_for(self, held: HeldTurn) -> bool:
         budget = self.token_budget
@@ -253,7 +267,9 @@ class Pools:
             held.charged_tokens = held.needed_tokens
             pool.tokens_in_flight += held.charged_tokens
             pool.in_flight += 1
-            pool.is_reserved = held.is_suspect
+            if held.is_suspect:
+                held.is_isolated = pool.isolates
+                pool.is_trying, pool.is_reserved = True, not pool.isolates
             self.in_flight += 1
         elif to is Stage.BLOCKED:
             self.blocked[held] = None
@@ -289,7 +305,10 @@ class Pools:
             pool = self.model(held.engine)
             pool.tokens_in_flight -= held.charged_tokens
             pool.in_flight -= 1
-            pool.is_reserved = False
+            if pool.overhang:
+                pool.overhang -= 1
+            if held.is_suspect:
+                pool.is_trying = pool.is_reserved = False
             self.in_flight -= 1
         elif held.stage is Stage.BLOCKED:
             del self.blocked[held]
@@ -310,13 +329,18 @@ def urgency(held: HeldTurn) -> int:
     return 0 if held.sendings or held.turn.is_followup else 1
 
 
-def validate_pools(pools: Pools, *, slots: int, concurrency: int | None) -> None:
-    """Raise AssertionError when a turn is lost or doubled, a slot leaked, a count wrong or a heap out of order."""
+def validate_pools(pools: Pools, *, slots: int, slots_max: int, concurrency: int | None) -> None:
+    """Raise AssertionError when a turn is lost or doubled, a slot leaked, a count wrong or a heap out of order.
+
+    `slots_max` is the most that `slots` ever was.
+    """
     held = [turn for conversation in pools.conversations.values() for turn in conversation.turns.values()]
     by_stage = Counter(turn.stage for turn in held)
     assert None not in by_stage, "a held turn is in no pool"
     _check_pending(pools, held)
     _check_slots(pools, by_stage[Stage.IN_FLIGHT], slots, concurrency)
+    bound = OPEN_CONVERSATIONS_PER_SLOT_MAX * slots_max
+    assert len(pools.conversations) <= bound, f"{len(pools.conversations)} conversations open, at most {bound} may be"
     for pool in pools.models.values():
         _check_model(pool, [turn for turn in held if turn.engine == pool.name])
     assert sum(pool.ready for pool in pools.models.values()) == by_stage[Stage.READY], "ready turns of an unknown model"
@@ -335,28 +359,29 @@ def _check_slots(pools: Pools, in_flight: int, slots: int, concurrency: int | No
     assert slots == (limit if concurrency is None else min(concurrency, limit)), "slots"
     assert pools.in_flight == in_flight, f"{in_flight} turns in flight, {pools.in_flight} counted"
     assert in_flight == sum(pool.in_flight for pool in pools.models.values()), "slots of models and of the run differ"
-    assert in_flight <= slots, f"{in_flight} in flight on {slots} slots"
-    bound = OPEN_CONVERSATIONS_PER_SLOT_MAX * slots
-    assert len(pools.conversations) <= bound, f"{len(pools.conversations)} conversations open, at most {bound} may be"
+    assert concurrency is None or in_flight <= concurrency, f"{in_flight} in flight, at most {concurrency} may be"
 
 
 def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
     ready = {turn for turn in held if turn.stage is Stage.READY}
     living = [entry for entry in pool.heap if entry[-1].entry is entry]
     assert pool.in_flight == sum(turn.stage is Stage.IN_FLIGHT for turn in held), f"{pool.name}: in flight"
-    assert 0 <= pool.in_flight <= pool.limit, f"{pool.name}: {pool.in_flight} in flight, {pool.limit} may be"
+    assert pool.in_flight >= 0, f"{pool.name}: {pool.in_flight} in flight"
+    # Beyond the limit is only what was in flight when the limit shrank.
+    assert pool.overhang == max(0, pool.in_flight - pool.limit), (
+        f"{pool.name}: {pool.in_flight} in flight, {pool.limit} may be, {pool.overhang} of them since it shrank"
+    )
     charged = sum(turn.charged_tokens for turn in held if turn.stage is Stage.IN_FLIGHT)
     assert pool.tokens_in_flight == charged, f"{pool.name}: {charged} tokens in flight, {pool.tokens_in_flight} counted"
     is_bounded = pool.token_budget is not None and pool.in_flight > 1
     assert not is_bounded or charged <= (pool.token_budget or 0), f"{pool.name}: more tokens in flight than fit"
-    assert pool.is_reserved == any(turn.is_suspect for turn in held if turn.stage is Stage.IN_FLIGHT), (
-        f"{pool.name}: reserved"
-    )
+    suspects = [turn for turn in held if turn.is_suspect and turn.stage is Stage.IN_FLIGHT]
+    assert len(suspects) <= 1, f"{pool.name}: {len(suspects)} suspects at once"
+    assert pool.is_trying == bool(suspects), f"{pool.name}: trying"
+    assert pool.is_reserved == any(not turn.is_isolated for turn in suspects), f"{pool.name}: reserved"
     assert not pool.is_reserved or pool.in_flight == 1, f"{pool.name}: a suspect is not alone"
     assert not pool.is_resting or not pool.in_flight, f"{pool.name}: it rests while it works"
-    assert pool.concurrency_limit.size is None or 1 <= pool.concurrency_limit.size <= pool.limit, (
-        f"{pool.name}: concurrency limit"
-    )
+    assert pool.concurrency_limit.size is None or pool.concurrency_limit.size >= 1, f"{pool.name}: concurrency limit"
     assert pool.ready == len(ready), f"{pool.name}: {len(ready)} ready, {pool.ready} counted"
     assert len(living) == len(ready), f"{pool.name}: a ready turn has no entry, or two"
     assert {entry[-1] for entry in living} == ready, f"{pool.name}: the heap holds other turns than the ready ones"

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, assert_never
 from weakref import WeakSet
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, isolates, on_resize
 from mac_runner.clock import Clock, iso
 from mac_runner.environments.base import Environment
 from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
@@ -33,6 +33,7 @@ from mac_runner.scheduler.state import (
     ModelReady,
     Open,
     RequestScheduler,
+    Resized,
     Rest,
     RestOver,
     RetryDue,
@@ -158,6 +159,8 @@ class Runner:
         self._open_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self._fatal: MacRunnerError | None = None
+        self._is_ready = False
+        """Whether the scheduler knows all engines."""
         self._is_closing = False
         self._checkpoint_at_s = self._clock.monotonic_s() + CHECKPOINT_INTERVAL_S
 
@@ -179,6 +182,7 @@ class Runner:
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
         finally:
+            self._is_closing = True
             self._conclude()
         if self._fatal is not None:
             raise self._fatal
@@ -190,12 +194,25 @@ class Runner:
         capacities = {name: backend.capacity for name, backend in backends.items()}
         models: JsonObject = dict(capacities)
         self._log.event("EVENT_RUN_START", {"models": models, "concurrency": self._run.concurrency})
-        for name, capacity in capacities.items():
-            if capacity < 1:
-                raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
-            self._accounting.open(name, capacity)
-        for name, capacity in capacities.items():
-            self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
+        for name, backend in backends.items():
+            may_grow = on_resize(backend, partial(self._resize, name))
+            if capacities[name] < 1 and not may_grow:
+                raise EngineDeadError(
+                    f"model {name} serves {capacities[name]} requests at once; it must serve at least one"
+                )
+            self._accounting.open(name, capacities[name])
+        for name, backend in backends.items():
+            self._feed(ModelReady(name, backend.capacity, backend.token_budget, backend.lookahead, isolates(backend)))
+        self._is_ready = True
+
+    def _resize(self, model: str) -> None:
+        """Take in that an engine may serve another number of requests now."""
+        if not self._is_ready or self._is_closing:
+            return
+        backend = self._run.backends[model]
+        self._accounting.resize(model, backend.capacity)
+        self._attempts.resized(model)
+        self._feed(Resized(model, backend.capacity, backend.lookahead, isolates(backend)))
 
     def _conclude(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -14,6 +14,7 @@ the turn it names, and on the other turns of that conversation:
     Faulted, None   IN_FLIGHT     gone; the conversation fails here               later ones gone; those in flight stay
     Broken          IN_FLIGHT     gone; the conversation fails before all turns   all gone; those in flight stay
     RetryDue        BACKING_OFF   READY or BLOCKED                                -
+    Resized         -             -                                               those in flight stay
     (any event)     READY         IN_FLIGHT, with Depart, while slots are free    -
 
 Any other pair raises InvalidTransition with the story of the conversation, except a RetryDue for a turn that is gone.
@@ -23,7 +24,9 @@ Promises:
   and the run as a whole have a free slot; among those that may, the least priority departs (`pools.Entry`);
 - the heads of all engines are compared, so a full engine never blocks another;
 - an engine with a token budget gets no more than its tokens allow (`pools.ModelPool`);
-- a turn that engines died on departs after all others, alone on its engine;
+- a turn that engines died on departs after all others, alone on its engine; where the engine isolates it on one of its
+  servers, others go on, and one such turn is in flight at a time;
+- an engine that shrinks keeps what is in flight, and gets no more until that is less than it serves;
 - an engine that turns requests away gets what it takes (`engine_policy.ConcurrencyLimit`);
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and at most
@@ -35,6 +38,7 @@ Promises:
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +75,18 @@ class ModelReady:
     """Tokens of all requests at once that its KV cache holds; None: unbounded."""
     lookahead: int = 0
     """Further requests that it gets, which wait inside it."""
+    isolates: bool = False
+    """Whether it serves a suspect alone on one of its servers, while others go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """An engine serves another number of requests from now on. With 0 its turns wait."""
+
+    model: str
+    capacity: int
+    lookahead: int = 0
+    isolates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +165,9 @@ class Stop:
     """No further departures, no further opening; an Open without an answer is withdrawn."""
 
 
-Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | RestOver | Stop
+Event: TypeAlias = (
+    ModelReady | Resized | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | RestOver | Stop
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +185,8 @@ class Depart:
     """How many times it was sent, this one included."""
     waited_s: float
     """How long it was ready."""
+    is_isolated: bool = False
+    """Whether engines died on it, and its engine is to serve it alone on one of its servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +238,9 @@ class RequestScheduler:
         self._concurrency = concurrency
         self._pools = Pools()
         self._slots = 0
+        self._slots_max = 0
+        self._in_flight_max = 0
+        """An upper bound of what may be in flight; the pools know more exactly."""
         self._tasks_remain = True
         self._open_outstanding = False
         self._stopped = False
@@ -284,7 +307,10 @@ class RequestScheduler:
             case RestOver():
                 self._pools.model(event.model).is_resting = False
             case ModelReady():
-                self._model_ready(event)
+                self._pools.model(event.model).token_budget = event.token_budget
+                self._resize(event)
+            case Resized():
+                self._resize(event)
             case TasksExhausted():
                 self._tasks_remain = self._open_outstanding = False
             case Stop():
@@ -308,16 +334,18 @@ class RequestScheduler:
     def validate(self) -> None:
         """Re-derive every invariant from scratch. Raises AssertionError with the latest events."""
         try:
-            validate_pools(self._pools, slots=self._slots, concurrency=self._concurrency)
+            validate_pools(self._pools, slots=self._slots, slots_max=self._slots_max, concurrency=self._concurrency)
             assert not (self._finished and self._pools.in_flight), "finished with requests in flight"
         except AssertionError as broken:
             raise AssertionError("\n  ".join([str(broken), *map(str, list(self._log)[-20:])])) from None
 
-    def _model_ready(self, event: ModelReady) -> None:
-        pool = self._pools.model(event.model)
-        pool.capacity, pool.token_budget, pool.lookahead = event.capacity, event.token_budget, event.lookahead
-        limit = sum(pool.limit for pool in self._pools.models.values())
-        self._slots = limit if self._concurrency is None else min(self._concurrency, limit)
+    def _resize(self, event: ModelReady | Resized) -> None:
+        self._pools.model(event.model).resize(event.capacity, event.lookahead, isolates=event.isolates)
+        pools = self._pools.models.values()
+        limit, overhang = sum(pool.limit for pool in pools), sum(pool.overhang for pool in pools)
+        bound = math.inf if self._concurrency is None else self._concurrency
+        self._slots, self._in_flight_max = int(min(bound, limit)), int(min(bound, limit + overhang))
+        self._slots_max = max(self._slots_max, self._slots)
 
     def _opened(self, event: Opened, actions: list[Action], now_s: float) -> None:
         if event.conversation in self._pools.conversations:
@@ -444,7 +472,7 @@ class RequestScheduler:
             actions.append(Settle(conversation.index))
 
     def _depart(self, actions: list[Action], now_s: float) -> None:
-        while not self._stopped and self._pools.in_flight < self._slots:
+        while not self._stopped and self._pools.in_flight < self._in_flight_max:
             entry = _least(self._pools.models.values())
             if entry is None:
                 return
@@ -452,14 +480,15 @@ class RequestScheduler:
             waited_s = max(0.0, now_s - held.ready_at_s)
             self._pools.move(held, Stage.IN_FLIGHT)
             held.sendings += 1
-            actions.append(Depart(held.conversation.index, held.turn, held.sendings, waited_s))
+            is_isolated = held.is_suspect and held.is_isolated
+            actions.append(Depart(held.conversation.index, held.turn, held.sendings, waited_s, is_isolated))
 
     def _open_more(self, actions: list[Action]) -> None:
         # After `_depart` a free slot is one that no ready turn can fill. Where the next turn waits for tokens there is
         # none, and another conversation would only wait too.
         held = self._pools
         if (
-            held.in_flight < self._slots
+            held.in_flight < self._in_flight_max
             and self._tasks_remain
             and not self._stopped
             and not self._open_outstanding

@@ -302,6 +302,9 @@ class _Timing(msgspec.Struct):
     queue_s: float
     generate_s: float
     faults: tuple[str, ...]
+    server: str | None = None
+    lane: str | None = None
+    gpu: str | None = None
 
 
 class _Recorded(msgspec.Struct):
@@ -363,12 +366,20 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "tokens": tokens_json(reply.tokens),
             **more,
         },
-        "timing": {
-            "queue_s": round(reply.timing.queue_s, 6),
-            "generate_s": round(reply.timing.generate_s, 6),
-            "faults": list(reply.timing.faults),
-        },
+        "timing": _timing_json(reply.timing),
     }
+
+
+def _timing_json(timing: Timing) -> JsonObject:
+    found: JsonObject = {
+        "queue_s": round(timing.queue_s, 6),
+        "generate_s": round(timing.generate_s, 6),
+        "faults": list(timing.faults),
+    }
+    if timing.server is not None:
+        found |= {"server": timing.server}
+        found |= {key: value for key, value in (("lane", timing.lane), ("gpu", timing.gpu)) if value is not None}
+    return found
 
 
 def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> RecordedReply:
@@ -390,7 +401,14 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
             finish_reason=found.reply.finish_reason,
             tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
             trace=found.reply.trace,
-            timing=Timing(queue_s=timing.queue_s, generate_s=timing.generate_s, faults=timing.faults),
+            timing=Timing(
+                queue_s=timing.queue_s,
+                generate_s=timing.generate_s,
+                faults=timing.faults,
+                server=timing.server,
+                lane=timing.lane,
+                gpu=timing.gpu,
+            ),
         ),
         model=found.model if has_model else None,
     )

@@ -114,7 +114,7 @@ def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(finish
             before = tree(finished.path)
             told = at_once("small.yaml", "--out", out, "--set", "conversation_config.conversations=3")
 
-            assert told.returncode == Exit.BAD_INPUT
+            assert told.returncode == Exit.IN_USE
             assert "is being run already by this process" in told.stderr
             assert tree(finished.path) == before
         finally:

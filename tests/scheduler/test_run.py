@@ -102,11 +102,12 @@ def test_events_tell_what_a_request_was_and_became() -> None:
     stage.play()
     (start, *_), (done, *_) = stage.recorder.named("EVENT_INFER_START"), stage.recorder.named("EVENT_INFER_DONE")
 
-    assert start.keys() == {"task", "agent", "turn", "model", "gpu", "prompt_chars", "seed", "sending"}
+    subject = {"task", "agent", "turn", "model", "server", "lane", "gpu"}
+    assert start.keys() == {*subject, "prompt_chars", "seed", "sending"}
     assert done.keys() == {
-        *("task", "agent", "turn", "model", "gpu", "tokens_out", "tokens_in", "tokens_cached", "queue_s"),
-        *("latency_ms", "finish_reason", "is_dropped"),
-    }  # fmt: skip
+        *subject,
+        *("tokens_out", "tokens_in", "tokens_cached", "queue_s", "latency_ms", "finish_reason", "is_dropped"),
+    }
     assert [name for name, _ in stage.recorder.events][:: len(stage.recorder.events) - 1] == [
         "EVENT_RUN_START",
         "EVENT_RUN_STOP",

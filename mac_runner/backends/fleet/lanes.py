@@ -53,10 +53,18 @@ class ModelLanes(Protocol):
         """Start the engines, if that has not begun; returns when one is up. Raises EngineDeadError or ConfigError."""
         ...
 
-    def turn(self, agent: str) -> AbstractAsyncContextManager[None]:
+    def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
         """A place for one request where models are swapped: entered when the model is resident, left after the reply.
 
-        `agent` names who asks. Where nothing is swapped it is entered at once.
+        `agent` names who asks. The request must go to the lane that is named. Where nothing is swapped it is entered at
+        once, without a lane: the request may go to any that is up.
+        """
+        ...
+
+    def see(self, system: str) -> None:
+        """Take the system message of a prompt: what the first ones have in common warms up engines that start.
+
+        Cheap; it may be called for each request.
         """
         ...
 

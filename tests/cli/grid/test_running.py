@@ -297,7 +297,7 @@ def test_two_processes_do_not_run_one_grid(lab: Lab) -> None:
     first.send_signal(signal.SIGKILL)
     ended(first)
 
-    assert second.returncode == Exit.BAD_INPUT
+    assert second.returncode == Exit.IN_USE
     assert "is being run by another process" in second.stderr
 
 

@@ -99,7 +99,7 @@ def test_a_combination_that_is_being_run_stops_the_grid_by_name(many: Path, at_o
     lock.sign_off()
     lock.release()
 
-    assert more.returncode == Exit.BAD_INPUT
+    assert more.returncode == Exit.IN_USE
     assert slug in more.stderr
     assert "is being run already by this process" in more.stderr
     assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2").returncode == Exit.OK

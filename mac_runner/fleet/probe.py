@@ -1,0 +1,151 @@
+"""What the fleet asks an engine over HTTP, and what it asks `nvidia-smi` about memory.
+
+Nothing here judges an engine's health: a page that is slow or fails costs a figure and nothing else. An engine is taken
+for ended by the end of its process, and for stuck by the requests that it leaves without a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+
+from mac_runner.backends.server_text import clipped
+from mac_runner.types import JsonObject
+
+LOOK_S: Final = 10.0
+"""How long a look at an engine may take; readiness is looked for again and again."""
+PAGE_BYTES_MAX: Final = 4 << 20
+_SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)(?: \d+)?$", re.MULTILINE)
+_COUNTERS: Final = {
+    "vllm:generation_tokens_total": "made",
+    "nano_completion_tokens_total": "made",
+    "vllm:prompt_tokens_total": "read",
+    "nano_prompt_tokens_total": "read",
+    "vllm:prefix_cache_queries_total": "sought",
+    "vllm:prefix_cache_hits_total": "cached",
+    "nano_prompt_tokens_cached_total": "cached",
+}
+
+
+class EngineRefusedError(Exception):
+    """The engine answered, and not with success; or it did not answer.
+
+    `is_about_the_request`: it answered that this request is wrong (4xx), so it works.
+    """
+
+    def __init__(self, message: str, *, is_about_the_request: bool = False) -> None:
+        super().__init__(message)
+        self.is_about_the_request = is_about_the_request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The counters of an engine since its start."""
+
+    made: float = 0.0
+    """Tokens generated."""
+    read: float = 0.0
+    """Tokens of prompts."""
+    cached: float = 0.0
+    """Tokens of prompts that were found in the cache."""
+
+    @property
+    def prefix_hits(self) -> float | None:
+        """The share of prompt tokens that came from the cache; None before the first prompt."""
+        return min(1.0, self.cached / self.read) if self.read else None
+
+
+def tokens_of(page: str) -> Tokens | None:
+    """The counters on a page for Prometheus; None where it has none that are known."""
+    found: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(page):
+        if counter := _COUNTERS.get(name):
+            found[counter] = found.get(counter, 0.0) + float(value)
+    if "made" not in found:
+        return None
+    return Tokens(made=found["made"], read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0))
+
+
+@dataclass(slots=True)
+class Rate:
+    """Tokens per second between two looks."""
+
+    _made: float = 0.0
+    _at_s: float | None = None
+    per_s: float | None = field(default=None, init=False)
+
+    def look(self, tokens: Tokens, now_s: float) -> None:
+        """Take the counters at `now_s`. Counters that went back belong to an engine that was started again."""
+        if self._at_s is not None and now_s > self._at_s:
+            self.per_s = (tokens.made - self._made) / (now_s - self._at_s) if tokens.made >= self._made else None
+        self._made, self._at_s = tokens.made, now_s
+
+
+class EngineClient:
+    """Asks the engines of a fleet. Every method raises EngineRefusedError, and nothing else, where one fails."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0, force_close=True)
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def get(self, url: str, *, timeout_s: float = LOOK_S) -> bytes:
+        """The body of a page."""
+        return await self._ask("GET", url, None, {}, timeout_s)
+
+    async def post(
+        self, url: str, body: JsonObject | None, *, headers: Mapping[str, str] | None = None, timeout_s: float
+    ) -> bytes:
+        """The body of the answer to an order."""
+        return await self._ask("POST", url, body, headers or {}, timeout_s)
+
+    async def models(self, base_url: str, *, timeout_s: float = LOOK_S) -> list[str]:
+        """The names of the models that an engine serves; the base URL ends in `/v1`."""
+        try:
+            listed = json.loads(await self.get(f"{base_url}/models", timeout_s=timeout_s))
+            return [str(entry["id"]) for entry in listed["data"]]
+        except (ValueError, KeyError, TypeError) as fault:
+            raise EngineRefusedError(f"GET {base_url}/models: the answer lists no models") from fault
+
+    async def tokens(self, base_url: str) -> Tokens | None:
+        """The engine's counters; None where it has none."""
+        page = await self.get(base_url.removesuffix("/v1") + "/metrics")
+        return tokens_of(page.decode("utf-8", "replace"))
+
+    async def _ask(
+        self, method: str, url: str, body: JsonObject | None, headers: Mapping[str, str], timeout_s: float
+    ) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(method, url, json=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                data = await _body(answer.content)
+                if answer.status // 100 == 2:
+                    return data
+                words = clipped(data.decode("utf-8", "replace"))
+                raise EngineRefusedError(
+                    f"{method} {url}: status {answer.status}: {words}",
+                    is_about_the_request=answer.status in (400, 404, 413, 422),
+                )
+        except TimeoutError as fault:
+            raise EngineRefusedError(f"{method} {url}: no answer within {timeout_s:g} s") from fault
+        except (aiohttp.ClientError, OSError, ValueError) as fault:
+            raise EngineRefusedError(f"{method} {url}: {clipped(str(fault)) or type(fault).__name__}") from fault
+
+
+async def _body(stream: aiohttp.StreamReader) -> bytes:
+    data = bytearray()
+    while len(data) < PAGE_BYTES_MAX and (more := await stream.readany()):
+        data += more
+    return bytes(data)

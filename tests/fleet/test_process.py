@@ -1,0 +1,196 @@
+"""A lane's processes: how they end, what is kept of their output, and that none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mac_runner.fleet import child
+from mac_runner.fleet.process import LaneProcess, last_error
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+sleeper = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+near = subprocess.Popen(sleeper)
+far = subprocess.Popen(sleeper, start_new_session=True)
+if sys.argv[1] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("family", os.getpid(), near.pid, far.pid, flush=True)
+time.sleep(600)
+"""
+WAIT_S = 60.0
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from mac_runner.fleet.process import LaneProcess
+
+async def hold():
+    lane = await LaneProcess.start(sys.argv[2:], {}, Path(sys.argv[1]))
+    await lane.gone()
+
+asyncio.run(hold())
+"""
+
+
+def family(manner: str = "mild") -> list[str]:
+    """An engine with two helpers that ignore SIGTERM, one of them in a session of its own."""
+    return [sys.executable, "-c", FAMILY, manner]
+
+
+def members(log: Path) -> list[psutil.Process]:
+    """The engine and its helpers, as its log names them."""
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    return [psutil.Process(int(word)) for word in log.read_text().split()[1:]]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition, from outside the loop."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def running(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Without those whose parent has not yet heard of their end."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def alive(log: Path) -> list[psutil.Process]:
+    return await asyncio.to_thread(members, log)
+
+
+def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
+    async def play() -> tuple[str, list[psutil.Process]]:
+        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+        family_members = await alive(tmp_path / "log")
+        assert lane.pid == family_members[0].pid
+        os.kill(lane.pid, signal.SIGKILL)
+        how = await lane.ended()
+        await lane.gone()
+        return how, family_members
+
+    how, family_members = asyncio.run(play())
+
+    assert how == "it was killed by SIGKILL"
+    assert running(family_members) == []
+
+
+@pytest.mark.parametrize("manner", ["mild", "stubborn", "stopped"])
+def test_stop_leaves_no_process_whatever_it_ignores(manner: str, tmp_path: Path) -> None:
+    async def play() -> list[psutil.Process]:
+        lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
+        family_members = await alive(tmp_path / "log")
+        if manner == "stopped":
+            family_members[0].suspend()
+        await lane.stop(0.2)
+        return family_members
+
+    assert running(asyncio.run(play())) == []
+
+
+def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", 0.2)
+
+    async def play() -> list[psutil.Process]:
+        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+        engine, near, _ = await alive(tmp_path / "log")
+        guardian = engine.parent()
+        assert guardian is not None
+        guardian.suspend()
+        await lane.stop(0.1)
+        return [engine, near, guardian]
+
+    assert running(asyncio.run(play())) == []
+
+
+def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "log"), *family()]) as holder:
+        family_members = members(tmp_path / "log")
+        holder.kill()
+
+    until(lambda: running(family_members) == [])
+
+
+def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
+    async def play() -> tuple[int, int]:
+        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+        engine = (await alive(tmp_path / "log"))[0]
+        try:
+            return os.getsid(engine.pid), os.getpgid(engine.pid)
+        finally:
+            await lane.stop(0.1)
+
+    session, group = asyncio.run(play())
+
+    assert session != os.getsid(0)
+    assert group != os.getpgid(0)
+
+
+def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
+    async def play() -> str:
+        lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
+        how = await lane.ended()
+        await lane.gone()
+        return how
+
+    assert asyncio.run(play()) == "it could not be started: /no/such/program: No such file or directory"
+
+
+def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("ValueError: of the start before\n")
+
+    async def play(program: str) -> str | None:
+        lane = await LaneProcess.start([sys.executable, "-c", program], {}, tmp_path / "log")
+        await lane.gone()
+        return lane.last_error()
+
+    assert asyncio.run(play("pass")) is None
+    assert asyncio.run(play("raise KeyError('weights')")) == "KeyError: 'weights'"
+
+
+def test_log_is_of_a_bounded_size_and_ends_with_the_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = child.Log(str(path), 100)
+
+    for number in range(50):
+        log.write(f"line {number}\n".encode())
+
+    kept = (tmp_path / "log.1").read_text() + path.read_text()
+    assert path.stat().st_size <= 100
+    assert kept.splitlines()[-9:] == [f"line {number}" for number in range(41, 50)]
+    log.close()
+
+
+VLLM_LOG = """
+(APIServer pid=7) INFO 11-23 11:00:00 [api_server.py:1839] vLLM API server version 0.32.0
+(EngineCore_DP0 pid=9) ERROR 11-23 11:00:09 [core.py:708] EngineCore failed to start.
+(EngineCore_DP0 pid=9) ERROR 11-23 11:00:09 [core.py:708] Traceback (most recent call last):
+(EngineCore_DP0 pid=9) ERROR 11-23 11:00:09 [core.py:708]     raise ValueError(
+(EngineCore_DP0 pid=9) ERROR 11-23 11:00:09 [core.py:708] ValueError: Free memory on device (3.2/79.1 GiB) is less
+(APIServer pid=7) Traceback (most recent call last):
+(APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("", None),
+        ("loading\n\n", "loading"),
+        (VLLM_LOG, "ValueError: Free memory on device (3.2/79.1 GiB) is less"),
+        ("Error: cannot listen at 127.0.0.1:8000: Address already in use\n", None),
+        ("torch.OutOfMemoryError: CUDA out of memory\nbye\n", "torch.OutOfMemoryError: CUDA out of memory"),
+    ],
+)
+def test_last_error_is_the_cause_and_no_consequence(log: str, error: str | None) -> None:
+    assert last_error(log) == (error if error or not log else log.strip())
