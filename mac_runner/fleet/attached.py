@@ -20,10 +20,12 @@ from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, ModelState
 from mac_runner.fleet.held import read_held
 from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.warmup import CommonPrefix
 
 _POLL_S: Final = 2.0
 """How old the figures of lanes may be; what concerns requests comes at once."""
 _RETRY_S: Final = 0.2
+_PREFIX_CHARS_MAX: Final = 100_000
 
 OnEvent: TypeAlias = Callable[[str, Mapping[str, object]], None]
 
@@ -75,7 +77,7 @@ class AttachedFleet:
             with suppress(asyncio.CancelledError):
                 await self._polling
         for lanes in self._models.values():
-            lanes.cancel_reports()
+            lanes.cancel_posts()
         await self._client.__aexit__(kind, fault, trace)
 
     def model(self, name: str) -> AttachedLanes:
@@ -85,6 +87,14 @@ class AttachedFleet:
     def status(self) -> tuple[LaneStatus, ...]:
         """All lanes of the fleet, as of the last poll."""
         return self._status
+
+    async def drain(self, lane: str) -> None:
+        """Give a lane no new requests, wait for those in flight, then stop it. For all who use the fleet."""
+        await self._client.post("/drain", lane=lane)
+
+    async def ask_up(self, lane: str) -> None:
+        """Start a lane again that was drained."""
+        await self._client.post("/undrain", lane=lane)
 
     async def _poll(self) -> None:
         misses = 0
@@ -120,7 +130,8 @@ class AttachedLanes:
         self._client = client
         self._state = ModelState(up=(), all=(), lost=None, is_swapped=False)
         self._listeners: list[Callable[[], None]] = []
-        self._reports: set[asyncio.Task[None]] = set()
+        self._prefix = CommonPrefix()
+        self._posts: set[asyncio.Task[None]] = set()
 
     @property
     def up(self) -> tuple[LaneAddress, ...]:
@@ -158,9 +169,16 @@ class AttachedLanes:
         if self.lost is not None:
             raise EngineDeadError(self.lost)
 
-    def turn(self, agent: str) -> AbstractAsyncContextManager[None]:
-        """A place for one request."""
+    def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
+        """A place for one request, with the lane that it must go to."""
         return self._client.turn(self.served_as, agent) if self._state.is_swapped else nullcontext()
+
+    def see(self, system: str) -> None:
+        """Take the system message of a prompt."""
+        before = self._prefix.text
+        self._prefix.see(system)
+        if self._prefix.text and self._prefix.text != before:
+            self._post("/see", system=self._prefix.text[:_PREFIX_CHARS_MAX])
 
     def report_stuck(self, lane: str, why: str) -> None:
         """Say that a lane gives no reply."""
@@ -181,9 +199,9 @@ class AttachedLanes:
         self._state = ModelState(up=(), all=(), lost=self._state.lost or why, is_swapped=self._state.is_swapped)
         self._tell()
 
-    def cancel_reports(self) -> None:
-        """Forget reports that have not arrived."""
-        for task in self._reports:
+    def cancel_posts(self) -> None:
+        """Forget words to the holder that have not arrived."""
+        for task in self._posts:
             task.cancel()
 
     def _tell(self) -> None:
@@ -191,11 +209,14 @@ class AttachedLanes:
             tell()
 
     def _report(self, kind: str, lane: str, why: str) -> None:
-        task = asyncio.create_task(self._send(kind, lane, why))
-        self._reports.add(task)
-        task.add_done_callback(self._reports.discard)
+        self._post("/report", lane=lane, kind=kind, why=why)
 
-    async def _send(self, kind: str, lane: str, why: str) -> None:
+    def _post(self, path: str, **fields: str) -> None:
+        task = asyncio.create_task(self._send(path, fields))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+
+    async def _send(self, path: str, fields: dict[str, str]) -> None:
         # A holder that has ended is noticed by the poll; a lane that has retired meanwhile needs no report.
         with suppress(EngineDeadError, ConfigError):
-            await self._client.post("/report", model=self.served_as, lane=lane, kind=kind, why=why)
+            await self._client.post(path, model=self.served_as, **fields)

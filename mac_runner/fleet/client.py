@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import aiohttp
 from mac_runner.backends.fleet.lanes import LaneAddress
 from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.fleet.held import HeldFleet
-from mac_runner.fleet.host import GRANTED
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.printable import printable
 from mac_runner.structs import convert
@@ -85,8 +85,8 @@ class FleetClient:
         await self._asked("POST", path, fields)
 
     @asynccontextmanager
-    async def turn(self, model: str, agent: str) -> AsyncIterator[None]:
-        """A turn of a swapped model."""
+    async def turn(self, model: str, agent: str) -> AsyncIterator[str | None]:
+        """A turn of a swapped model, with the lane that the request must go to."""
         try:
             response = await self._open("POST", "/turn", {"model": model, "agent": agent})
         except _GONE as fault:
@@ -95,18 +95,23 @@ class FleetClient:
             try:
                 if response.status != 200:
                     raise _refusal(response.status, await response.read())
-                granted = await response.content.readexactly(len(GRANTED))
-            except (*_GONE, EOFError) as fault:
+                line = await response.content.readline()
+            except _GONE as fault:
                 raise self.gone(fault) from fault
-            if granted != GRANTED:
-                raise self.gone(ValueError(f"it answered {granted!r}"))
-            yield
+            if not line.endswith(b"\n"):
+                raise self.gone(EOFError("the connection ended"))
+            yield line.decode("utf-8", "replace").strip() or None
         finally:
             response.close()
 
     def gone(self, fault: BaseException) -> FleetGoneError:
         """The error for a holder that is not there."""
         words = printable(str(fault) or type(fault).__name__)[:200]
+        if self.held.host != platform.node():
+            return FleetGoneError(
+                f"the fleet of {self.path} is on the machine {printable(self.held.host)}, and only processes there can "
+                "use it; run the command there, or start a fleet here"
+            )
         return FleetGoneError(
             f"the fleet of {self.path} has ended or does not answer (pid {self.held.pid}: {words}); start it again "
             "with mac-run fleet up, then the same command goes on"

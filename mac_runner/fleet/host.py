@@ -8,7 +8,8 @@ with the token of `fleet.json` in its header `Authorization`, with this server's
 |---|---|---|
 | `GET /state?after=N&wait_s=S` | | the state, once its version is above N or after S seconds |
 | `POST /start` | `model` | once a lane of the model is up |
-| `POST /turn` | `model`, `agent` | a line once the model is resident; the turn lasts as long as the connection |
+| `POST /turn` | `model`, `agent` | the lane, in a line, once it is resident; the turn lasts as long as the connection |
+| `POST /see` | `model`, `system` | at once |
 | `POST /report` | `model`, `lane`, `kind`, `why` | at once |
 | `POST /drain` | `lane` | once the lane is drained |
 | `POST /undrain` | `lane` | at once |
@@ -38,11 +39,9 @@ WAIT_S_MAX: Final = 30.0
 """The longest that a request for the state may wait for news."""
 EVENTS_MAX: Final = 1_000
 """So many of the latest events are kept for runs that ask for them."""
-_BODY_BYTES_MAX: Final = 1 << 16
+_BODY_BYTES_MAX: Final = 1 << 20
 _SHUTDOWN_S: Final = 1.0
 _BACKLOG: Final = 256
-GRANTED: Final = b"granted\n"
-"""What `/turn` answers once the model is resident."""
 _DRAINED: Final = (LaneState.DRAINING, LaneState.DRAINED)
 
 
@@ -61,7 +60,7 @@ class Holdable(Protocol):
         """Give a lane no new requests, wait for those in flight, then stop it. The lane is not retired."""
         ...
 
-    def ask_up(self, lane: str) -> None:
+    async def ask_up(self, lane: str) -> None:
         """Start a lane again that was drained, or is being drained."""
         ...
 
@@ -140,6 +139,7 @@ class FleetHost:
                 web.get("/state", self._state),
                 web.post("/start", self._start),
                 web.post("/turn", self._turn),
+                web.post("/see", self._see),
                 web.post("/report", self._report),
                 web.post("/drain", self._drain),
                 web.post("/undrain", self._undrain),
@@ -193,13 +193,18 @@ class FleetHost:
     async def _turn(self, request: web.Request) -> web.StreamResponse:
         model, agent = await _fields(request, "model", "agent")
         lanes = self._lanes(model)
-        async with lanes.turn(agent):
+        async with lanes.turn(agent) as lane:
             response = web.StreamResponse()
             await response.prepare(request)
-            await response.write(GRANTED)
+            await response.write(f"{lane or ''}\n".encode())
             # The handler is cancelled when the connection ends.
             await asyncio.Event().wait()
         return response
+
+    async def _see(self, request: web.Request) -> web.Response:
+        model, system = await _fields(request, "model", "system")
+        self._lanes(model).see(system)
+        return web.json_response({})
 
     async def _report(self, request: web.Request) -> web.Response:
         model, lane, kind, why = await _fields(request, "model", "lane", "kind", "why")
@@ -225,7 +230,7 @@ class FleetHost:
         (lane,) = await _fields(request, "lane")
         if (known := self._status_of(lane)).state not in _DRAINED:
             raise ConfigError(f"the lane {lane!r} was not drained: it is {known.state}")
-        self._fleet.ask_up(lane)
+        await self._fleet.ask_up(lane)
         return web.json_response({})
 
     async def _down(self, request: web.Request) -> web.Response:

@@ -30,6 +30,7 @@ class FakeLanes:
     resident: asyncio.Event = field(default_factory=asyncio.Event)
     turns: list[str] = field(default_factory=list)
     reports: list[tuple[str, str, str]] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def on_change(self, tell: Callable[[], None]) -> None:
@@ -47,17 +48,20 @@ class FakeLanes:
         self.up = self.all
         self.tell()
 
-    def turn(self, agent: str) -> AbstractAsyncContextManager[None]:
+    def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:
         return self._turn(agent)
 
     @asynccontextmanager
-    async def _turn(self, agent: str) -> AsyncIterator[None]:
+    async def _turn(self, agent: str) -> AsyncIterator[str | None]:
         await self.resident.wait()
         self.turns.append(agent)
         try:
-            yield
+            yield self.all[0].name
         finally:
             self.turns.remove(agent)
+
+    def see(self, system: str) -> None:
+        self.systems.append(system)
 
     def report_stuck(self, lane: str, why: str) -> None:
         self.reports.append(("stuck", lane, why))
@@ -89,7 +93,7 @@ class FakeFleet:
         await self.is_idle.wait()
         self._set(lane, LaneState.DRAINED)
 
-    def ask_up(self, lane: str) -> None:
+    async def ask_up(self, lane: str) -> None:
         self._set(lane, LaneState.STARTING)
 
     def _set(self, lane: str, state: LaneState) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import platform
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,7 +39,7 @@ async def hosted(path: Path, fleet: FakeFleet, on_down: Callable[[], None] = lam
 def write(path: Path, port: int) -> None:
     held = HeldFleet(
         pid=os.getpid(),
-        host="here",
+        host=platform.node(),
         started_at="2026-01-01T00:00:00.000Z",
         command="mac-run fleet up x.yaml",
         control=f"http://127.0.0.1:{port}",
@@ -116,13 +118,14 @@ def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(t
                 lanes = one.model("a")
                 assert lanes.is_swapped
                 assert not one.model("b").is_swapped
-                async with one.model("b").turn("at once"):
-                    pass
+                async with one.model("b").turn("at once") as lane:
+                    assert lane is None
                 waiting = asyncio.create_task(lanes.turn("given up").__aenter__())
                 await asyncio.sleep(0)
                 waiting.cancel()
                 model.resident.set()
-                async with lanes.turn("x"), lanes.turn("y"):
+                async with lanes.turn("x") as lane, lanes.turn("y"):
+                    assert lane == "a@0"
                     assert sorted(model.turns) == ["x", "y"]
                 await until(lambda: not model.turns)
                 turn = lanes.turn("the run ended")
@@ -153,6 +156,10 @@ def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
                 one.model("b").report_broken("b@2", "reset")
                 one.model("b").report_broken("b@7", "it is not there")
                 await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
+                for system in ("Rules. You are A.", "Rules. You are B.", "Rules. You are C.", "", "x"):
+                    one.model("a").see(system)
+                await until(lambda: len(fleet.models["a"].systems) == 2)
+                assert fleet.models["a"].systems == ["Rules. You are A.", "Rules. You are "]
                 host.note("EVENT_LANE_DEAD", {"lane": "a@1", "seconds": 1.5, "reason": None})
                 await until(lambda: bool(events))
         assert fleet.models["a"].reports == [("stuck", "a@1", "no reply for 30 s")]
@@ -212,7 +219,7 @@ def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name(
                     ("/start", b"[" * 5000, 400),
                     ("/start", b'{"model": 3}', 400),
                     ("/start", b'{"model": "c"}', 400),
-                    ("/start", b"x" * 100_000, 413),
+                    ("/start", io.BytesIO(b"x" * 2_000_000), 413),
                     ("/report", b'{"model": "a", "lane": "a@0", "kind": "odd", "why": ""}', 400),
                     ("/elsewhere", b"", 404),
                 ):
@@ -225,6 +232,20 @@ def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name(
                 async with session.post("/down", headers=good) as answer:
                     assert answer.status == 200
                 await until(lambda: bool(downs))
+
+    play(main())
+
+
+def test_a_fleet_of_another_machine_is_said_to_be_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "fleet.json"
+        async with hosted(path, FakeFleet()):
+            pass
+        known = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**known, "host": "gpu-box"}))
+        with pytest.raises(EngineDeadError, match="is on the machine gpu-box, and only processes there can use it"):
+            async with attached(path):
+                pass
 
     play(main())
 
