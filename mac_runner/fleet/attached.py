@@ -21,16 +21,17 @@ from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, Mod
 from mac_runner.fleet.held import read_held
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.fleet.warmup import CommonPrefix
+from mac_runner.types import JsonObject
 
 _POLL_S: Final = 2.0
 """How old the figures of lanes may be; what concerns requests comes at once."""
 _RETRY_S: Final = 0.2
 _PREFIX_CHARS_MAX: Final = 100_000
 
-OnEvent: TypeAlias = Callable[[str, Mapping[str, object]], None]
+OnEvent: TypeAlias = Callable[[str, JsonObject], None]
 
 
-def _ignore(_name: str, _fields: Mapping[str, object]) -> None:
+def _ignore(_name: str, _fields: JsonObject) -> None:
     """For those who want no events."""
 
 
@@ -87,14 +88,6 @@ class AttachedFleet:
     def status(self) -> tuple[LaneStatus, ...]:
         """All lanes of the fleet, as of the last poll."""
         return self._status
-
-    async def drain(self, lane: str) -> None:
-        """Give a lane no new requests, wait for those in flight, then stop it. For all who use the fleet."""
-        await self._client.post("/drain", lane=lane)
-
-    async def ask_up(self, lane: str) -> None:
-        """Start a lane again that was drained."""
-        await self._client.post("/undrain", lane=lane)
 
     async def _poll(self) -> None:
         misses = 0

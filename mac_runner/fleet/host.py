@@ -60,7 +60,7 @@ class Holdable(Protocol):
         """Give a lane no new requests, wait for those in flight, then stop it. The lane is not retired."""
         ...
 
-    async def ask_up(self, lane: str) -> None:
+    def ask_up(self, lane: str) -> None:
         """Start a lane again that was drained, or is being drained."""
         ...
 
@@ -230,7 +230,7 @@ class FleetHost:
         (lane,) = await _fields(request, "lane")
         if (known := self._status_of(lane)).state not in _DRAINED:
             raise ConfigError(f"the lane {lane!r} was not drained: it is {known.state}")
-        await self._fleet.ask_up(lane)
+        self._fleet.ask_up(lane)
         return web.json_response({})
 
     async def _down(self, request: web.Request) -> web.Response:

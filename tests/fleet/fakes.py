@@ -93,7 +93,7 @@ class FakeFleet:
         await self.is_idle.wait()
         self._set(lane, LaneState.DRAINED)
 
-    async def ask_up(self, lane: str) -> None:
+    def ask_up(self, lane: str) -> None:
         self._set(lane, LaneState.STARTING)
 
     def _set(self, lane: str, state: LaneState) -> None:
