@@ -16,7 +16,8 @@ _FLEET_FILE = Path("fleet.json")
 def fleet() -> None:
     """Start, watch and end engines on the GPUs of this machine.
 
-    `mac-run FILE` does all of it by itself. A fleet that is held outlives runs, so several share what took long to load.
+    `mac-run FILE` does all of it by itself. A fleet that is held outlives runs, so several of them share engines that
+    took long to load.
     """
 
 
@@ -45,8 +46,8 @@ def up_command(
 
     Engines that end are started again. FLEET is readable by this user alone, and removed at the end.
 
-    Exit codes: 0 ended when asked, 2 bad input, 3 an engine did not start, or all have ended for good, 4 storage failed,
-    5 another process holds a fleet with this file.
+    Exit codes: 0 ended when asked, 2 bad input, 3 an engine did not start, or all have ended for good, 4 storage
+    failed, 5 another process holds a fleet with this file.
     """
     from mac_runner.cli import held_fleet
 

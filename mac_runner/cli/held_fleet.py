@@ -15,13 +15,18 @@ from mac_runner.clock import SystemClock, pause
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState
 from mac_runner.fleet.held import HeldFleet, read_held
+from mac_runner.fleet.host import Holdable
 from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.planning import local_plan
 from mac_runner.printable import printable
 from mac_runner.reports.tables import write_tables
 from mac_runner.results import Table
 from mac_runner.runs import event_loop
+from mac_runner.runs.engines import plan_engines
+from mac_runner.runs.fleet import OnLaneEvent, fleet_config, fleet_models
 from mac_runner.runs.held_fleet import hold, is_held
-from mac_runner.runs.setup import RunRequest
+from mac_runner.runs.setup import RunRequest, located, set_up
+from mac_runner.store import Disk
 from mac_runner.types import JsonObject
 
 T = TypeVar("T")
@@ -30,6 +35,57 @@ DOWN_S_MAX: Final = 30.0
 """So long `down` waits for the end of a fleet."""
 _LOOK_S: Final = 0.1
 _ENDING: Final = "ending the engines; once more leaves at once"
+
+
+def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> Exit:
+    """Start the fleet of an experiment and hold it until a signal or `down`."""
+    clock = SystemClock()
+    tell: Callable[[str], None] = (lambda _line: None) if is_quiet else say
+    chosen = set_up(request)
+    models = fleet_models(plan_engines(chosen.setups, chosen.setups, clock, tell).engines.values())
+    if not models:
+        raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is no fleet to start")
+    with located(chosen.setups[0].loaded):
+        plan = local_plan(fleet_config(chosen.setups), models)
+    if logs is not None:
+        Disk().make_directory(logs)
+    for note in plan.notes:
+        tell(f"fleet: {note}")
+
+    def open_fleet(on_event: OnLaneEvent) -> AbstractAsyncContextManager[Holdable]:
+        raise ConfigError("a fleet cannot be started yet")
+
+    def on_event(name: str, fields: JsonObject) -> None:
+        if name == "EVENT_LANE_UP":
+            tell(f"{fields.get('lane')} is up on {fields.get('place')}")
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        with stop_on_signals(stop, say, words=_ENDING):
+            await hold(
+                models,
+                open_fleet,
+                out,
+                clock=clock,
+                stop=stop,
+                on_begin=lambda: tell(f"mac-run fleet status {out} shows this fleet, also while it starts"),
+                on_event=on_event,
+                on_up=lambda held: None if is_quiet else _print_addresses(held, out),
+            )
+
+    event_loop.run(main())
+    tell("the fleet has ended")
+    return Exit.OK
+
+
+def _print_addresses(held: HeldFleet, out: Path) -> None:
+    """How to use a fleet that is up."""
+    with report() as stream:
+        for name, model in held.models.items():
+            stream.write(f"{printable(name)}:\n")
+            settings = {"model": model.model, "server": "vllm", "base_urls": list(model.base_urls)}
+            stream.write(f"  backend: openai\n  openai_config: {printable(json.dumps(settings))}\n")
+    say(f"up: play with mac-run FILE --fleet {out}, or with the models above; mac-run fleet down {out} ends it")
 
 
 def status(path: Path, *, as_json: bool) -> Exit:

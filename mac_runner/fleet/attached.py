@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -121,7 +122,7 @@ class AttachedLanes:
     def __init__(self, served_as: str, client: FleetClient) -> None:
         self.served_as = served_as
         self._client = client
-        self._state = ModelState(up=(), all=(), lost=None, is_swapped=False)
+        self._state = ModelState(up=(), all=(), lost=None, is_swapped=False, stall_s=1.0)
         self._listeners: list[Callable[[], None]] = []
         self._prefix = CommonPrefix()
         self._posts: set[asyncio.Task[None]] = set()
@@ -145,6 +146,11 @@ class AttachedLanes:
     def is_swapped(self) -> bool:
         """Whether requests wait for their turn."""
         return self._state.is_swapped
+
+    @property
+    def stall_s(self) -> float:
+        """How long a lane with requests in flight may give no answer before it is looked at."""
+        return self._state.stall_s
 
     def on_change(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `up` or `lost` changes."""
@@ -189,7 +195,7 @@ class AttachedLanes:
 
     def lose(self, why: str) -> None:
         """The holder has ended."""
-        self._state = ModelState(up=(), all=(), lost=self._state.lost or why, is_swapped=self._state.is_swapped)
+        self._state = replace(self._state, up=(), all=(), lost=self._state.lost or why)
         self._tell()
 
     def cancel_posts(self) -> None:

@@ -33,6 +33,7 @@ class ModelState:
     all: tuple[LaneAddress, ...]
     lost: str | None
     is_swapped: bool
+    stall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,6 +256,7 @@ def _model(lanes: ModelLanes) -> JsonObject:
         "all": [asdict(lane) for lane in lanes.all],
         "lost": lanes.lost,
         "is_swapped": lanes.is_swapped,
+        "stall_s": lanes.stall_s,
     }
 
 

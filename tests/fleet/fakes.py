@@ -25,6 +25,7 @@ class FakeLanes:
     up: tuple[LaneAddress, ...] = ()
     lost: str | None = None
     is_swapped: bool = False
+    stall_s: float = 7.5
     starts: int = 0
     may_start: asyncio.Event = field(default_factory=asyncio.Event)
     resident: asyncio.Event = field(default_factory=asyncio.Event)

@@ -79,6 +79,7 @@ def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -
                 fleet.models["a"].may_start.set()
                 await starting
                 assert lanes.up == fleet.models["a"].all
+                assert lanes.stall_s == fleet.models["a"].stall_s
                 assert not one.model("b").up
 
                 fleet.models["a"].up = fleet.models["a"].all[1:]
