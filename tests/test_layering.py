@@ -62,7 +62,10 @@ MAY_IMPORT = {
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
-    "cli": {"config", "plan", "store", "status", "reports", "views", "data", "runs", "viewer", "testing", "fleet"},
+    "cli": {
+        *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
+        "testing",
+    },
     "serve": {"nano"},
     "__main__": {"cli"},
 }

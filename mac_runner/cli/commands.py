@@ -18,7 +18,7 @@ from mac_runner.cli import maintenance, results
 from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.ending import end as _end
-from mac_runner.cli.fleet_commands import fleet_group
+from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
 from mac_runner.cli.process import Exit, report
 from mac_runner.cli.run import describe, preview
@@ -153,6 +153,13 @@ def cli() -> None:
     is_flag=True,
     help="Let engines pull models that they do not have; refused where no engine can pull.",
 )
+@click.option(
+    "--fleet",
+    "held",
+    type=click.Path(path_type=Path),
+    metavar="FLEET",
+    help="The file of a fleet that mac-run fleet up holds: models on a fleet use its engines.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option(
     "--prompt", callback=_number, metavar="N", help="With --dry-run: print the first prompts of conversation N, from 0."
@@ -174,6 +181,7 @@ def run(
     out: Path | None,
     shard: Shard | None,
     is_pulling: bool,
+    held: Path | None,
     dry_run: bool,
     prompt: int | None,
     agent: str | None,
@@ -209,11 +217,18 @@ def run(
     if prompt is not None:
         number = prompt
         _end(lambda: preview(request, number, agent))
+    if held is not None and dry_run:
+        raise click.UsageError("--fleet is for a run, and --dry-run plays nothing: leave one of them out")
     if dry_run:
         _end(lambda: describe(request, is_quiet=quiet))
     _end(
         lambda: run_file(
-            request, concurrency=concurrency, is_quiet=quiet, is_live=live, pages=Pages(is_viewed, is_opened)
+            request,
+            concurrency=concurrency,
+            is_quiet=quiet,
+            is_live=live,
+            pages=Pages(is_viewed, is_opened),
+            fleet=held,
         )
     )
 
@@ -579,7 +594,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(request))
 
 
-cli.add_command(fleet_group)
+cli.add_command(fleet)
 
 
 @cli.command(name="check")

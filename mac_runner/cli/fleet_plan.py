@@ -64,6 +64,8 @@ def _below(plan: FleetPlan) -> Iterator[str]:
     yield ""
     yield f"{plan.slots} requests at once on {len(plan.lanes)} lanes and {len(plan.places)} places"
     yield from (f"note: {note}" for note in plan.notes)
+    if plan.config.first_port is None:
+        yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"
     yield ""
     for lane in plan.lanes:
         launch = launch_of(lane, plan.models[lane.model], plan.config, admin_key=_SECRET)

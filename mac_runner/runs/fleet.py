@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from mac_runner.backends.fleet.lanes import Fleet
@@ -58,7 +59,23 @@ FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig]], PlannedFl
 
 def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
     """A fleet on the GPUs of this machine."""
-    raise ConfigError(f"model_definitions.{next(iter(models))}.backend: 'fleet' cannot be played yet")
+    return _LocalPlan(local_plan(config, models))
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalPlan:
+    """A fleet that fits on this machine."""
+
+    plan: FleetPlan
+
+    @property
+    def slots(self) -> int:
+        return sum(lane.slots for lane in self.plan.lanes)
+
+    def open(
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+    ) -> AbstractAsyncContextManager[RunFleet]:
+        raise ConfigError("fleet: a fleet cannot be started yet", key=("fleet",))
 
 
 def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
@@ -119,11 +136,12 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
 @contextmanager
 def fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
     """Add the places in the file to what does not fit, and to any other ConfigError that is raised inside the block."""
-    try:
-        with located(setups[0].loaded):
+    with located(setups[0].loaded):
+        try:
             yield
-    except LayoutError as error:
-        raise config_error(_placed(problem, setups[0], engines) for problem in error.problems) from error
+        except LayoutError as error:
+            lines = dict.fromkeys(_placed(problem, setups[0], engines) for problem in error.problems)
+            raise config_error(lines) from error
 
 
 def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
