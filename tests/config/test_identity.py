@@ -26,6 +26,11 @@ RUNTIME = {
     "model_definitions.*.latency.prefill_ms",
     "model_definitions.*.latency.kernel_ms",
     "model_definitions.*.latency.quantum",
+    *(
+        f"{latency}.calibration.{key}"
+        for latency in ("game.latency", "model_definitions.*.latency")
+        for key in ("file", "model", "gpu", "engine", "in_flight", "prompt_tokens", "context_tokens")
+    ),
     "model_definitions.*.vllm_config.max_num_seqs_upper_bound",
     "model_definitions.*.vllm_config.tensor_parallel_size",
     "model_definitions.*.vllm_config.data_parallel_size",
