@@ -97,10 +97,9 @@ class LaneEngine:
 
     async def ready(self) -> None:
         """Wait until the engine answers. The caller sets the limit, and watches the process."""
-        root = self.spec.url.removesuffix("/v1")
         for number in range(1 << 60):
             try:
-                await self._client.get(root + self._launch.ready_path, timeout_s=READY_LOOK_S)
+                await self._client.get(self._at(self._launch.ready_path), timeout_s=READY_LOOK_S)
                 names = await self._client.models(self.spec.url, timeout_s=READY_LOOK_S)
             except EngineRefusedError:
                 await self._clock.sleep(_PAUSES_S[min(number, len(_PAUSES_S) - 1)])
@@ -122,9 +121,7 @@ class LaneEngine:
         assert sleep is not None
         for number in range(_SLEEP_TRIES):
             try:
-                await self._client.post(
-                    sleep.sleep_url, sleep.sleep_body, headers=sleep.headers, timeout_s=timeout_s
-                )
+                await self._client.post(self._at(sleep.sleep_path), sleep.body, sleep.headers, timeout_s=timeout_s)
                 return
             except EngineRefusedError as refusal:
                 # A canary may be under way, of which the fleet does not know.
@@ -137,7 +134,7 @@ class LaneEngine:
         sleep = self._launch.sleep
         assert sleep is not None
         try:
-            await self._client.post(sleep.wake_url, sleep.wake_body, headers=sleep.headers, timeout_s=timeout_s)
+            await self._client.post(self._at(sleep.wake_path), sleep.body, sleep.headers, timeout_s=timeout_s)
         except EngineRefusedError as refusal:
             raise EngineFailedError(f"it does not wake up: {refusal}") from refusal
 
@@ -150,6 +147,9 @@ class LaneEngine:
         """End all processes of the lane, also one that is just being started."""
         async with self._starting:
             await self.stop()
+
+    def _at(self, path: str) -> str:
+        return self.spec.url.removesuffix("/v1") + path
 
     async def look(self) -> None:
         """Read its counters; a page that does not come costs the figures."""

@@ -8,7 +8,7 @@ free memory `nvidia-smi` does not list, nothing is looked at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from mac_runner.errors import ConfigError
@@ -56,7 +56,7 @@ class Memory:
         if not lane.place.gpus or lane.place.slice is not None:
             return {}
         try:
-            gpus: Sequence[Gpu] = await asyncio.to_thread(self._find) or ()
+            gpus = await asyncio.to_thread(self._find) or ()
         except ConfigError:
             return {}
         indices = {gpu.index for gpu in lane.place.gpus}

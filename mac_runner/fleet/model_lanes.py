@@ -41,9 +41,7 @@ class LocalModelLanes:
         """All engines that are not retired."""
         control = self._fleet.control
         return tuple(
-            address
-            for name, address in self._addresses.items()
-            if control.lane(name).state is not LaneState.RETIRED
+            address for name, address in self._addresses.items() if control.lane(name).state is not LaneState.RETIRED
         )
 
     @property

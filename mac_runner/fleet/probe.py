@@ -83,9 +83,7 @@ def figures_of(page: str) -> Figures:
     tokens = Tokens(
         made=found.get("made", 0.0), read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0)
     )
-    return Figures(
-        tokens if "made" in found else None, int(found["in_flight"]) if "in_flight" in found else None
-    )
+    return Figures(tokens if "made" in found else None, int(found["in_flight"]) if "in_flight" in found else None)
 
 
 @dataclass(slots=True)
@@ -120,7 +118,7 @@ class EngineClient:
         return await self._ask("GET", url, None, {}, timeout_s)
 
     async def post(
-        self, url: str, body: JsonObject | None, *, headers: Mapping[str, str] | None = None, timeout_s: float
+        self, url: str, body: JsonObject | None, headers: Mapping[str, str] | None = None, *, timeout_s: float
     ) -> bytes:
         """The body of the answer to an order."""
         return await self._ask("POST", url, body, headers or {}, timeout_s)

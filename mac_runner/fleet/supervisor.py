@@ -1,7 +1,7 @@
 """The fleet of this machine: performs what `control` decides, and reports back what came of it.
 
 There is one job at a time for each lane: its start, its warm-up, its way to sleep or out of it. Beside it a task waits
-for the end of its process. All of them are tasks of one group, so a bug in one ends the run.
+for the end of its process. A bug in one of these tasks cancels the task that opened the fleet, which raises it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class LocalFleet:
         self._given_logs = logs
         self._reports = LaneReports(plan.lanes, clock=clock, say=say, on_event=on_event)
         self._models = {
-            name: LocalModelLanes(name, [lane for lane in plan.lanes if lane.model == name], self) for name in plan.models
+            name: LocalModelLanes(name, [lane for lane in plan.lanes if lane.model == name], self)
+            for name in plan.models
         }
         self._engines: dict[str, LaneEngine] = {}
         self._memory = Memory()
@@ -74,7 +75,8 @@ class LocalFleet:
         self._grants: dict[int, asyncio.Future[str]] = {}
         self._moved = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._group = asyncio.TaskGroup()
+        self._owner: asyncio.Task[object] | None = None
+        self._bug: BaseException | None = None
 
     async def __aenter__(self) -> Self:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
@@ -83,7 +85,7 @@ class LocalFleet:
             launch = launch_of(spec, self.plan.models[spec.model], self.plan.config)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
             self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock)
-        await self._group.__aenter__()
+        self._owner = asyncio.current_task()
         return self
 
     async def __aexit__(
@@ -94,10 +96,11 @@ class LocalFleet:
         finally:
             for task in self._tasks:
                 task.cancel()
-            try:
-                await self._group.__aexit__(kind, fault, trace)
-            except ExceptionGroup as met:
-                raise met.exceptions[-1] from None
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._bug is not None:
+            assert self._owner is not None
+            self._owner.uncancel()
+            raise self._bug
 
     # What others ask
 
@@ -313,10 +316,18 @@ class LocalFleet:
     # Tasks
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None or self._bug is not None:
+            return
+        self._bug = task.exception()
+        if self._owner is not None and not self._is_closed:
+            self._owner.cancel()
 
     def _job(self, lane: str, work: Coroutine[object, object, None]) -> None:
         self._cancel_job(lane)
