@@ -48,6 +48,7 @@ RUNTIME = {
     "model_definitions.*.openai_config.api_key_env",
     "model_definitions.*.openai_config.max_in_flight",
     "model_definitions.*.openai_config.reply_limit_parameter",
+    "model_definitions.*.openai_config.stall_s",
     "model_definitions.*.openai_config.timeout_s",
     "model_definitions.*.anthropic_config.base_url",
     "model_definitions.*.anthropic_config.api_key_env",
