@@ -26,6 +26,11 @@ RUNTIME = {
     "model_definitions.*.latency.prefill_ms",
     "model_definitions.*.latency.kernel_ms",
     "model_definitions.*.latency.quantum",
+    *(
+        f"{latency}.calibration.{key}"
+        for latency in ("game.latency", "model_definitions.*.latency")
+        for key in ("file", "model", "gpu", "engine", "in_flight", "prompt_tokens", "context_tokens")
+    ),
     "model_definitions.*.vllm_config.max_num_seqs_upper_bound",
     "model_definitions.*.vllm_config.tensor_parallel_size",
     "model_definitions.*.vllm_config.data_parallel_size",
@@ -43,6 +48,7 @@ RUNTIME = {
     "model_definitions.*.openai_config.api_key_env",
     "model_definitions.*.openai_config.max_in_flight",
     "model_definitions.*.openai_config.reply_limit_parameter",
+    "model_definitions.*.openai_config.stall_s",
     "model_definitions.*.openai_config.timeout_s",
     "model_definitions.*.anthropic_config.base_url",
     "model_definitions.*.anthropic_config.api_key_env",
