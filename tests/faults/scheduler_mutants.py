@@ -108,8 +108,8 @@ def another_seed_at_each_sending(patch: pytest.MonkeyPatch) -> None:
     """What is sent again is not what was sent."""
     request = LiveConversation.request
 
-    def reseeded(live: LiveConversation, turn: Turn) -> Request:
-        made = request(live, turn)
+    def reseeded(live: LiveConversation, turn: Turn, *, is_suspect: bool) -> Request:
+        made = request(live, turn, is_suspect=is_suspect)
         return replace(made, sampling=replace(made.sampling, seed=7)) if turn.key in live.requests else made
 
     patch.setattr(LiveConversation, "request", reseeded)
