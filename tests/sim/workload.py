@@ -166,6 +166,15 @@ class World:
         assert choices, "nothing can happen, and the scheduler is not finished"
         self.random.choice(choices)()
 
+    def _check_size(self, model: str) -> None:
+        """An engine gets no request beyond its size."""
+        number = int(model.rpartition("-")[2])
+        size = self.sizes.get(model)
+        most = self.shape.capacities[number] + self.shape.lookaheads[number]
+        most = most if size is None else size.capacity + size.lookahead
+        flying = sum(depart.turn.model == model for depart in self.flying)
+        assert flying <= most, f"{flying} requests are in flight on {model}, which takes {most}"
+
     def isolates(self, model: str) -> bool:
         """Whether an engine serves suspects alone on one of its servers."""
         return model in self.sizes and self.sizes[model].isolates
@@ -202,6 +211,7 @@ class World:
                 assert action.conversation not in self.settled
                 assert not action.is_isolated or self.isolates(action.turn.model)
                 self.flying.append(action)
+                self._check_size(action.turn.model)
                 self.departures.append(action)
             case RetryLater() | Rest():
                 self.pausing.append(action)
