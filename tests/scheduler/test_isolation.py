@@ -8,6 +8,7 @@ from random import Random
 
 from mac_runner.scheduler.engine_policy import ENGINE_DEATHS_PER_TURN_MAX
 from mac_runner.types import JsonValue, Request
+from tests.faults.tier import SCALE
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.seeds import told
@@ -16,7 +17,7 @@ from tests.sim.toy import tasks
 from tests.sim.watch import Watch
 
 POISON = "toy-003"
-STORMS = 100
+STORMS = 30 * SCALE
 
 
 def is_poison(request: Request) -> bool:
@@ -33,7 +34,7 @@ def healthy(conversations: int) -> dict[str, JsonValue]:
 
 def test_the_other_servers_stay_full_while_a_suspect_is_tried() -> None:
     used = list[tuple[float, float]]()
-    for dice in range(4):
+    for dice in range(2):
         engine = ServersEngine(kills=is_poison, dice=dice)
         stage = Stage(work=tasks(160, models=1), loop_seed=dice)
         stage.backends = {"model-0": engine}
@@ -43,7 +44,8 @@ def test_the_other_servers_stay_full_while_a_suspect_is_tried() -> None:
         assert len(engine.deaths[-1]) == 1, "it was not alone"
         used += engine.used()
 
-    busy_s, available_s = map(sum, zip(*used, strict=True))
+    busy_s, available_s = sum(busy_s for busy_s, _ in used), sum(available_s for _, available_s in used)
+    assert used, "no suspect was left to the engine"
     assert busy_s >= 0.95 * available_s, f"{busy_s / available_s:.3f} of their slots"
 
 

@@ -103,7 +103,9 @@ class ServersEngine(SimulatedEngine):
 
     async def _alone(self, request: Request) -> Reply:
         loop = asyncio.get_running_loop()
-        server = min((one for one in self.servers if one.is_up), key=lambda one: len(one.working))
+        server = min((one for one in self.servers if one.is_up), key=lambda one: len(one.working), default=None)
+        if server is None:
+            raise TransientBackendError("none is up", is_unreachable=True)
         server.is_kept = True
         self._tell()
         began_s = loop.time()
@@ -111,6 +113,8 @@ class ServersEngine(SimulatedEngine):
             while server.working:
                 await asyncio.wait(server.working.values(), return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.sleep(0)
+            if not server.is_up:  # It died of what it worked on.
+                raise TransientBackendError("connection refused", goes_elsewhere=True)
             return await self._served(server, request)
         finally:
             self.trials.append((began_s, loop.time()))
