@@ -5,15 +5,19 @@
 As the clock of an environment it decides what agents see, so it is identity. As the latency of a model it only delays
 replies, so it is runtime. All numbers are whole milliseconds, so that two turns that
 end at the same moment do so on every machine.
+
+An engine's own times follow from the step model, which `mac-run fleet calibrate` measures. One step of an engine takes
+
+    step_ms + token_ms * sequences + prompt_token_ms * prompt tokens read + context_token_ms * context tokens read
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from mac_runner.section import RUNTIME, Section
+from mac_runner.section import RUNTIME, Listed, Section, Text
 from mac_runner.types import Reply
 
 CHARS_PER_TOKEN: Final = 4
@@ -21,6 +25,97 @@ CHARS_PER_TOKEN: Final = 4
 
 LATENCY_MS_MAX: Final = 600_000
 """The longest time that a setting may name."""
+
+
+class StepModel(Section):
+    """How long one step of an engine takes, in milliseconds."""
+
+    step_ms: Annotated[float, Field(ge=0)]
+    """For the step itself."""
+    token_ms: Annotated[float, Field(ge=0)]
+    """For each sequence that gets a token."""
+    prompt_token_ms: Annotated[float, Field(ge=0)]
+    """For each token of a prompt that is not in the cache."""
+    context_token_ms: Annotated[float, Field(ge=0)]
+    """For each token of context that a sequence reads."""
+
+    def prefill_ms(self, prompt_tokens: int) -> int:
+        """How long the engine reads a prompt of so many tokens that are not in its cache."""
+        return round(self.prompt_token_ms * prompt_tokens)
+
+    def kernel_ms(self, quantum: int, in_flight: int, context_tokens: int) -> int:
+        """How long `quantum` steps take while `in_flight` sequences have so many tokens of context each."""
+        a_sequence = self.token_ms + self.context_token_ms * context_tokens
+        return round(quantum * (self.step_ms + in_flight * a_sequence))
+
+
+class Calibration(Section):
+    """The step model of one checkpoint on one kind of GPU under one version of an engine."""
+
+    model: Text
+    """The checkpoint."""
+    gpu: Text
+    """The name of the GPU; `none` on a machine without one."""
+    engine: Text
+    """The engine and its version, such as `vllm 0.11.0`."""
+    steps: StepModel
+    in_flight: Listed[int]
+    """How many requests were in flight, sweep by sweep."""
+    requests: Annotated[int, Field(ge=1)]
+    """How many replies it was fitted to."""
+    error: Annotated[float, Field(ge=0)]
+    """The median relative error of the fit."""
+
+
+class Calibrations(Section):
+    """The content of a calibration file."""
+
+    format: Literal[1] = 1
+    calibrations: Listed[Calibration] = ()
+
+    def with_one(self, new: Calibration) -> Calibrations:
+        """The same with `new` in place of the one for the same checkpoint, GPU and engine."""
+        kept = [one for one in self.calibrations if _key(one) != _key(new)]
+        return Calibrations(calibrations=tuple(sorted([*kept, new], key=_key)))
+
+
+def _key(one: Calibration) -> tuple[str, str, str]:
+    return one.model, one.gpu, one.engine
+
+
+class CalibrationChoice(Section):
+    """Which calibration sets `prefill_ms` and `kernel_ms`, and for which load."""
+
+    file: Annotated[Text, RUNTIME]
+    """A file that `mac-run fleet calibrate` wrote, relative to the experiment file."""
+    model: Annotated[Text | None, RUNTIME] = None
+    """The checkpoint; null: any, where one calibration fits."""
+    gpu: Annotated[Text | None, RUNTIME] = None
+    """The name of the GPU; null: any, where one calibration fits."""
+    engine: Annotated[Text | None, RUNTIME] = None
+    """The engine with its version; null: any, where one calibration fits."""
+    in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 16
+    """How many requests the engine serves at once."""
+    prompt_tokens: Annotated[int, RUNTIME, Field(ge=0, le=10_000_000)] = 256
+    """How many tokens of a prompt are not in the cache."""
+    context_tokens: Annotated[int, RUNTIME, Field(ge=0, le=10_000_000)] = 2048
+    """How many tokens a prompt and its reply have."""
+
+    def chosen(self, known: Calibrations) -> Calibration:
+        """The one that fits. Raises ValueError listing those there are where none or several fit."""
+        wanted = {"model": self.model, "gpu": self.gpu, "engine": self.engine}
+        fitting = [
+            one
+            for one in known.calibrations
+            if all(value in (None, getattr(one, name)) for name, value in wanted.items())
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        there = "; ".join(" on ".join(_key(one)[:2]) + f" with {one.engine}" for one in known.calibrations) or "none"
+        if not fitting:
+            asked = ", ".join(f"{name} {value!r}" for name, value in wanted.items() if value is not None)
+            raise ValueError(f"no calibration{asked and f' for {asked}'}; the file has: {there}")
+        raise ValueError(f"{len(fitting)} calibrations fit; choose one by model, gpu and engine; the file has: {there}")
 
 
 class EngineLatency(Section):
@@ -32,6 +127,8 @@ class EngineLatency(Section):
     """For each quantum of tokens, the last one whole."""
     quantum: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 16
     """How many tokens are decoded at a stretch."""
+    calibration: CalibrationChoice | None = None
+    """A measured engine, which sets `prefill_ms` and `kernel_ms` in place of the file; null: the file sets them."""
 
     def generation_ms(self, reply: Reply) -> int:
         """How long `reply` takes from the sending of its request."""

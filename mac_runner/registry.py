@@ -209,6 +209,8 @@ class BackendSpec(Generic[S]):
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
     variants: Callable[[S], Iterable[tuple[str, S]]]
     """The settings for each address alone, with a description; `doctor` examines each of them."""
+    check: Callable[[S], Iterable[Problem]] = lambda _settings: ()
+    """The rules between its settings that are broken, with their place in the section."""
     packages: tuple[str, ...] = ()
     """Distributions that it needs, for `doctor` to list."""
     holds_memory: bool = False

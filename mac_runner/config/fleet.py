@@ -40,7 +40,12 @@ class ProbeConfig(Section):
 class FleetConfig(Section):
     """The GPUs that the models with the backend `fleet` share, and how their engines are kept running."""
 
-    gpus: Annotated[Literal["auto"] | int | Listed[int], RUNTIME] = "auto"
+    gpus: Annotated[
+        Literal["auto"]
+        | Annotated[int, Field(ge=1, le=1024)]
+        | Annotated[Listed[Annotated[int, Field(ge=0, le=1023)]], Field(min_length=1)],
+        RUNTIME,
+    ] = "auto"
     """`auto`: all that `nvidia-smi` lists; a list: the indices of some of them; a number: so many places without a GPU,
     on a machine that has none."""
     max_gpus: Annotated[int, RUNTIME, Field(ge=1, le=1024)] = 8

@@ -31,6 +31,7 @@ from mac_runner.config.grid_axes import (
 from mac_runner.config.identity import identity_of
 from mac_runner.config.participants import idle_agents, without_agents
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
+from mac_runner.config.validation import idle_fleet
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
 from mac_runner.registry import Variant
@@ -178,8 +179,10 @@ def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], lo
 
 
 def _refuse_idle(draft: Draft, found: Sequence[_Expanded]) -> None:
-    """An agent definition has to take part in one combination at least."""
-    if idle := [problem for name, problem in found[0].idle.items() if all(name in one.idle for one in found)]:
+    """An agent definition has to take part in one combination at least, and one has to use the fleet."""
+    idle = [problem for name, problem in found[0].idle.items() if all(name in one.idle for one in found)]
+    fleets = [list(idle_fleet(one.loaded.experiment)) for one in found]
+    if idle := [*idle, *(fleets[0] if all(fleets) else ())]:
         raise draft_error(draft, idle)
 
 

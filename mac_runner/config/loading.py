@@ -24,7 +24,7 @@ from mac_runner.config.resolution import (
     resolved,
     with_value,
 )
-from mac_runner.config.validation import unplayable
+from mac_runner.config.validation import idle_fleet, unplayable
 from mac_runner.config.written import Override, Written
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
@@ -58,8 +58,8 @@ def load(
     loaded = resolved(draft, base)
     if has_variants(loaded.experiment):
         return expanded(draft, base)
-    if idle := idle_agents(loaded.experiment):
-        raise draft_error(draft, idle.values())
+    if idle := [*idle_agents(loaded.experiment).values(), *idle_fleet(loaded.experiment)]:
+        raise draft_error(draft, idle)
     return loaded
 
 

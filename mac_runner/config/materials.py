@@ -7,12 +7,15 @@ of the config, and with it of the run's identity.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from mac_runner.config.experiment import Experiment
+from pydantic import ValidationError
+
+from mac_runner.config.experiment import Experiment, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.files import read_regular
-from mac_runner.problems import Problem
+from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, Calibrations
+from mac_runner.problems import Problem, dotted
 from mac_runner.section import TEMPLATE_CHARS_MAX, KeyPath
 
 MATERIAL_BYTES_MAX: Final = 256 << 20
@@ -59,6 +62,63 @@ def read_template(path: Path, key: KeyPath, given: str | None) -> str:
     return text
 
 
+class Calibrated(Protocol):
+    """A section `latency`."""
+
+    quantum: int
+    calibration: CalibrationChoice | None
+
+    @property
+    def model_fields_set(self) -> set[str]:
+        """The keys that the file sets."""
+        ...
+
+    def model_copy(self: L, *, update: dict[str, object]) -> L:
+        """The same with other values."""
+        ...
+
+
+L = TypeVar("L", bound=Calibrated)
+
+
+def with_calibration(latency: L, base: Path, key: KeyPath) -> L:
+    """The section `latency` at `key` with the times of the calibration that it names, and no longer the name.
+
+    Raises MaterialError when the file cannot be used, when not exactly one calibration fits, and for times beside it.
+    """
+    choice = latency.calibration
+    if choice is None:
+        return latency
+    key = (*key, "calibration")
+    for name in ("prefill_ms", "kernel_ms"):
+        if name in latency.model_fields_set:
+            raise MaterialError((*key[:-1], name), "the calibration sets it; leave one of the two out")
+    known = read_calibrations(base / choice.file, (*key, "file"))
+    try:
+        steps = choice.chosen(known).steps
+    except ValueError as fault:
+        raise MaterialError(key, str(fault)) from None
+    times = {
+        "prefill_ms": steps.prefill_ms(choice.prompt_tokens),
+        "kernel_ms": steps.kernel_ms(latency.quantum, choice.in_flight, choice.context_tokens),
+    }
+    for name, time_ms in times.items():
+        if time_ms > LATENCY_MS_MAX:
+            raise MaterialError(key, f"it gives {name} {time_ms}, above {LATENCY_MS_MAX}; lower the load that it names")
+    return latency.model_copy(update={**times, "calibration": None})
+
+
+def read_calibrations(path: Path, key: KeyPath) -> Calibrations:
+    """The content of the calibration file that `key` names. Raises MaterialError."""
+    try:
+        return Calibrations.model_validate_json(read_named(path, key))
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_input=False)[0]
+        where = f" at {dotted(first['loc'])}" if first["loc"] else ""
+        text = f"{path} is no calibration file{where}: {first['msg']}; write one with `mac-run fleet calibrate`"
+        raise MaterialError(key, text) from None
+
+
 def with_materials(experiment: Experiment, base: Path, cache: dict[str, object]) -> Experiment:
     """`experiment` with everything its environment reads from files, relative to `base`.
 
@@ -68,7 +128,20 @@ def with_materials(experiment: Experiment, base: Path, cache: dict[str, object])
     if spec is not None and settings is not None:
         read = spec.materials(settings, base, cache, experiment.seed)
         experiment = experiment if read is settings else experiment.with_settings(read)
+    experiment = _calibrated(experiment, base)
     return _counted(experiment)
+
+
+def _calibrated(experiment: Experiment, base: Path) -> Experiment:
+    """`experiment` with the latencies of its models as numbers. Raises MaterialError."""
+    changed: dict[str, ModelDefinition] = {}
+    for name, model in experiment.model_definitions.items():
+        if model.latency is not None and model.latency.calibration is not None:
+            latency = with_calibration(model.latency, base, ("model_definitions", name, "latency"))
+            changed[name] = model.model_copy(update={"latency": latency})
+    if not changed:
+        return experiment
+    return experiment.model_copy(update={"model_definitions": {**experiment.model_definitions, **changed}})
 
 
 def _counted(experiment: Experiment) -> Experiment:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.decoding import decoding_problems
-from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
+from mac_runner.config.experiment import BACKENDS, FLEET, Experiment, ModelDefinition, section_key
 from mac_runner.config.hints import belongs
 from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
@@ -32,6 +32,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     for name, definition in experiment.model_definitions.items():
         yield from _backend_sections(name, definition)
         yield from decoding_problems(name, experiment)
+    yield from _fleet(experiment)
     yield from _agents(experiment)
     yield from _efforts(experiment)
     yield from _waiting(experiment)
@@ -66,6 +67,28 @@ def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Proble
         elif backend != definition.backend and is_given:
             text = f"belongs to another backend; this entry has the backend {definition.backend!r}"
             yield Problem((*path, key), f"{text}, set up by {section_key(definition.backend)}")
+        elif backend == definition.backend:
+            for below, text in definition.spec.check(definition.backend_settings):
+                yield Problem((*path, key, *below), text)
+
+
+def idle_fleet(experiment: Experiment) -> Iterator[Problem]:
+    """The section `fleet` where no model uses it. Of a grid, another combination may use it."""
+    if experiment.fleet is not None and all(one.backend != FLEET for one in experiment.model_definitions.values()):
+        text = f"no model has the backend {FLEET!r}, so it changes nothing; leave it out, or write it into the profile"
+        yield Problem((FLEET,), f"{text} whose models use it")
+
+
+def _fleet(experiment: Experiment) -> Iterator[Problem]:
+    """GPUs that `fleet` names twice, and more of them than it allows itself."""
+    if experiment.fleet is None:
+        return
+    gpus, at_most = experiment.fleet.gpus, experiment.fleet.max_gpus
+    if isinstance(gpus, tuple) and (twice := sorted(gpu for gpu, count in Counter(gpus).items() if count > 1)):
+        yield Problem((FLEET, "gpus"), f"lists {', '.join(map(str, twice))} twice; each GPU is one place")
+    asked = gpus if isinstance(gpus, int) else 0 if gpus == "auto" else len(gpus)
+    if asked > at_most:
+        yield Problem((FLEET, "gpus"), f"asks for {asked}, and fleet.max_gpus is {at_most}; raise it, or ask for fewer")
 
 
 def _agents(experiment: Experiment) -> Iterator[Problem]:

@@ -68,6 +68,8 @@ class Lane:
         """Whether a person drained it."""
         self.is_dry = False
         """Whether it is draining and has no request in flight."""
+        self.has_served = False
+        """Whether it was up at least once."""
         self._restart = restart
         self._start_s = start_s
         self._may_start_at_s = 0.0
@@ -124,6 +126,7 @@ class Lane:
         self._move("warmed", LaneState.UP, LaneState.WARMING)
         self.due_at_s = None
         self._start_error = None
+        self.has_served = True
         if self._up_at_s is None:
             self._up_at_s = now_s
 
@@ -194,7 +197,7 @@ class Lane:
         is_free = self._ends_free or self.state is LaneState.RETIRED
         error = None if self._up_at_s is not None or was_killed else _normal(why)
         is_same_error = error is not None and error == self._start_error
-        has_served = self._up_at_s is not None and now_s - self._up_at_s >= SERVED_S
+        is_settled = self._up_at_s is not None and now_s - self._up_at_s >= SERVED_S
         self.is_running = self.is_stopping = self.is_dry = self._is_swapped_out = self._ends_free = False
         self.due_at_s = self._up_at_s = None
         if is_free:
@@ -203,7 +206,7 @@ class Lane:
         self.deaths += 1
         self._has_died, self._start_error = True, error
         self.fault = why
-        self._rest_s = 1.0 if has_served or not self._rest_s else min(REST_MAX_S, 2 * self._rest_s)
+        self._rest_s = 1.0 if is_settled or not self._rest_s else min(REST_MAX_S, 2 * self._rest_s)
         self.state, self._may_start_at_s = LaneState.RESTING, now_s + self._rest_s
         if is_same_error:
             self.retire(f"the same start error twice in a row: {why}")

@@ -72,7 +72,7 @@ def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_tex
         "trial.yaml:14: retry_config.max_retires: unknown key; allowed: backoff_s, backoff_s_max, engine_patience_s, "
         "max_attempts, max_retries, request_deadline_s, when_exhausted (did you mean 'max_retries'?)",
         "trial.yaml:12: sede: unknown key; allowed: agent_definitions, conversation_config, discussion, echo, "
-        "experiment_metadata, game, metric_plugins, metrics, model_definitions, plugins, profile, report, "
+        "experiment_metadata, fleet, game, metric_plugins, metrics, model_definitions, plugins, profile, report, "
         "retry_config, seed, settings (did you mean 'seed'?)",
     ]
 

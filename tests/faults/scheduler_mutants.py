@@ -9,7 +9,7 @@ import pytest
 
 from mac_runner.backends.base import Backend
 from mac_runner.backends.openai.answer import SendingError
-from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint
 from mac_runner.environments.town_of_salem.view import narration
 from mac_runner.errors import TransientBackendError
@@ -203,10 +203,10 @@ def shrunk_at_the_cost_of_others(patch: pytest.MonkeyPatch) -> None:
 def trusted_server(patch: pytest.MonkeyPatch) -> None:
     """A server that takes connections is taken for one that answers: no canary is sent."""
 
-    async def sing(_backend: OpenaiBackend, _endpoint: Endpoint) -> SendingError | None:
+    async def sing(_plane: DataPlane, _endpoint: Endpoint) -> SendingError | None:
         return None
 
-    patch.setattr(OpenaiBackend, "_canary", sing)
+    patch.setattr(DataPlane, "canary", sing)
 
 
 def speaker_told_by_the_words(patch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.fleet.checks import check
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.errors import ConfigError
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
@@ -24,6 +25,7 @@ SPEC = BackendSpec(
     settings=FleetModelConfig,
     build=_build,
     variants=_variants,
+    check=check,
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
     packages=("aiohttp",),

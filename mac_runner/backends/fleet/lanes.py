@@ -45,6 +45,11 @@ class ModelLanes(Protocol):
         """Whether this model shares its places with others, so that requests wait for their turn."""
         ...
 
+    @property
+    def stall_s(self) -> float:
+        """How long an engine with requests in flight may give no answer before it is looked at."""
+        ...
+
     def on_change(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `up` or `lost` changes."""
         ...

@@ -64,6 +64,8 @@ class Standing(Enum):
     """Nothing reached it: this process had no file descriptor left for a connection."""
     CUT_OFF = "cut off"
     """It broke off while it worked: a canary shows whether it died."""
+    HUNG = "hung"
+    """It gave no answer at all for too long, and was set aside for it."""
 
 
 class SendingError(Exception):

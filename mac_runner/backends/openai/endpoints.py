@@ -1,20 +1,26 @@
 """The endpoints of a model: where the next request goes, and what the user reads about them.
 
-A conversation stays with its endpoint, where its prefix is cached; a new one goes to the endpoint with the least in
-flight. A request that was not answered goes to another endpoint next, if there is one: otherwise an endpoint that fails
-at once would always have the least in flight. An endpoint that keeps failing is set aside, and its conversations go on
-at the others. After a rest, which doubles each time, it is due: one small request (the canary) then decides whether it
-is up again.
+A conversation has a home, where its prefix is cached; a new one gets the endpoint with the least in flight. If the home
+has its slots full and another endpoint has a free one, the request goes there, and the home stays. A request that was
+not answered goes to another endpoint next, if there is one: otherwise an endpoint that fails at once would always have
+the least in flight. An endpoint that keeps failing is set aside, and its conversations get new homes. After a rest,
+which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
+
+Endpoints can be added, removed, and reported up or down by a program that knows more of them, such as the one that runs
+their processes. One that was reported down stays so until it is reported up.
 
 `Endpoints` is pure: the caller passes the time. `EndpointLog` writes the lines about endpoints that come and go.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from mac_runner.clock import Clock
@@ -25,9 +31,13 @@ ENDPOINT_REST_S: Final = 1.0
 ENDPOINT_REST_S_MAX: Final = 30.0
 ENDPOINT_PAUSE_S_MAX: Final = 30.0
 ENDPOINT_CONVERSATIONS_MAX: Final = 65_536
-"""How many conversations are remembered to have their home at an endpoint."""
+"""How many conversations are remembered to have their home at an endpoint, and how many failed requests with where."""
 ENDPOINT_SAY_INTERVAL_S: Final = 60.0
 """The least time between two lines that say the same of one endpoint."""
+
+
+def _unheard() -> None:
+    pass
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +45,11 @@ class Endpoint:
     """One server. Times are those of the monotonic clock."""
 
     url: str
+    slots: int | None = None
+    """How many requests it serves at once; None: its share of what is in flight at most."""
+    lane: str | None = None
+    """What a fleet calls it."""
+    gpu: str | None = None
     in_flight: int = 0
     conversations: int = 0
     """How many conversations have their home here."""
@@ -48,27 +63,48 @@ class Endpoint:
     """How long its latest rest is; 0 once it has answered."""
     rest_until_s: float | None = None
     """When it is due for a canary; None while it is up."""
+    is_held: bool = False
+    """It was reported down, or removed: nothing but a report brings it back."""
+    reserved_for: str | None = None
+    """The one request that it works on alone, or is kept free for."""
     denial: str | None = None
     """Why it refuses every request; None while it is not known to."""
     fault: str = ""
     """Why it was last set aside."""
     probes: int = 0
     """How many canaries have decided whether it is up."""
+    changed: Callable[[], None] = _unheard
+    """Called when it goes up or down."""
+    silence: Silence = field(default_factory=lambda: Silence())
+    sendings: set[asyncio.Timeout] = field(default_factory=set)
+    """What cuts off each request in flight."""
 
     @property
     def is_up(self) -> bool:
-        """Whether requests are sent to it."""
-        return self.rest_until_s is None
+        """Whether it takes requests."""
+        return self.rest_until_s is None and not self.is_held
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes any request, not just the one that it is reserved for."""
+        return self.rest_until_s is None and not self.is_held and self.reserved_for is None
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return self.lane or self.url
 
     def mark_answered(self) -> bool:
         """Forget its faults, now that it answered. Returns whether it had been set aside."""
-        was_aside = not self.is_up
+        was_aside = self.rest_until_s is not None
         self.strikes = self.refusals = 0
         self.paused_until_s = 0.0
         self.rest_s = 0.0
         self.rest_until_s = None
         self.denial = None
-        return was_aside
+        if was_aside:
+            self.changed()
+        return was_aside and self.is_up
 
     def count_failure(self) -> bool:
         """Count one more failure. Returns whether there are enough in a row to act on."""
@@ -90,12 +126,30 @@ class Endpoint:
         if was_up:
             self.rest_s = ENDPOINT_REST_S
             self.rest_until_s = now_s + self._rest_for(pause_s)
+            self.changed()
         return was_up
 
     def rest_longer(self, now_s: float, *, pause_s: float | None = None) -> None:
         """After a failed canary: rest twice as long as last time, or for `pause_s` if that is longer."""
+        was_up = self.is_up
         self.rest_s = min(max(ENDPOINT_REST_S, 2 * self.rest_s), ENDPOINT_REST_S_MAX)
         self.rest_until_s = now_s + self._rest_for(pause_s)
+        if was_up:
+            self.changed()
+
+    def hold(self, why: str) -> None:
+        """Send it nothing until it is reported up."""
+        self.is_held = True
+        self.fault = why
+        self.changed()
+
+    def report_up(self) -> None:
+        """It was started anew, or works again: its past counts no more."""
+        self.is_held = False
+        self.fault = ""
+        self.silence = Silence(has_answered=True)
+        if not self.mark_answered():
+            self.changed()
 
     def _rest_for(self, pause_s: float | None) -> float:
         # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
@@ -103,38 +157,109 @@ class Endpoint:
         return max(self.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
 
 
+SILENCES_MAX: Final = 3
+"""A server without token counters may be silent for so many times its longest silence so far."""
+
+
+@dataclass(slots=True)
+class Silence:
+    """How long a server with requests in flight has given no answer, and how long it did so before."""
+
+    since_s: float = 0.0
+    checked_s: float = 0.0
+    """When it was last found to be at work, if that was later."""
+    longest_s: float = 0.0
+    """The longest silence that ended."""
+    has_answered: bool = False
+    has_counters: bool = False
+    """Its page /metrics counts tokens, so that a silence can be judged."""
+
+    def begin(self, now_s: float) -> None:
+        """Its first request is in flight."""
+        self.since_s = self.checked_s = now_s
+
+    def end(self, now_s: float) -> None:
+        """It answered while requests were in flight."""
+        self.longest_s = max(self.longest_s, now_s - self.since_s)
+        self.since_s = self.checked_s = now_s
+        self.has_answered = True
+
+    def due_s(self, stall_s: float) -> float:
+        """When it has been silent for too long.
+
+        A server that has not answered yet may be compiling or loading, and one that serves its requests one by one may
+        be silent for as long as one takes: without counters, that cannot be distinguished from a hang at once.
+        """
+        if not self.has_answered:
+            return math.inf
+        patience_s = stall_s if self.has_counters else max(stall_s, SILENCES_MAX * self.longest_s)
+        return self.checked_s + patience_s
+
+
+class Onward(Enum):
+    """Where a request goes after it failed at an endpoint."""
+
+    FRESH = "fresh"
+    """To an endpoint that has not failed it."""
+    ELSEWHERE = "elsewhere"
+    """To another one that has failed it already."""
+    BACK = "back"
+    """To the same one: no other one is up, or all ask for a pause."""
+
+
 class Endpoints:
-    """The servers of one model."""
+    """The servers of one model.
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        self.all = tuple(Endpoint(url) for url in urls)
+    `in_flight_max` requests at most are in flight, which are the slots of endpoints without a number of their own.
+    `on_change` is called whenever another set of them is open.
+    """
+
+    def __init__(self, urls: Iterable[str] = (), *, in_flight_max: int | None = None) -> None:
+        self.on_change: Callable[[], None] = _unheard
+        self._in_flight_max = in_flight_max
         self._homes: OrderedDict[str, Endpoint] = OrderedDict()
+        self._failed: OrderedDict[str, set[Endpoint]] = OrderedDict()
+        self._by_url: dict[str, Endpoint] = {}
+        for url in urls:
+            self._by_url[url] = Endpoint(url, changed=self._renew)
+        self._share = sys.maxsize
+        self._open: tuple[Endpoint, ...] = ()
+        self.all: tuple[Endpoint, ...] = ()
+        self._renew()
 
-    def choose(self, conversation: str) -> Endpoint | None:
-        """Where a request of `conversation` goes; None when no endpoint is up."""
-        home = self._homes.get(conversation)
-        if home is not None and home.is_up:
-            self._homes.move_to_end(conversation)
-            return home
-        up = [endpoint for endpoint in self.all if endpoint.is_up]
-        if not up:
-            return None
-        endpoint = min(up, key=_load)
-        self._settle(conversation, endpoint)
+    def _renew(self) -> None:
+        self.all = tuple(self._by_url.values())
+        self._open = tuple(endpoint for endpoint in self.all if endpoint.is_open)
+        if self._in_flight_max is not None:
+            self._share = -(-self._in_flight_max // max(1, len(self._open)))
+        self.on_change()
+
+    def add(self, endpoint: Endpoint) -> None:
+        """One more. Its URL is not among the others."""
+        assert endpoint.url not in self._by_url, endpoint.url
+        self._by_url[endpoint.url] = endpoint
+        endpoint.changed = self._renew
+        self._renew()
+
+    def remove(self, url: str) -> Endpoint:
+        """One less: requests in flight there go on, and its conversations get new homes."""
+        endpoint = self._by_url.pop(url)
+        endpoint.changed = _unheard
+        endpoint.hold("it was removed")
+        self._renew()
         return endpoint
 
-    def due(self, now_s: float) -> Endpoint | None:
-        """An endpoint that has rested long enough. It is given to one caller; for all others it rests on."""
-        for endpoint in self.all:
-            if endpoint.rest_until_s is not None and endpoint.rest_until_s <= now_s:
-                endpoint.rest_until_s = now_s + max(endpoint.rest_s, CANARY_S_MAX)
-                return endpoint
-        return None
+    def at(self, url: str) -> Endpoint:
+        """The one with this URL. Raises KeyError."""
+        return self._by_url[url]
 
-    def due_in_s(self, now_s: float) -> float:
-        """How long until the next endpoint is due."""
-        rests = [endpoint.rest_until_s - now_s for endpoint in self.all if endpoint.rest_until_s is not None]
-        return max(0.0, min(rests, default=0.0))
+    def __contains__(self, url: object) -> bool:
+        return url in self._by_url
+
+    @property
+    def slots(self) -> int:
+        """How many requests those that are open serve at once."""
+        return sum(endpoint.slots or self._share for endpoint in self._open)
 
     @property
     def is_any_up(self) -> bool:
@@ -142,22 +267,96 @@ class Endpoints:
         return any(endpoint.is_up for endpoint in self.all)
 
     @property
+    def can_isolate(self) -> bool:
+        """Whether one can be reserved while another one serves the rest."""
+        return sum(endpoint.is_up for endpoint in self.all) > 1
+
+    @property
     def denials(self) -> tuple[str, ...] | None:
         """Why each endpoint refuses every request; None while one of them may still answer."""
         denials = tuple(endpoint.denial for endpoint in self.all if endpoint.denial is not None)
-        return denials if len(denials) == len(self.all) else None
+        return denials if denials and len(denials) == len(self.all) else None
 
-    def leave(self, conversation: str, endpoint: Endpoint, now_s: float) -> bool:
+    def peek(self, conversation: str, request_id: str = "", now_s: float = math.inf) -> Endpoint | None:
+        """Where `choose` would send a request now."""
+        home = self._homes.get(conversation)
+        failed = self._failed.get(request_id, ())
+        if home is None or not home.is_open:
+            return self._least([one for one in self._open if one not in failed]) or self._least(self._open)
+        share = self._share
+        if home.in_flight < (home.slots or share) and home not in failed:
+            return home
+        others = [one for one in self._open if one not in failed and one.paused_until_s <= now_s]
+        if home in failed:
+            return self._least(others) or home
+        return self._least([one for one in others if one.in_flight < (one.slots or share)]) or home
+
+    def choose(self, conversation: str, request_id: str = "", now_s: float = math.inf) -> Endpoint | None:
+        """Where a request of `conversation` goes; None when no endpoint is open."""
+        endpoint = self.peek(conversation, request_id, now_s)
+        home = self._homes.get(conversation)
+        if home is not None and home.is_up:
+            self._homes.move_to_end(conversation)
+        elif endpoint is not None:
+            self._settle(conversation, endpoint)
+        return endpoint
+
+    @staticmethod
+    def _least(endpoints: Collection[Endpoint]) -> Endpoint | None:
+        return min(endpoints, key=_load, default=None)
+
+    def reserve(self, request_id: str) -> Endpoint | None:
+        """Keep the endpoint with the least in flight for one request alone, until `release`.
+
+        None while no endpoint is open, or only one that must serve all others' requests.
+        """
+        is_only_one_left = len(self._open) == 1 and self.can_isolate
+        endpoint = None if is_only_one_left else self._least(self._open)
+        if endpoint is not None:
+            endpoint.reserved_for = request_id
+            self._renew()
+        return endpoint
+
+    def release(self, endpoint: Endpoint) -> None:
+        """Let an endpoint that was reserved take any request."""
+        endpoint.reserved_for = None
+        self._renew()
+
+    def due(self, now_s: float) -> Endpoint | None:
+        """An endpoint that has rested long enough. It is given to one caller; for all others it rests on."""
+        if len(self._open) == len(self.all):
+            return None
+        for endpoint in self.all:
+            if endpoint.rest_until_s is not None and endpoint.rest_until_s <= now_s and not endpoint.is_held:
+                endpoint.rest_until_s = now_s + max(endpoint.rest_s, CANARY_S_MAX)
+                return endpoint
+        return None
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """How long until the next endpoint is due; None if none will be."""
+        rests = [one.rest_until_s - now_s for one in self.all if one.rest_until_s is not None and not one.is_held]
+        return max(0.0, min(rests)) if rests else None
+
+    def leave(self, conversation: str, endpoint: Endpoint, now_s: float, request_id: str = "") -> Onward:
         """Move `conversation`, whose request failed at `endpoint`, to another one that has asked for no pause.
 
-        Returns whether there is such an endpoint: then the next request goes elsewhere.
+        Returns where the request goes next.
         """
-        others = [
-            other for other in self.all if other.is_up and other is not endpoint and other.paused_until_s <= now_s
-        ]
-        if others and self._homes.get(conversation) is endpoint:
-            self._settle(conversation, min(others, key=_load))
-        return bool(others)
+        failed = self._failed.setdefault(request_id, set())
+        failed.add(endpoint)
+        if len(self._failed) > ENDPOINT_CONVERSATIONS_MAX:
+            self._failed.popitem(last=False)
+        others = [other for other in self._open if other is not endpoint and other.paused_until_s <= now_s]
+        fresh = [other for other in others if other not in failed]
+        following = self._least(fresh or others)
+        if following is not None and self._homes.get(conversation) is endpoint:
+            self._settle(conversation, following)
+        return Onward.FRESH if fresh else Onward.ELSEWHERE if others else Onward.BACK
+
+    def mark_done(self, request_id: str) -> None:
+        """Forget where a request failed, now that it was answered."""
+        if self._failed:
+            self._failed.pop(request_id, None)
 
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
@@ -170,8 +369,9 @@ class Endpoints:
             left.conversations -= 1
 
 
-def _load(endpoint: Endpoint) -> tuple[int, int]:
-    return (endpoint.in_flight, endpoint.conversations)
+def _load(endpoint: Endpoint) -> tuple[float, float]:
+    slots = endpoint.slots or 1
+    return (endpoint.in_flight / slots, endpoint.conversations / slots)
 
 
 class EndpointLog:
@@ -203,9 +403,23 @@ class EndpointLog:
             self._down.remove(endpoint)
             self._write(endpoint, " serves again")
 
+    def forget(self, endpoint: Endpoint) -> None:
+        """It was removed."""
+        self._down.discard(endpoint)
+        self._down_at_s.pop(endpoint, None)
+        self._busy_at_s.pop(endpoint, None)
+
     def busy(self, endpoint: Endpoint, why: str) -> None:
         """It turned a request away, which will be sent again."""
         self._note_busy(endpoint, f" turns requests away ({why}); they are sent again")
+
+    def unjudged(self, endpoint: Endpoint, silent_s: float) -> None:
+        """It gives no answer, and nothing shows whether it works."""
+        self._write(
+            endpoint,
+            f" has given no reply for {silent_s:.0f} s and does not count tokens under /metrics, so it may work or "
+            "hang: its requests go on until timeout_s",
+        )
 
     def unsent(self, endpoint: Endpoint, why: str) -> None:
         """A request could not be sent to it, and will be sent again."""
@@ -225,4 +439,4 @@ class EndpointLog:
         return self._clock.monotonic_s() - said_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S
 
     def _write(self, endpoint: Endpoint, text: str) -> None:
-        self._say(f"model {self._name}: {endpoint.url}{text}")
+        self._say(f"model {self._name}: {endpoint.label}{text}")

@@ -36,6 +36,9 @@ class OpenaiConfig(Section):
     """How many requests are sent at once, all servers together."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
+    stall_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 30.0
+    """A server with requests in flight that gives no answer for so long is sent a canary; one that hangs is set
+    aside, and its requests are sent elsewhere."""
 
 
 _VLLM_SETTINGS: Final = frozenset({"top_k", "min_p", "repetition_penalty"})

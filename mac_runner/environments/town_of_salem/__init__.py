@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.town_of_salem.game.state import ToolName
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_template
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_materials
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
 
@@ -121,6 +121,6 @@ SPEC = EnvironmentSpec(
     absent={"edition": 1, "tools": list(get_args(ToolName))},
     earlier=_earlier,
     honours=("reasoning", "reasoning_chars_max", "system"),
-    materials=with_template,
+    materials=with_materials,
     results=_results,
 )

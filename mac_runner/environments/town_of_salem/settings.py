@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, model_validator
 
 from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
-from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
+from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, generation_ms_of
 from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import JsonValue, Reply
 
@@ -25,6 +25,8 @@ class GameLatency(Section):
     """How many tokens are decoded at a stretch."""
     tool_ms: Annotated[int, IDENTITY, Field(ge=0, le=LATENCY_MS_MAX)] = 100
     """For each tool request of the turn."""
+    calibration: CalibrationChoice | None = None
+    """A measured engine, which sets `prefill_ms` and `kernel_ms` in place of the file; null: the file sets them."""
 
     def generation_ms(self, reply: Reply) -> int:
         """How long the engine takes for `reply`; tools come on top."""
@@ -170,10 +172,13 @@ class GameConfig(Section):
         return {**data, "calendar": {**preset, **given}} if isinstance(given, dict) else data
 
 
-def with_template(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
-    """The settings with the text of the template that they name. Raises MaterialError when it cannot be used."""
-    from mac_runner.config.materials import read_template  # The config imports this module.
+def with_materials(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
+    """The settings with the template and the latency that they name. Raises MaterialError when one cannot be used."""
+    from mac_runner.config.materials import read_template, with_calibration  # The config imports this module.
 
+    latency = with_calibration(game.latency, base, ("game", "latency"))
+    if latency is not game.latency:
+        game = game.model_copy(update={"latency": latency})
     if game.template_file is None:
         return game
     key = ("game", "template_file")

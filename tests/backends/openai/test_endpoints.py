@@ -11,6 +11,7 @@ from mac_runner.backends.openai.endpoints import (
     ENDPOINT_REST_S_MAX,
     ENDPOINT_STRIKES_MAX,
     Endpoints,
+    Onward,
 )
 from mac_runner.scheduler import RetryPolicy
 
@@ -91,7 +92,7 @@ def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() 
     home.set_aside(0.0)
     left_the_last = endpoints.leave("a", other, 0.0)
 
-    assert (left, left_the_last) == (True, False)
+    assert (left, left_the_last) == (Onward.FRESH, Onward.BACK)
     assert moved_to is endpoints.choose("a") is other
     assert (home.conversations, other.conversations) == (0, 1)
 
@@ -125,9 +126,9 @@ def test_a_server_that_has_asked_for_a_pause_is_no_elsewhere() -> None:
     assert home is endpoints.all[0]
     other.paused_until_s = 30.0
 
-    assert not endpoints.leave("a", home, 29.0)
-    assert endpoints.choose("a") is home
-    assert endpoints.leave("a", home, 30.0)
+    assert endpoints.leave("a", home, 29.0) is Onward.BACK
+    assert endpoints.choose("a", now_s=29.0) is home
+    assert endpoints.leave("a", home, 30.0) is Onward.FRESH
     assert endpoints.choose("a") is other
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mac_runner.backends.openai import backend as backend_module
+from mac_runner.backends.openai import data_plane
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.errors import (
     BackendError,
@@ -291,7 +291,7 @@ def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = OpenaiServer(script=lambda received: Hang())
-    monkeypatch.setattr(backend_module, "CANARY_S_MAX", 0.02)
+    monkeypatch.setattr(data_plane, "CANARY_S_MAX", 0.02)
 
     async def program(backend: OpenaiBackend) -> None:
         for _ in range(3):

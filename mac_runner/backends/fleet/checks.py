@@ -1,0 +1,110 @@
+"""What must hold between the settings of `fleet_config`, and how a command template is filled in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.problems import Problem, suggestion
+
+NANO_ARGS: Final = frozenset(
+    {
+        *("cache_type", "device", "dtype", "kv_cache_gib", "max_model_len", "max_num_batched_tokens", "max_waiting"),
+        *("num_threads", "seed"),
+    }
+)
+"""The flags of `mac-serve` that `engine_args` may set."""
+_SET_BY_THE_FLEET: Final = frozenset(
+    {
+        *("host", "port", "uds", "model", "name", "served_model_name", "max_num_seqs", "gpu_memory_utilization"),
+        *("kv_cache_memory_bytes", "tensor_parallel_size", "enable_sleep_mode", "api_key", "api_key_env"),
+        *("admin_key_env", "open", "ssl_keyfile", "ssl_certfile", "root_path", "config"),
+    }
+)
+"""Flags that decide where an engine listens, who may ask it, and how much of a GPU it takes."""
+_MORE_GPUS: Final = ("pipeline_parallel", "data_parallel", "nnodes", "node_rank", "headless", "api_server_count")
+"""How the flags begin that spread an engine over more than its own GPUs."""
+_FLAG: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\+?")
+_FIELD: Final = re.compile(r"\{([A-Za-z_]+)\}")
+FIELDS: Final = ("gpus", "model", "port")
+"""What `{...}` may name in a command template."""
+
+
+def check(settings: FleetModelConfig) -> Iterator[Problem]:
+    """The rules that these settings break, each with its place below `fleet_config`."""
+    if settings.engine == "command":
+        yield from _command(settings)
+    elif settings.command is not None:
+        text = f"belongs to the engine 'command', and this entry has the engine {settings.engine!r}"
+        yield Problem(("command",), f"{text}; leave it out, or set `engine: command`")
+    if settings.engine != "command":
+        yield from _arguments(settings)
+
+
+def filled(template: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """A command template with `{port}`, `{model}` and `{gpus}` replaced; other braces stay, such as those of JSON."""
+    return tuple(_FIELD.sub(lambda field: values.get(field[1], field[0]), argument) for argument in template)
+
+
+def flag_of(name: str) -> str:
+    """A key of `engine_args` as the flag it is for."""
+    head, dot, below = name.partition(".")
+    return f"--{head.replace('_', '-')}{dot}{below}"
+
+
+def _command(settings: FleetModelConfig) -> Iterator[Problem]:
+    if not settings.command:
+        text = "is missing; the engine 'command' needs its command line, one entry for each argument, with {port}"
+        yield Problem(("command",), text)
+        return
+    fields = {(index, name) for index, argument in enumerate(settings.command) for name in _FIELD.findall(argument)}
+    for index, name in sorted(fields):
+        if name not in FIELDS:
+            yield Problem(("command", index), f"there is no field {{{name}}}{suggestion(name, FIELDS)}")
+    if all(name != "port" for _, name in fields):
+        text = "has no {port}; the engine must listen on the port that the fleet gives it, such as `--port {port}`"
+        yield Problem(("command",), text)
+    if settings.engine_args:
+        yield Problem(("engine_args",), "changes nothing for the engine 'command'; write its flags into `command`")
+
+
+def _arguments(settings: FleetModelConfig) -> Iterator[Problem]:
+    names = Counter(_plain(name) for name in settings.engine_args)
+    for name, value in settings.engine_args.items():
+        if flaw := _flaw(name, settings):
+            yield Problem(("engine_args", name), flaw)
+        elif names[_plain(name)] > 1:
+            yield Problem(("engine_args", name), "is written twice, with '-' and with '_'; leave one of them out")
+        elif value is None:
+            yield Problem(("engine_args", name), "has no value; leave it out, and the engine takes its default")
+
+
+def _flaw(name: str, settings: FleetModelConfig) -> str:
+    """Why a key of `engine_args` cannot be a flag of the engine; empty where it can."""
+    plain = _plain(name)
+    if not _FLAG.fullmatch(name):
+        return "is no name of a flag; write it without the dashes in front, such as kv_cache_dtype"
+    if plain.startswith(_MORE_GPUS):
+        return "spreads an engine over more GPUs than its own; use fleet_config.tensor_parallel_size and lanes"
+    if settings.engine == "nano" and plain not in NANO_ARGS | _SET_BY_THE_FLEET:
+        return f"mac-serve has no such flag{suggestion(plain, NANO_ARGS)}"
+    if plain in _SET_BY_THE_FLEET:
+        return f"is set by the fleet; leave it out{_instead(plain)}"
+    if longer := sorted(flag for flag in _SET_BY_THE_FLEET if flag.startswith(plain)):
+        return f"is read as short for {longer[0]}, which is set by the fleet; leave it out"
+    return ""
+
+
+def _instead(plain: str) -> str:
+    """Which key of ours decides it."""
+    if plain in FleetModelConfig.model_fields:
+        return f", and write fleet_config.{plain}"
+    return ", and write fleet.first_port" if plain == "port" else ""
+
+
+def _plain(name: str) -> str:
+    """A flag's name as Python would write it, without what it sets inside a mapping."""
+    return name.partition(".")[0].replace("-", "_").removesuffix("+")

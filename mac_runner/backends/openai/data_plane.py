@@ -1,0 +1,427 @@
+"""The data plane: sends each request to one of the servers of a model, and judges by the answers which of them work.
+
+Each request is sent once. The scheduler decides whether it is sent again; the data plane decides whether the server it
+failed at is set aside, while others take its work. Whether a server works is decided by a completion alone, never by a
+health page: that of a request, or of a canary of one token. Only a hang is judged by pages too (`stall`).
+
+The backends `openai` and `fleet` are made of it. They decide which servers there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from yarl import URL
+
+from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
+from mac_runner.backends.openai.connection import HttpClient
+from mac_runner.backends.openai.endpoints import (
+    CANARY_S_MAX,
+    ENDPOINT_STRIKES_MAX,
+    Endpoint,
+    EndpointLog,
+    Endpoints,
+    Onward,
+)
+from mac_runner.backends.openai.request_body import BodyWriter
+from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai.stall import StallWatch
+from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.clock import Clock
+from mac_runner.errors import (
+    BackendError,
+    EngineDeadError,
+    FormRefusedError,
+    RequestRefusedError,
+    TransientBackendError,
+    Verdict,
+)
+from mac_runner.types import Destination, Reply, Request, Timing
+
+_PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
+
+
+def _unheard(_endpoint: Endpoint, _why: str) -> None:
+    pass
+
+
+class DataPlane:
+    """The servers of one entry of `model_definitions`.
+
+    `config` says how to talk to them; which there are is in `endpoints`. `on_stuck` is called for a server that hangs,
+    `on_broken` for one whose connection broke or was refused, and `on_change` whenever another set of them is open.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: OpenaiConfig,
+        endpoints: Endpoints | None = None,
+        *,
+        key: str | None,
+        has_tokens: bool,
+        clock: Clock,
+        say: Callable[[str], None],
+        on_stuck: Callable[[Endpoint, str], None] = _unheard,
+        on_broken: Callable[[Endpoint, str], None] = _unheard,
+    ) -> None:
+        self.endpoints = endpoints or Endpoints()
+        self.endpoints.on_change = self._wake
+        self.log = EndpointLog(name, clock, say)
+        self.redactor = Redactor(key)
+        self._config = config
+        self._key = key
+        self._has_tokens = has_tokens
+        self._clock = clock
+        self._on_stuck = on_stuck
+        self._on_broken = on_broken
+        self._writer = BodyWriter(config=config, has_tokens=has_tokens)
+        self._canary_body = self._writer.canary()
+        self._targets: dict[str, URL] = {}
+        # Each guards that its endpoint gets one canary at a time.
+        self._probing: dict[Endpoint, asyncio.Lock] = {}
+        self._probes: set[asyncio.Task[None]] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._client: HttpClient | None = None
+        self._stalls = StallWatch(
+            endpoints=self.endpoints,
+            stall_s=config.stall_s,
+            clock=clock,
+            looker=self,
+            hangs=self._hangs,
+            unjudged=self.log.unjudged,
+        )
+
+    async def open(self) -> None:
+        """Make the connections' pool, in the running loop."""
+        self._client = HttpClient(self._key, self.redactor)
+
+    async def close(self) -> None:
+        """Close the connections; safe to call twice, and before `open`."""
+        await self._stalls.close()
+        for probe in self._probes:
+            probe.cancel()
+        await asyncio.gather(*self._probes, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    def add(self, url: str, *, slots: int | None = None, lane: str | None = None, gpu: str | None = None) -> None:
+        """Send requests there too; a server that was reported down is up at once, without a canary or a rest."""
+        if url not in self.endpoints:
+            self.endpoints.add(Endpoint(url, slots=slots, lane=lane, gpu=gpu))
+        elif self.endpoints.at(url).is_held:
+            self.report_up(url)
+
+    def remove(self, url: str) -> None:
+        """Send nothing there any more. Requests in flight there go on, or fail by themselves."""
+        endpoint = self.endpoints.remove(url)
+        self.log.forget(endpoint)
+        self._targets.pop(url, None)
+        self._probing.pop(endpoint, None)
+
+    def report_up(self, url: str) -> None:
+        """It works: requests are sent there from now on."""
+        self.endpoints.at(url).report_up()
+
+    def report_down(self, url: str, why: str) -> None:
+        """Send nothing there until it is reported up. Requests in flight there go on."""
+        self.endpoints.at(url).hold(why)
+
+    @property
+    def isolates(self) -> bool:
+        """Whether a suspect is served alone by one server while others serve the rest."""
+        return self.endpoints.can_isolate
+
+    def destination(self, request: Request) -> Destination | None:
+        """Where `request` would go now; None while no server is open."""
+        endpoint = self.endpoints.peek(request.conversation, request.request_id, self._clock.monotonic_s())
+        return None if endpoint is None else Destination(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu)
+
+    async def generate(self, request: Request, *, lane: str | None = None) -> Reply:
+        """Send the request to one server, or to that of `lane`. Raises a BackendError."""
+        with redacting(self.redactor):
+            if lane is not None:
+                return await self._ask(self._at_lane(lane), request)
+            if request.is_suspect:
+                return await self._alone(request)
+            return await self._ask(await self._endpoint_for(request), request)
+
+    def _at_lane(self, lane: str) -> Endpoint:
+        for endpoint in self.endpoints.all:
+            if endpoint.lane == lane and endpoint.is_up:
+                return endpoint
+        raise TransientBackendError(f"{lane} is not up any more", is_unreachable=not self.endpoints.is_any_up)
+
+    async def _endpoint_for(self, request: Request) -> Endpoint:
+        """An endpoint that takes any request.
+
+        An endpoint whose rest is over gets its canary. The request waits for it only if no other endpoint is up.
+        """
+        resting = self.endpoints.due(self._clock.monotonic_s())
+        if resting is not None:
+            probe = asyncio.create_task(self._probe(resting))
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+            if not self.endpoints.is_any_up:
+                await probe
+        while True:
+            endpoint = self.endpoints.choose(request.conversation, request.request_id, self._clock.monotonic_s())
+            if endpoint is not None:
+                return endpoint
+            await self._until_change()  # The only one that is up is reserved.
+
+    async def _alone(self, request: Request) -> Reply:
+        """Send a suspect to an endpoint that has nothing else in flight, and gets nothing else."""
+        while True:
+            endpoint = await self._reserved(request)
+            try:
+                while endpoint.in_flight and endpoint.is_up:
+                    await self._until_change()
+                if endpoint.is_up:
+                    return await self._ask(endpoint, request)
+            finally:
+                self.endpoints.release(endpoint)
+
+    async def _reserved(self, request: Request) -> Endpoint:
+        await self._endpoint_for(request)
+        while True:
+            endpoint = self.endpoints.reserve(request.request_id)
+            if endpoint is not None:
+                return endpoint
+            await self._until_change()
+
+    async def _until_change(self) -> None:
+        """Wait until another set of endpoints is open, or one has nothing in flight. Raises when none is up."""
+        if not self.endpoints.is_any_up:
+            raise self._none_up()
+        change = asyncio.get_running_loop().create_future()
+        self._waiting.append(change)
+        await change
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
+
+    async def _ask(self, endpoint: Endpoint, request: Request) -> Reply:
+        try:
+            answer = await self._send(endpoint, self._writer.body(request), request.request_id)
+            reply = read_answer(
+                answer,
+                has_tokens=self._has_tokens,
+                is_held=request.prompt.is_constrained,
+                now=self._clock.utc_now(),
+                redactor=self.redactor,
+            )
+        except SendingError as fault:
+            await self._judge(endpoint, fault)
+            raise self._verdict(endpoint, fault, request) from fault
+        self._mark_answered(endpoint)
+        self.endpoints.mark_done(request.request_id)
+        return reply.timed(Timing(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu))
+
+    async def _send(self, endpoint: Endpoint, body: bytes, request_id: str) -> Answer:
+        sent_at_s = self._clock.monotonic_s()
+        if not endpoint.in_flight:
+            endpoint.silence.begin(sent_at_s)
+        endpoint.in_flight += 1
+        self._stalls.arm()
+        cut_off = asyncio.timeout(None)
+        endpoint.sendings.add(cut_off)
+        try:
+            async with cut_off:
+                answer = await self._started.post(
+                    self._target(endpoint), body, request_id=request_id, deadline_s=self._config.timeout_s
+                )
+            endpoint.silence.end(self._clock.monotonic_s())
+            return answer
+        except TimeoutError:
+            raise SendingError(endpoint.fault, standing=Standing.HUNG) from None
+        except asyncio.CancelledError:
+            # Usually the request's deadline, which counts against the endpoint if it had the time in which a server
+            # answers. It may also be the end of the run, so no line is written.
+            now_s = self._clock.monotonic_s()
+            if now_s - sent_at_s >= CANARY_S_MAX and endpoint.count_failure():
+                endpoint.set_aside(now_s)
+            raise
+        finally:
+            endpoint.sendings.discard(cut_off)
+            endpoint.in_flight -= 1
+            if not endpoint.in_flight:
+                self._wake()
+
+    async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
+        """What a fault changes for the endpoint it happened at."""
+        match fault.standing:
+            case Standing.SOUND:
+                self._mark_answered(endpoint)
+            case Standing.UNSENT | Standing.HUNG:
+                pass
+            case Standing.SHAKY:
+                if endpoint.count_failure():
+                    self._set_aside(endpoint, str(fault), pause_s=fault.retry_after_s)
+            # A late fault of an endpoint that rests already says nothing new.
+            case Standing.FAILING:
+                if endpoint.count_failure() and endpoint.is_up:
+                    await self._probe(endpoint)
+            case Standing.REFUSING:
+                if endpoint.count_refusal() and endpoint.is_up:
+                    await self._probe(endpoint)
+            case Standing.GONE:
+                self._on_broken(endpoint, str(fault))
+                self._set_aside(endpoint, str(fault))
+            case Standing.DOUBTFUL:
+                await self._probe(endpoint)
+            case Standing.CUT_OFF:
+                # All requests of a server that dies break at once: one canary is enough.
+                self._on_broken(endpoint, str(fault))
+                if endpoint.is_up:
+                    await self._probe(endpoint)
+
+    def _verdict(self, endpoint: Endpoint, fault: SendingError, request: Request) -> BackendError:
+        """The error for the scheduler. A request that goes elsewhere need not wait out this endpoint's pause."""
+        text = f"{endpoint.label}: {fault}"
+        if fault.verdict is Verdict.FAIL_RUN:
+            return EngineDeadError(text)
+        if fault.refuses_form:
+            return FormRefusedError(text)
+        if self.endpoints.denials is not None:
+            return self._none_up()
+        if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
+            return RequestRefusedError(text)
+        if fault.standing is Standing.UNSENT:
+            self.log.unsent(endpoint, str(fault))
+            return TransientBackendError(text, is_busy=True)
+        now_s = self._clock.monotonic_s()
+        endpoint.paused_until_s = now_s + (fault.retry_after_s or 0.0)
+        onward = self.endpoints.leave(request.conversation, endpoint, now_s, request.request_id)
+        if fault.is_busy and endpoint.is_up:
+            self.log.busy(endpoint, str(fault))
+        has_died = fault.standing in (Standing.CUT_OFF, Standing.HUNG) and not endpoint.is_up
+        return TransientBackendError(
+            text,
+            retry_after_s=fault.retry_after_s if onward is Onward.BACK else None,
+            is_unreachable=not self.endpoints.is_any_up,
+            is_busy=fault.is_busy,
+            is_engine_death=has_died,
+            goes_elsewhere=onward is Onward.FRESH,
+        )
+
+    def _none_up(self) -> BackendError:
+        """The error when no endpoint is up."""
+        denials = self.endpoints.denials
+        if denials is not None:
+            is_refused = any(endpoint.refusals for endpoint in self.endpoints.all)
+            return EngineDeadError(f"{'; '.join(denials)}{self.hint(is_refused=is_refused)}")
+        due_in_s = self.endpoints.due_in_s(self._clock.monotonic_s())
+        names = ", ".join(endpoint.label for endpoint in self.endpoints.all)
+        why = "; ".join(f"{endpoint.label}: {endpoint.fault}" for endpoint in self.endpoints.all if endpoint.fault)
+        text = f"none of {names} answers" if names else "it has no server now"
+        text += f"; last fault of {why}" if why else ""
+        return TransientBackendError(text, retry_after_s=due_in_s, is_unreachable=True)
+
+    def hint(self, *, is_refused: bool) -> str:
+        """What to check when a server denies or refuses every request."""
+        if is_refused:
+            return "; check what the agents' settings, reply_limit_parameter and schemas ask of this server"
+        variable = self._config.api_key_env
+        key = f"the key in ${variable}" if variable else "whether it asks for a key (api_key_env)"
+        return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
+
+    def _mark_answered(self, endpoint: Endpoint) -> None:
+        if endpoint.mark_answered():
+            self.log.up(endpoint)
+
+    def _set_aside(self, endpoint: Endpoint, why: str, *, pause_s: float | None = None) -> None:
+        endpoint.fault = why
+        if endpoint.set_aside(self._clock.monotonic_s(), pause_s=pause_s):
+            self.log.down(endpoint, why)
+
+    def _hangs(self, endpoint: Endpoint, why: str) -> None:
+        """Set a server that hangs aside, and cut off what it was sent."""
+        self._set_aside(endpoint, why)
+        now_s = asyncio.get_running_loop().time()
+        for sending in endpoint.sendings:
+            sending.reschedule(now_s)
+        self._on_stuck(endpoint, why)
+
+    async def _probe(self, endpoint: Endpoint) -> None:
+        """Send a canary, and set the endpoint up or aside by it. Callers that come meanwhile share its result."""
+        before = endpoint.probes
+        async with self._probing.setdefault(endpoint, asyncio.Lock()):
+            if endpoint.probes != before:
+                return
+            fault = await self.canary(endpoint)
+            endpoint.probes += 1
+            endpoint.fault = str(fault or "")
+            if fault is None or self._is_alive(endpoint, fault):
+                self._mark_answered(endpoint)
+                return
+            endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
+            endpoint.rest_longer(self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+            if self.endpoints.denials is None:  # Otherwise the run ends, and says so.
+                self.log.down(endpoint, str(fault))
+
+    async def canary(self, endpoint: Endpoint) -> SendingError | None:
+        """Ask the endpoint for one token; None when it comes."""
+        try:
+            answer = await self._post_canary(endpoint)
+            read_answer(answer, has_tokens=False, now=self._clock.utc_now(), redactor=self.redactor)
+        except SendingError as fault:
+            return fault
+        return None
+
+    async def _post_canary(self, endpoint: Endpoint) -> Answer:
+        return await self._started.post(
+            self._target(endpoint), self._canary_body, request_id="canary", deadline_s=CANARY_S_MAX
+        )
+
+    @staticmethod
+    def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:
+        """Whether a server that did not answer the canary works all the same.
+
+        One that refuses the canary may only object to a reply of one token; it refuses every request if it has refused
+        several in a row as well.
+        """
+        if fault.standing is Standing.REFUSING:
+            return endpoint.refusals < ENDPOINT_STRIKES_MAX
+        if fault.standing is Standing.UNSENT:
+            return endpoint.is_up
+        return fault.standing is Standing.SOUND
+
+    async def page(self, endpoint: Endpoint, path: str) -> Answer:
+        """A page of it; that for its metrics is not below its `/v1`. Raises SendingError."""
+        base = endpoint.url.rstrip("/")
+        if path == "/metrics":
+            base = base.removesuffix("/v1")
+        return await self._started.get(URL(base + path), deadline_s=CANARY_S_MAX)
+
+    async def look(self, endpoint: Endpoint, page: str) -> Answer | None:
+        """A page of it, whatever its status; None where none comes in time."""
+        try:
+            return await self.page(endpoint, page)
+        except SendingError:
+            return None
+
+    async def ask(self, endpoint: Endpoint) -> bool:
+        """Whether it answers the canary, whatever its status."""
+        try:
+            await self._post_canary(endpoint)
+        except SendingError:
+            return False
+        return True
+
+    def _target(self, endpoint: Endpoint) -> URL:
+        target = self._targets.get(endpoint.url)
+        if target is None:
+            target = URL(endpoint.url.rstrip("/") + _PATHS[self._config.endpoint])
+            self._targets[endpoint.url] = target
+        return target
+
+    @property
+    def _started(self) -> HttpClient:
+        assert self._client is not None, "the backend was never started"
+        return self._client

@@ -1,0 +1,189 @@
+"""Finds servers that hang: requests are in flight there, and no answer comes.
+
+A busy server is as silent as one that hangs, so silence alone proves nothing. A silent server gets, in this order:
+
+| when | what | what it may show |
+|---|---|---|
+| after half of `stall_s` without an answer | a look at /metrics | how many tokens it has computed by then |
+| after `stall_s` | the canary: a request of one token; with it a look at /models | it answers: it works |
+| when the canary got no answer either | a look at /metrics | see `verdict` |
+
+A server that counts tokens hangs if it computed none since the first look. One without counters hangs if its pages do
+not come either; if they come, it is not judged, and its requests go on until their own deadline.
+
+`StallWatch` wakes when the first server may be due, and only while a request is in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Final, Protocol
+
+from mac_runner.backends.openai.answer import Answer
+from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
+from mac_runner.clock import Clock
+
+_COUNTER: Final = re.compile(
+    rb"^[\w:]*(?:tokens|tokens_predicted|nano_steps)_total(?:\{[^\n]*\})? +([0-9.eE+]+)(?: +\d+)?\s*$", re.MULTILINE
+)
+"""vLLM, SGLang, llama.cpp (with --metrics), Text Generation Inference and mac-serve name their counters so."""
+
+
+def tokens_counted(page: bytes) -> float | None:
+    """The sum of the token counters on a page for Prometheus; None if it has none."""
+    found = [_number(one) for one in _COUNTER.findall(page)]
+    return math.fsum(found) if found else None
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+class Verdict(Enum):
+    """What the looks at a silent server show."""
+
+    WORKS = "works"
+    HANGS = "hangs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """What a silent server answered to. The tokens are None where no page counted any."""
+
+    canary: bool
+    models: bool
+    tokens_before: float | None
+    tokens_after: float | None
+
+
+def verdict(looks: Looks) -> Verdict:
+    """Whether the server hangs."""
+    if looks.canary:
+        return Verdict.WORKS
+    if looks.tokens_before is not None and looks.tokens_after is not None:
+        return Verdict.HANGS if looks.tokens_after == looks.tokens_before else Verdict.WORKS
+    return Verdict.UNKNOWN if looks.models or looks.tokens_after is not None else Verdict.HANGS
+
+
+class Looker(Protocol):
+    """How a server is looked at."""
+
+    async def look(self, endpoint: Endpoint, page: str) -> Answer | None:
+        """A page of it, whatever its status; None where none comes in time."""
+        ...
+
+    async def ask(self, endpoint: Endpoint) -> bool:
+        """Whether it answers the canary, whatever its status."""
+        ...
+
+
+@dataclass(slots=True)
+class _Case:
+    """A silence that is under observation. `silent_from_s` shows whether an answer has ended it."""
+
+    silent_from_s: float
+    tokens: float | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class StallWatch:
+    """One timer for all servers of a model. `hangs` is called for each one that does."""
+
+    endpoints: Endpoints
+    stall_s: float
+    clock: Clock
+    looker: Looker
+    hangs: Callable[[Endpoint, str], None]
+    unjudged: Callable[[Endpoint, float], None]
+    _task: asyncio.Task[None] | None = None
+    _looks: dict[Endpoint, asyncio.Task[None]] = field(default_factory=dict)
+    _cases: dict[Endpoint, _Case] = field(default_factory=dict)
+    _said: set[Endpoint] = field(default_factory=set)
+
+    def arm(self) -> None:
+        """A request is in flight from now on."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """End the timer, and the looks that are under way."""
+        tasks = [*self._looks.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while busy := self._busy():
+            now_s = self.clock.monotonic_s()
+            wait_s = self.stall_s / 2  # One that has just got its first request, or answered it, is not due before.
+            for endpoint in busy:
+                if endpoint in self._looks:
+                    continue
+                due_in_s = self._due_s(endpoint) - now_s
+                if due_in_s > 0:
+                    wait_s = min(wait_s, due_in_s)
+                    continue
+                look = self._looks[endpoint] = asyncio.create_task(self._observe(endpoint))
+                look.add_done_callback(partial(self._over, endpoint))
+            await self.clock.sleep(wait_s)
+
+    def _over(self, endpoint: Endpoint, _look: asyncio.Task[None]) -> None:
+        del self._looks[endpoint]
+
+    def _busy(self) -> list[Endpoint]:
+        busy = [one for one in self.endpoints.all if one.in_flight]
+        if self._cases:
+            self._cases = {one: case for one, case in self._cases.items() if one in busy}
+        return busy
+
+    def _due_s(self, endpoint: Endpoint) -> float:
+        """When it is looked at next: at half of its patience, and when that is over."""
+        silence = endpoint.silence
+        due_s = silence.due_s(self.stall_s)
+        case = self._cases.get(endpoint)
+        if case is not None and case.silent_from_s == silence.checked_s:
+            return due_s
+        return silence.checked_s + (due_s - silence.checked_s) / 2
+
+    async def _observe(self, endpoint: Endpoint) -> None:
+        silence = endpoint.silence
+        since_s = silence.checked_s
+        case = self._cases.get(endpoint)
+        if case is None or case.silent_from_s != since_s:
+            self._cases[endpoint] = _Case(since_s, await self._tokens(endpoint))
+            return
+        canary, models = await asyncio.gather(self.looker.ask(endpoint), self.looker.look(endpoint, "/models"))
+        after = await self._tokens(endpoint) if models is not None and not canary else None
+        if silence.checked_s != since_s or not endpoint.in_flight:
+            return  # An answer came, or every request was given up.
+        looks = Looks(canary=canary, models=models is not None, tokens_before=case.tokens, tokens_after=after)
+        now_s = self.clock.monotonic_s()
+        match verdict(looks):
+            case Verdict.WORKS:
+                silence.checked_s = now_s
+            case Verdict.UNKNOWN:
+                silence.checked_s = now_s
+                if endpoint not in self._said:
+                    self._said.add(endpoint)
+                    self.unjudged(endpoint, now_s - silence.since_s)
+            case Verdict.HANGS:
+                silent_s = now_s - silence.since_s
+                silence.longest_s = max(silence.longest_s, silent_s)
+                what = "and has computed no token meanwhile" if looks.models else "not to a canary or a page either"
+                self.hangs(endpoint, f"no answer for {silent_s:.0f} s, {what}")
+
+    async def _tokens(self, endpoint: Endpoint) -> float | None:
+        page = await self.looker.look(endpoint, "/metrics")
+        tokens = tokens_counted(page.body) if page is not None and page.status == 200 else None
+        endpoint.silence.has_counters = endpoint.silence.has_counters or tokens is not None
+        return tokens

@@ -1,0 +1,254 @@
+"""Calibration: a sweep of one engine, and the step model that is fitted to it.
+
+A request stays in an engine for as long as the steps that it takes part in:
+
+    stay = a * steps + b * tokens decoded + c * prompt tokens read + d * context tokens read
+
+where the last three count what all requests do during the stay. One concurrency cannot separate `a` from `b`, so the
+sweep has several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations, pairwise
+from statistics import median
+from typing import Final
+
+from mac_runner.backends.base import Backend
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError
+from mac_runner.latency import Calibration, StepModel
+from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn, stable_hash
+
+IN_FLIGHT: Final = (1, 4, 16)
+"""How many requests are in flight, sweep by sweep."""
+SWEEP_S: Final = 5.0
+"""How long each sweep sends requests."""
+SAMPLES_MIN: Final = 8
+"""The fewest replies that a model is fitted to."""
+_FITS: Final = 3
+_PASSES: Final = 20
+_LEAST: Final = 0.02
+"""The least share of the time between two moments that is taken for decoding at first."""
+_PROMPT_WORDS: Final = ((16, 64, 32), (1536, 768, 256))
+"""Short prompts in the first half of a sweep and long ones in the second half: only so do the tokens of context that
+are read differ from sweep to sweep in another way than the tokens that are decoded."""
+_REPLY_TOKENS: Final = (16, 64, 32, 96)
+_WORDS: Final = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "heron")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One request of a sweep: when it was sent and answered, and its tokens."""
+
+    in_flight: int
+    """How many requests its sweep keeps in flight."""
+    sent_s: float
+    answered_s: float
+    prompt_tokens: int
+    read_tokens: int
+    """Those of the prompt that were not in the cache."""
+    completion_tokens: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.answered_s - self.sent_s
+
+
+async def calibrate(backend: Backend, clock: Clock, *, model: str, gpu: str, engine: str, slots: int) -> Calibration:
+    """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
+    levels = tuple(dict.fromkeys(min(level, slots) for level in IN_FLIGHT))
+    stays = [stay for level in levels for stay in await sweep(backend, clock, level)]
+    steps, error = fit(stays)
+    return Calibration(
+        model=model,
+        gpu=gpu,
+        engine=engine,
+        steps=steps,
+        in_flight=levels,
+        requests=len(stays),
+        error=round(error, 4),
+    )
+
+
+async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float = SWEEP_S) -> list[Stay]:
+    """Keep so many requests in flight for `seconds`; what became of each."""
+    begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
+    words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])
+
+    async def client() -> None:
+        nonlocal words_max
+        while (sent_s := clock.monotonic_s()) < begun_s + seconds:
+            index = next(number)
+            lengths = _PROMPT_WORDS[sent_s >= begun_s + seconds / 2]
+            words = min(words_max, lengths[index % len(lengths)])
+            request = _request(in_flight, index, words)
+            reply = await backend.generate(request)
+            if reply.finish_reason is FinishReason.OVERFLOW:
+                if words <= 1:
+                    raise ConfigError("calibration: the engine takes no prompt of one word; raise its context length")
+                words_max = min(words_max, words // 2)
+                continue
+            if not reply.tokens.is_counted or not reply.tokens.completion:
+                raise ConfigError("calibration: the engine does not count tokens; use one whose replies have `usage`")
+            stays.append(
+                Stay(
+                    in_flight=in_flight,
+                    sent_s=sent_s,
+                    answered_s=clock.monotonic_s(),
+                    prompt_tokens=reply.tokens.prompt,
+                    read_tokens=reply.tokens.prompt - reply.tokens.cached,
+                    completion_tokens=reply.tokens.completion,
+                )
+            )
+
+    clients = [asyncio.ensure_future(client()) for _ in range(in_flight)]
+    try:
+        await asyncio.gather(*clients)
+    finally:
+        for one in clients:
+            one.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+    return stays
+
+
+def _request(in_flight: int, index: int, words: int) -> Request:
+    """A prompt that shares no beginning with any other, so that no part of it is in the cache."""
+    number = stable_hash("calibration", in_flight, index)
+    text = " ".join([str(number), *(_WORDS[(number >> (at % 60)) & 7] for at in range(words))])
+    return Request(
+        conversation=f"calibration {in_flight} {index}",
+        turn=Turn(round=0, agent="calibration", model="", place=0),
+        prompt=Prompt(messages=(Message(role="user", content=f"{text}\nContinue this list of words."),)),
+        sampling=Sampling(max_tokens=_REPLY_TOKENS[index % len(_REPLY_TOKENS)], seed=number % (1 << 31)),
+    )
+
+
+def fit(stays: Sequence[Stay]) -> tuple[StepModel, float]:
+    """The step model nearest to the stays, by relative error, and the median of that error. Raises ConfigError."""
+    whole = [stay for stay in stays if stay.seconds > 0]
+    if len(whole) < SAMPLES_MIN:
+        raise ConfigError(
+            f"calibration: {len(whole)} replies, and {SAMPLES_MIN} are the fewest that show how an engine works; "
+            "sweep for longer"
+        )
+    rows, found = list[list[float]](), [0.0] * 4
+    for _ in range(_FITS):
+        counted = _counted(whole, found[2])
+        rows = [[count / stay.seconds for count in counts] for stay, counts in zip(whole, counted, strict=True)]
+        found = non_negative_least_squares(rows, [1.0] * len(rows))
+    error = median(abs(1 - sum(a * x for a, x in zip(row, found, strict=True))) for row in rows)
+    names = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
+    return StepModel(**{name: float(f"{1000 * x:.4g}") for name, x in zip(names, found, strict=True)}), error
+
+
+def _counted(stays: Sequence[Stay], prompt_token_s: float) -> Iterator[tuple[float, float, float, float]]:
+    """For each stay its steps, and what all requests of its sweep decode, read of prompts and of context during it.
+
+    `prompt_token_s` is what the fit before found: the time in which a prompt is read has few steps.
+    """
+    sweeps: dict[int, list[Stay]] = {}
+    for stay in sorted(stays, key=lambda stay: stay.sent_s):
+        sweeps.setdefault(stay.in_flight, []).append(stay)
+    steps = {level: _Steps(of, prompt_token_s) for level, of in sweeps.items()}
+    longest_s = {level: max(stay.seconds for stay in of) for level, of in sweeps.items()}
+    for stay in stays:
+        level = stay.in_flight
+        yield _counts_of(stay, sweeps[level], longest_s[level], steps[level])
+
+
+class _Steps:
+    """How many steps an engine had made at each moment at which a request was sent or answered.
+
+    Each request gets one token a step. So the steps between two moments are spread evenly over the time at first, and
+    then fitted to the tokens of one request after the other until all agree.
+    """
+
+    def __init__(self, stays: Sequence[Stay], prompt_token_s: float) -> None:
+        moments = sorted({moment for stay in stays for moment in (stay.sent_s, stay.answered_s)})
+        at = {moment: number for number, moment in enumerate(moments)}
+        rate = sum(stay.completion_tokens for stay in stays) / sum(stay.seconds for stay in stays)
+        read_s = dict.fromkeys(moments, 0.0)
+        for stay in stays:
+            read_s[stay.sent_s] += stay.read_tokens * prompt_token_s
+        steps = [
+            rate * max(after - before - read_s[before], (after - before) * _LEAST)
+            for before, after in pairwise(moments)
+        ]
+        spans = [(at[stay.sent_s], at[stay.answered_s], stay.completion_tokens) for stay in stays]
+        for _ in range(_PASSES):
+            for begin, end, tokens in spans:
+                factor = tokens / sum(steps[begin:end])
+                steps[begin:end] = [count * factor for count in steps[begin:end]]
+        self._made = dict(zip(moments, accumulate(steps, initial=0.0), strict=True))
+
+    def between(self, before_s: float, after_s: float) -> float:
+        """The steps from one moment to a later one; negative where it is earlier."""
+        return self._made[after_s] - self._made[before_s]
+
+
+def _counts_of(
+    stay: Stay, sweep_of: Sequence[Stay], longest_s: float, steps: _Steps
+) -> tuple[float, float, float, float]:
+    decoded = read = context = 0.0
+    for other in sweep_of:
+        if other.sent_s >= stay.answered_s:
+            break
+        if other.sent_s < stay.sent_s - longest_s or other.answered_s <= stay.sent_s:
+            continue
+        behind = steps.between(stay.sent_s, other.sent_s)
+        shared = steps.between(max(stay.sent_s, other.sent_s), min(stay.answered_s, other.answered_s))
+        decoded += shared
+        context += shared * (other.prompt_tokens + max(0.0, -behind) + shared / 2)
+        # A prompt is read in the next step after its sending; the chance that this is a step of the stay.
+        seen = 1 + behind if behind <= 0 else steps.between(other.sent_s, stay.answered_s)
+        read += other.read_tokens * min(1.0, max(0.0, seen))
+    return float(stay.completion_tokens), decoded, read, context
+
+
+def non_negative_least_squares(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
+    """The non-negative factors of the columns with the least squared error, for a handful of columns.
+
+    Each set of columns is tried by its normal equations; the others get 0. The best set without a negative factor wins.
+    """
+    width = len(rows[0])
+    # Columns differ by orders of magnitude; brought to one scale, the equations lose no digits.
+    scales = [max(abs(row[at]) for row in rows) or 1.0 for at in range(width)]
+    scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]
+    products = [[sum(row[a] * row[b] for row in scaled) for b in range(width)] for a in range(width)]
+    right = [sum(row[at] * target for row, target in zip(scaled, targets, strict=True)) for at in range(width)]
+    best, best_gain = [0.0] * width, 0.0
+    for size in range(1, width + 1):
+        for chosen in combinations(range(width), size):
+            found = _solved([[products[a][b] for b in chosen] for a in chosen], [right[a] for a in chosen])
+            if found is None or min(found) < 0:
+                continue
+            # What is taken off the squared error, at the solution of the normal equations.
+            gain = sum(x * right[at] for x, at in zip(found, chosen, strict=True))
+            if gain > best_gain:
+                best_gain, best = gain, [0.0] * width
+                for x, at in zip(found, chosen, strict=True):
+                    best[at] = x / scales[at]
+    return best
+
+
+def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """The solution of a small system by elimination with pivots; None for a singular one."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for at in range(size):
+        pivot = max(range(at, size), key=lambda row: abs(rows[row][at]))
+        if abs(rows[pivot][at]) < 1e-12:
+            return None
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for below in range(at + 1, size):
+            factor = rows[below][at] / rows[at][at]
+            rows[below] = [value - factor * top for value, top in zip(rows[below], rows[at], strict=True)]
+    found = [0.0] * size
+    for at in reversed(range(size)):
+        found[at] = (rows[at][size] - sum(rows[at][k] * found[k] for k in range(at + 1, size))) / rows[at][at]
+    return found
