@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from mac_runner.backends.fleet.lanes import Fleet
@@ -15,7 +16,10 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import ConfigError, StoreError
+from mac_runner.fleet.layout import FleetPlan, LayoutError
 from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.planning import local_plan
+from mac_runner.problems import config_error, dotted
 from mac_runner.runs.engines import Engine
 from mac_runner.runs.setup import Setup, located
 from mac_runner.scheduler.interfaces import RunLog
@@ -54,7 +58,23 @@ FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig]], PlannedFl
 
 def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
     """A fleet on the GPUs of this machine."""
-    raise ConfigError(f"model_definitions.{next(iter(models))}.backend: 'fleet' cannot be played yet")
+    return _LocalPlan(local_plan(config, models))
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalPlan:
+    """A fleet that fits on this machine."""
+
+    plan: FleetPlan
+
+    @property
+    def slots(self) -> int:
+        return sum(lane.slots for lane in self.plan.lanes)
+
+    def open(
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+    ) -> AbstractAsyncContextManager[RunFleet]:
+        raise ConfigError("fleet: a fleet cannot be started yet", key=("fleet",))
 
 
 def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
@@ -100,8 +120,13 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
 def _planned(
     setups: list[Setup], config: FleetConfig, models: Mapping[str, FleetModelConfig], planner: FleetPlanner
 ) -> PlannedFleet:
-    with located(setups[0].loaded):
-        return planner(config, models)
+    loaded = setups[0].loaded
+    try:
+        with located(loaded):
+            return planner(config, models)
+    except LayoutError as error:
+        problems = error.problems
+    raise config_error(dict.fromkeys(f"{loaded.locate(path)}: {dotted(path)}: {text}" for path, text in problems))
 
 
 @asynccontextmanager
