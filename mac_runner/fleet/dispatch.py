@@ -99,7 +99,7 @@ class Dispatcher:
         self, backend: Backend, *, retry: RetryConfig, clock: Clock, on_event: OnEvent, is_queued_inside: bool = False
     ) -> None:
         """`is_queued_inside`: requests of several models share places, and wait for their turn in the backend."""
-        self._backend = backend
+        self.backend = backend
         self._retry = retry
         self._clock = clock
         self._on_event = on_event
@@ -110,7 +110,7 @@ class Dispatcher:
     def _limit(self) -> float:
         if self._is_queued_inside:
             return float("inf")
-        return self._backend.capacity + self._backend.lookahead
+        return self.backend.capacity + self.backend.lookahead
 
     async def answer(self, request: Request, fields: JsonObject) -> Reply:
         """The reply, after as many sendings as it takes. Raises a BackendError.
@@ -123,7 +123,7 @@ class Dispatcher:
             now_s = self._clock.monotonic_s()
             if not state.count:
                 state.begun_s = now_s
-                at = destination(self._backend, request)
+                at = destination(self.backend, request)
                 self._on_event("EVENT_INFER_START", fields | _where(at) | {"queue_s": round(now_s - asked_s, 6)})
             state.count += 1
             try:
@@ -140,7 +140,7 @@ class Dispatcher:
             finally:
                 self._gate.leave()
             if state.deaths >= DEATHS_TO_SUSPECT:
-                request = replace(request, is_suspect=isolates(self._backend))
+                request = replace(request, is_suspect=isolates(self.backend))
             if pause_s:
                 await self._clock.sleep(pause_s)
 
@@ -148,7 +148,7 @@ class Dispatcher:
         with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
             try:
                 async with asyncio.timeout(deadline_s):
-                    return await self._backend.generate(request)
+                    return await self.backend.generate(request)
             except TimeoutError:
                 raise RequestTimeoutError("no reply before the request's deadline") from None
 

@@ -8,13 +8,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, settle
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig
@@ -93,7 +94,7 @@ class _Running:
     """The fleet, its backends, and which lane each agent has."""
 
     def __init__(self, fleet: PlannedFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
-        self.dispatchers = dispatchers
+        self._dispatchers = dispatchers
         self._fleet = fleet
         self._allocator = RoundRobinAllocator.of(fleet.plan.lanes, fleet.plan.config.max_agents_per_gpu)
         self._up: dict[str, set[str]] = {}
@@ -101,7 +102,7 @@ class _Running:
             lanes = fleet.model(model)
             if not lanes.is_swapped:  # Where models take turns, lanes that sleep keep their agents.
                 self._up[model] = {lane.name for lane in lanes.up}
-                lanes.on_change(lambda model=model, lanes=lanes: self._follow(model, lanes))
+                lanes.on_change(partial(self._follow, model, lanes))
 
     def settle(self, agent_id: str, agent: _Agent) -> None:
         """Give an agent a lane. Raises ConfigError where that cannot be."""
@@ -113,6 +114,13 @@ class _Running:
     def lane_of(self, agent_id: str) -> str | None:
         """The lane of an agent; None while no lane of its model is up."""
         return self._allocator.lane_of(agent_id)
+
+    async def answer(self, agent_id: str, agent: _Agent, request: Request, fields: JsonObject) -> Reply:
+        """The reply to an agent's request. Raises a BackendError."""
+        dispatcher = self._dispatchers[agent.model]
+        if (lane := self.lane_of(agent_id)) is not None:
+            settle(dispatcher.backend, agent_id, lane)
+        return await dispatcher.answer(request, fields)
 
     def _follow(self, model: str, lanes: ModelLanes) -> None:
         """Move the agents of lanes that went, and take lanes back in."""
@@ -229,6 +237,10 @@ class InferenceEngine:
         reply = await self._task(self._answered(agent_id, prompt, step, max_tokens))
         return reply.text
 
+    def lane_of(self, agent_id: str) -> str | None:
+        """The lane of an agent, such as `town@0`; None before the start and while no lane of its checkpoint is up."""
+        return None if self._running is None else self._running.lane_of(agent_id)
+
     async def batch_run(self, requests: Sequence[InferenceRequest]) -> list[str | InferenceError]:
         """The replies to many prompts, in their order; an error in the place of a reply that does not come.
 
@@ -300,7 +312,7 @@ class InferenceEngine:
             "number": agent.asked,
             "prompt_len": len(prompt),
         }
-        return await running.dispatchers[agent.model].answer(request, fields)
+        return await running.answer(agent_id, agent, request, fields)
 
     async def _task(self, call: Coroutine[Any, Any, T]) -> T:
         """The result of a call, in a task of its own that `shutdown` can end."""
@@ -391,13 +403,13 @@ class InferenceEngine:
         return f"{name}-{others + 1}" if others else name
 
     def _event(self, name: str, fields: JsonObject) -> None:
-        fields = {"time": iso(self._clock.utc_now())} | fields
+        now = iso(self._clock.utc_now())
         if self._on_event is not None:
-            self._on_event(name, fields)
+            self._on_event(name, {"time": now, **fields})
         if self._events_path is not None:
             if self._events_file is None:
                 self._events_file = self._disk.open_append(self._events_path)
-            line = json.dumps({"time": fields["time"], "event": name} | fields, ensure_ascii=False)
+            line = json.dumps({"time": now, "event": name, **fields}, ensure_ascii=False)
             self._disk.append(self._events_file, f"{line}\n".encode("utf-8", "surrogatepass"))
 
 
