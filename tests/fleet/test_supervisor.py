@@ -248,4 +248,6 @@ def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
             assert status.log == str(tmp_path / "m@0.log")
             return status.port
 
-    assert (tmp_path / "m@0.log").read_text() == f"{asyncio.run(play())}\n"
+    port = asyncio.run(play())
+
+    assert (tmp_path / "m@0.log").read_text() == f"{port}\n"

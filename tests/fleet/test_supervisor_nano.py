@@ -15,6 +15,8 @@ from mac_runner.fleet.supervisor import LocalFleet
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, until
 from tests.sim.nano_model import make_nano_model
 
+pytest.importorskip("torch")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
