@@ -25,6 +25,7 @@ from mac_runner.errors import BackendError, ConfigError, EngineDeadError
 from mac_runner.fleet.allocator import RoundRobinAllocator
 from mac_runner.fleet.dispatch import Dispatcher, OnEvent
 from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.model import LaneStatus
 from mac_runner.fleet.planning import local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.store.disk import Disk, OpenFile
@@ -55,6 +56,10 @@ class PlannedFleet(Fleet, Protocol):
     @property
     def plan(self) -> FleetPlan:
         """Its lanes and places."""
+        ...
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """Its lanes now, for people to see."""
         ...
 
 
@@ -103,6 +108,10 @@ class _Running:
             if not lanes.is_swapped:  # Where models take turns, lanes that sleep keep their agents.
                 self._up[model] = {lane.name for lane in lanes.up}
                 lanes.on_change(partial(self._follow, model, lanes))
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """The lanes now."""
+        return self._fleet.status()
 
     def settle(self, agent_id: str, agent: _Agent) -> None:
         """Give an agent a lane. Raises ConfigError where that cannot be."""
@@ -240,6 +249,10 @@ class InferenceEngine:
     def lane_of(self, agent_id: str) -> str | None:
         """The lane of an agent, such as `town@0`; None before the start and while no lane of its checkpoint is up."""
         return None if self._running is None else self._running.lane_of(agent_id)
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """The lanes now; none before the start."""
+        return () if self._running is None else self._running.status()
 
     async def batch_run(self, requests: Sequence[InferenceRequest]) -> list[str | InferenceError]:
         """The replies to many prompts, in their order; an error in the place of a reply that does not come.

@@ -28,7 +28,7 @@ from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import engine as module
 from mac_runner.fleet.engine import chat_of
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
 from mac_runner.fleet.residency import Residency
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.sim.loop import SimulatedClock, SimulatedLoop
@@ -119,6 +119,9 @@ class FakeFleet:
 
     def model(self, name: str) -> FakeLanes:
         return self.lanes[name]
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        return ()
 
 
 Answer = Callable[[Request], Awaitable[Reply]]
