@@ -6,8 +6,8 @@ for each definition. A run plans a fleet before a run directory is touched, so w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,12 +15,13 @@ from mac_runner.backends.fleet.lanes import Fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
+from mac_runner.config.experiment import MODELS
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.fleet.layout import FleetPlan, LayoutError
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.fleet.planning import local_plan
-from mac_runner.problems import config_error, dotted
-from mac_runner.runs.engines import Engine
+from mac_runner.problems import Problem, config_error, dotted
+from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
 from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.types import JsonObject
@@ -82,11 +83,26 @@ def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: Flee
 
     Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
     """
+    setups, engines = list(setups), list(engines)
     models = fleet_models(engines)
     if not models:
         return None
-    setups = list(setups)
-    return _planned(setups, fleet_config(setups), models, planner)
+    config = fleet_config(setups)
+    with fitting(setups, engines):
+        return planner(config, models)
+
+
+def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]) -> FleetPlan | None:
+    """The fleet that experiments would have on this machine; None where no model is on one. Starts nothing.
+
+    Raises ConfigError as `plan_fleet` does.
+    """
+    engines = list(plan_engines(setups, setups, clock, say, is_dry=True).engines.values())
+    if not (models := fleet_models(engines)):
+        return None
+    config = fleet_config(setups)
+    with fitting(setups, engines):
+        return local_plan(config, models)
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
@@ -117,16 +133,23 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
     return found or FleetConfig()
 
 
-def _planned(
-    setups: list[Setup], config: FleetConfig, models: Mapping[str, FleetModelConfig], planner: FleetPlanner
-) -> PlannedFleet:
-    loaded = setups[0].loaded
-    try:
-        with located(loaded):
-            return planner(config, models)
-    except LayoutError as error:
-        problems = error.problems
-    raise config_error(dict.fromkeys(f"{loaded.locate(path)}: {dotted(path)}: {text}" for path, text in problems))
+@contextmanager
+def fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
+    """Add the places in the file to what does not fit, and to any other ConfigError that is raised inside the block."""
+    with located(setups[0].loaded):
+        try:
+            yield
+        except LayoutError as error:
+            lines = dict.fromkeys(_placed(problem, setups[0], engines) for problem in error.problems)
+            raise config_error(lines) from error
+
+
+def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
+    """A problem with its place. Its path has an engine's name where the file has that of a model."""
+    loaded, path = setup.loaded, problem.path
+    if path[0] == MODELS and (engine := next((one for one in engines if one.name == path[1]), None)) is not None:
+        loaded, path = engine.loaded, (MODELS, engine.model, *path[2:])
+    return f"{loaded.locate(path)}: {dotted(path)}: {problem.text}"
 
 
 @asynccontextmanager
