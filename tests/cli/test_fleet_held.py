@@ -13,15 +13,15 @@ import psutil
 import pytest
 
 from mac_runner.cli.process import Exit
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, ended, experiment, wait_for
 from tests.sim.engine_stub import command
 
 
 def on_stubs(name: str = "small", *, slots: int = 2, latency_ms: float = 0.0, lanes: int = 2) -> JsonObject:
     """Discussions of one model on stub engines."""
-    template = [*command(port="{port}", slots=slots, latency_ms=latency_ms, start_s=0.0)]
-    model = {
+    template: list[JsonValue] = [*command(port="{port}", slots=slots, latency_ms=latency_ms, start_s=0.0)]
+    model: JsonObject = {
         "backend": "fleet",
         "fleet_config": {"model": "stub", "engine": "command", "command": template, "max_num_seqs": slots},
     }
@@ -110,6 +110,8 @@ def test_runs_share_a_held_fleet_whose_lanes_are_drained_and_brought_back(
     starts = lab.run_dir("one").events("EVENT_INFER_START")
     assert {start["lane"] for start in starts} == {"m@0", "m@1"}
     assert {start["server"] for start in starts} <= {lane["url"] for lane in lanes.values()}
+
+    assert "lanes           2 of 2 up at their last event" in at_once("status", "runs/one").stdout
 
     drained = at_once("fleet", "drain", "m@0")
     assert (drained.returncode, "m@0 has ended" in drained.stderr) == (Exit.OK, True)
