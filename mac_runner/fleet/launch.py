@@ -111,9 +111,9 @@ def _nano(lane: LaneSpec, model: FleetModelConfig, devices: dict[str, str], admi
 
 
 def _devices(lane: LaneSpec) -> dict[str, str]:
-    """Which GPUs an engine sees, numbered as `nvidia-smi` numbers them; none on a place without GPUs."""
-    visible = ",".join(lane.place.visible)
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+    """Which GPUs an engine sees, numbered as `nvidia-smi` numbers them; on a place without GPUs, none."""
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(lane.place.visible)}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **visible} if lane.place.gpus else visible
 
 
 def _flags(values: Mapping[str, JsonValue]) -> Iterator[str]:
