@@ -56,7 +56,7 @@ class LocalModelLanes:
 
     @property
     def stall_s(self) -> float:
-        """How long an engine may give no answer before it is looked at."""
+        """How long an engine with requests in flight may give no answer before it is looked at."""
         return self._fleet.plan.config.probe.stall_s
 
     def on_change(self, tell: Callable[[], None]) -> None:

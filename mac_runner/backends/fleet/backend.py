@@ -81,6 +81,12 @@ class FleetBackend:
         """The lane that `request` would go to now; None while none is up."""
         return self._plane.destination(request)
 
+    def settle(self, conversation: str, lane: str) -> None:
+        """Make a lane that is up the home of a conversation, in place of the one that it would get."""
+        for one in self._lanes.up:
+            if one.name == lane:
+                self._plane.endpoints.settle(conversation, one.url)
+
     async def start(self) -> None:
         """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""
         lanes = self._lanes
