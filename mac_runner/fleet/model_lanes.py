@@ -54,6 +54,11 @@ class LocalModelLanes:
         """Whether requests wait for their turn."""
         return self._fleet.control.is_swapped(self._name)
 
+    @property
+    def stall_s(self) -> float:
+        """How long an engine with requests in flight may give no answer before it is looked at."""
+        return self._fleet.plan.config.probe.stall_s
+
     def on_change(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `up` or `lost` changes."""
         self._tells.append(tell)
