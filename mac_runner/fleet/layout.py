@@ -126,9 +126,7 @@ class _Layout:
     def fill(self) -> None:
         """One lane for each model, then the lanes that are asked for, then as many as have room for `auto`."""
         placed = [name for name in self._by_difficulty() if self._first(name)]
-        for name in placed:
-            if self._models[name].lanes != "auto":
-                self._asked_for(name)
+        self._ask({name: lanes - 1 for name in placed if (lanes := self._models[name].lanes) != "auto"})
         self._grow([name for name in self._models if name in placed and self._models[name].lanes == "auto"])
 
     def lanes(self) -> list[LaneSpec]:
@@ -178,14 +176,21 @@ class _Layout:
         self._refuse_first(name)
         return False
 
-    def _asked_for(self, name: str) -> None:
-        asked = self._models[name].lanes
-        assert asked != "auto"
-        for number in range(1, asked):
-            if not self._put(name, ("empty_of_it", "beside_itself", "taking_turns")):
-                room = f"there is room for {number} of them: {self._room(name)}"
+    def _ask(self, missing: dict[str, int]) -> None:
+        """As many lanes as each model asks for besides its first; the others are refused."""
+        ways: tuple[_Way, ...] = ("empty_of_it", "beside_itself", "taking_turns")
+        for way in ways:
+            growing = [name for name, number in missing.items() if number]
+            while growing:
+                growing = [name for name in growing if missing[name] and self._put(name, (way,))]
+                for name in growing:
+                    missing[name] -= 1
+        for name, number in missing.items():
+            if number:
+                asked = self._models[name].lanes
+                assert asked != "auto"
+                room = f"there is room for {asked - number} of them: {self._room(name)}"
                 self._refuse(name, "lanes", f"asks for {asked} engines, and {room}")
-                return
 
     def _grow(self, names: Iterable[str]) -> None:
         """As many lanes as have room: the model with the fewest takes the next, and of several the least free one."""
@@ -220,9 +225,10 @@ class _Layout:
         return [shelf for shelf in found if not self._too_heavy(shelf.place, [*shelf.models, name])]
 
     def _may_take_turns(self, shelf: _Shelf, name: str) -> bool:
-        is_full = len(shelf.models) >= self._limit and name not in shelf.models
-        engines = {self._models[each].engine for each in [*shelf.models, name]}
-        return is_full and self._swap != "off" and "command" not in engines
+        names = [*shelf.models, name]
+        is_full, has_distinct = len(names) > self._limit, len(set(names)) == len(names)
+        engines = {self._models[each].engine for each in names}
+        return is_full and has_distinct and self._swap != "off" and "command" not in engines
 
     def _too_heavy(self, place: Place, names: Sequence[str]) -> str:
         """The first of these models whose weights exceed its share of the place; empty where all fit."""

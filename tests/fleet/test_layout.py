@@ -293,7 +293,7 @@ MODELS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     models=st.dictionaries(st.sampled_from("abcdefg"), MODELS, min_size=1),
     gpus=st.integers(1, 8),
@@ -301,7 +301,7 @@ MODELS = st.builds(
     has_slices=st.booleans(),
     limit=st.integers(1, 4),
     swap=st.sampled_from(["batch", "fifo", "off"]),
-    weights=st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 100 * GIB)),
+    weights=st.one_of(st.just({}), st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 100 * GIB))),
 )
 def test_a_layout_keeps_its_limits_or_is_refused(
     models: dict[str, M],
