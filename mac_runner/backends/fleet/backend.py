@@ -70,8 +70,11 @@ class FleetBackend:
 
     @property
     def isolates(self) -> bool:
-        """Whether a request that engines died on is served alone on one lane, while the others go on."""
-        return self._plane.isolates
+        """Whether a request that engines died on is served alone on one lane, while the others go on.
+
+        Where models take turns, the turn names the lane, and others may be on it.
+        """
+        return self._plane.isolates and not self._lanes.is_swapped
 
     def on_resize(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""
@@ -80,6 +83,12 @@ class FleetBackend:
     def destination(self, request: Request) -> Destination | None:
         """The lane that `request` would go to now; None while none is up."""
         return self._plane.destination(request)
+
+    def settle(self, conversation: str, lane: str) -> None:
+        """Make a lane that is up the home of a conversation, in place of the one that it would get."""
+        for one in self._lanes.up:
+            if one.name == lane:
+                self._plane.endpoints.settle(conversation, one.url)
 
     async def start(self) -> None:
         """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""

@@ -358,6 +358,12 @@ class Endpoints:
         if self._failed:
             self._failed.pop(request_id, None)
 
+    def settle(self, conversation: str, url: str) -> None:
+        """Make an endpoint the home of a conversation, if it is one of these and is up."""
+        endpoint = self._by_url.get(url)
+        if endpoint is not None and endpoint.is_up and self._homes.get(conversation) is not endpoint:
+            self._settle(conversation, endpoint)
+
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
         if former is not None:
