@@ -167,3 +167,15 @@ def test_an_experiment_without_a_fleet_is_refused(plan: AtOnce) -> None:
 
     assert ended.returncode == Exit.BAD_INPUT
     assert "no model has the backend 'fleet'; choose another --profile" in ended.stderr
+
+
+def test_a_dry_run_points_to_the_plan_and_asks_for_no_gpu(
+    plan: AtOnce, at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of use on another machine than the one that has the GPUs."""
+    put_smi(tmp_path / "bin", monkeypatch, script="exit 9")
+
+    ended = at_once(str(tmp_path / "trial.yaml"), "--dry-run")
+
+    assert ended.returncode == Exit.OK, ended.stderr
+    assert "fleet          folk; mac-run fleet plan shows where their engines run" in ended.stdout

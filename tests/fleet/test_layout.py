@@ -293,7 +293,7 @@ MODELS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     models=st.dictionaries(st.sampled_from("abcdefg"), MODELS, min_size=1),
     gpus=st.integers(1, 8),
