@@ -6,6 +6,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mac_runner.cli.process import Exit
@@ -92,16 +93,23 @@ def test_plan_says_which_models_take_turns(plan: AtOnce) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(
-    plan: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], expected: str
+def test_what_does_not_fit_is_refused_with_its_place_by_the_plan_and_at_the_start(
+    plan: AtOnce, at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], expected: str
 ) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(2))
 
+    flags = [part for override in overrides for part in ("--set", override)]
+    out = tmp_path / "out"
+    started = at_once(str(tmp_path / "trial.yaml"), "--out", str(out), *flags)
+
     ended = plan(*overrides)
 
-    assert ended.returncode == Exit.BAD_INPUT
-    assert expected in ended.stderr
-    assert ended.stdout == ""
+    for refused in (ended, started):
+        assert refused.returncode == Exit.BAD_INPUT
+        assert expected in refused.stderr
+        assert refused.stdout == ""
+    assert not out.exists()
+    assert psutil.Process().children() == []
 
 
 def test_a_model_whose_weights_fit_no_gpu_is_refused(
