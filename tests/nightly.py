@@ -118,6 +118,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         share=0.02,
     ),
     Scaled(
+        id="F2",
+        what="storms of a fleet in simulated time: promises after each event, every turn answered",
+        test="tests/fleet/test_storms.py",
+        by_day=1_000,
+        promised=20_000,
+        share=0.03,
+    ),
+    Scaled(
         id="A6",
         what="shipped games, killed and resumed: equal to an undisturbed run",
         test="tests/test_examples.py",
