@@ -62,7 +62,10 @@ MAY_IMPORT = {
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
-    "cli": {"config", "plan", "store", "status", "reports", "views", "data", "runs", "viewer", "testing", "fleet"},
+    "cli": {
+        *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
+        "testing",
+    },
     "serve": {"nano"},
     "__main__": {"cli"},
 }
@@ -85,7 +88,7 @@ STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
 SEARCHED = {"viewer/search.py"}
 """Reads transcripts without holding up the loop that serves pages."""
-ENDS = {"cli/commands.py", "cli/entry.py"}
+ENDS = {"cli/ending.py", "cli/entry.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
 
 
@@ -256,7 +259,7 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         "nano/parallel/ranks.py: Exception",
         "nano/tokenizer.py: Exception",
     }
-    assert catchers - island == {"cli/commands.py: Exception", "threads.py: BaseException"}
+    assert catchers - island == {"cli/ending.py: Exception", "threads.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The
     # redactor replaces them before they get there: their text may contain a key.
     assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {

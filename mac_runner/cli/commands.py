@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -19,24 +17,17 @@ from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance, results
 from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
+from mac_runner.cli.ending import end as _end
+from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
-from mac_runner.cli.process import (
-    INTERRUPTED,
-    Exit,
-    exit_of,
-    flush_stderr,
-    interrupt_on_signals,
-    leave_on_signals,
-    report,
-    say,
-)
+from mac_runner.cli.process import Exit, report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
-from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
+from mac_runner.errors import ConfigError
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
@@ -118,6 +109,7 @@ def cli() -> None:
     mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
+    mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
     mac-run fork RUN GAME   play a conversation again from one of its turns on
     mac-run value RUN GAME  say what a turn was worth, by forks of it
@@ -161,6 +153,13 @@ def cli() -> None:
     is_flag=True,
     help="Let engines pull models that they do not have; refused where no engine can pull.",
 )
+@click.option(
+    "--fleet",
+    "held",
+    type=click.Path(path_type=Path),
+    metavar="FLEET",
+    help="The file of a fleet that mac-run fleet up holds: models on a fleet use its engines.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option(
     "--prompt", callback=_number, metavar="N", help="With --dry-run: print the first prompts of conversation N, from 0."
@@ -182,6 +181,7 @@ def run(
     out: Path | None,
     shard: Shard | None,
     is_pulling: bool,
+    held: Path | None,
     dry_run: bool,
     prompt: int | None,
     agent: str | None,
@@ -217,11 +217,18 @@ def run(
     if prompt is not None:
         number = prompt
         _end(lambda: preview(request, number, agent))
+    if held is not None and dry_run:
+        raise click.UsageError("--fleet is for a run, and --dry-run plays nothing: leave one of them out")
     if dry_run:
         _end(lambda: describe(request, is_quiet=quiet))
     _end(
         lambda: run_file(
-            request, concurrency=concurrency, is_quiet=quiet, is_live=live, pages=Pages(is_viewed, is_opened)
+            request,
+            concurrency=concurrency,
+            is_quiet=quiet,
+            is_live=live,
+            pages=Pages(is_viewed, is_opened),
+            fleet=held,
         )
     )
 
@@ -587,6 +594,9 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(request))
 
 
+cli.add_command(fleet)
+
+
 @cli.command(name="check")
 @click.argument("target", metavar="NAME")
 @click.option("--settings", metavar="KEY=VALUE", multiple=True, help="A setting of the environment; may be repeated.")
@@ -774,37 +784,6 @@ _RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in result
 def import_command(runner: str, file: Path, out: Path | None) -> None:
     """Write an experiment file."""
     _end(lambda: results.import_experiment(runner, file, out))
-
-
-def _end(work: Callable[[], Exit]) -> NoReturn:
-    """Do the work of a verb and end the process with its exit code."""
-    try:
-        interrupt_on_signals()
-        code = _outcome(work)
-        flush_stderr()
-        leave_on_signals(code)
-    except KeyboardInterrupt:  # After the work, before its exit code is known.
-        code = Exit.INTERRUPTED
-    sys.exit(code)
-
-
-def _outcome(work: Callable[[], Exit]) -> Exit:
-    """The exit code of the work. Prints our own errors as a line, and a bug with its traceback."""
-    try:
-        return work()
-    except MacRunnerError as error:
-        say(f"mac-run: {error}")
-        return exit_of(error)
-    except KeyboardInterrupt:
-        say(INTERRUPTED)
-        return Exit.INTERRUPTED
-    except Exception as fault:  # noqa: BLE001 - the end of the process: nothing goes on with it
-        if (shortage := shortage_of(fault, "the run was stopped")) is not None:
-            say(f"mac-run: {shortage}")
-            return exit_of(shortage)
-        say(traceback.format_exc())
-        say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")
-        return Exit.BUG
 
 
 def obey() -> int:

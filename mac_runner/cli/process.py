@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import asyncio
 
 INTERRUPTED: Final = "mac-run: interrupted; run the same command again"
+STOPPING: Final = "stopping: waiting for the requests in flight; once more leaves at once"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _SPELT_OUT: Final = "mac_runner.spelt_out"
 # The signals that interrupted the verb at work. The interpreter ignores what is raised in a callback of its own, such
@@ -182,7 +183,7 @@ def interrupt_on_signals() -> None:
 
 
 @contextmanager
-def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
+def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None], *, words: str = STOPPING) -> Iterator[None]:
     """Inside the block the first signal sets `stop` and says so; the second ends the process, after the block too.
 
     An interrupt that was lost before the block counts as the first.
@@ -197,7 +198,7 @@ def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator
 
     def ask_to_stop() -> None:
         stop.set()
-        say("stopping: waiting for the requests in flight; once more leaves at once")
+        say(words)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         received.append(number)

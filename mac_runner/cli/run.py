@@ -6,12 +6,16 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.cli.view import Pages, viewed
 from mac_runner.clock import SystemClock
 from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
+from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.registry import Planned
 from mac_runner.reports import (
@@ -35,9 +39,15 @@ from mac_runner.types import Prompt
 
 
 def run(
-    request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live: bool | None, pages: Pages | None = None
+    request: RunRequest,
+    *,
+    concurrency: int | None,
+    is_quiet: bool,
+    is_live: bool | None,
+    pages: Pages | None = None,
+    fleet: Path | None = None,
 ) -> Exit:
-    """Play what is left, print the results, and say how it ended."""
+    """Play what is left, print the results, and say how it ended. With `fleet`: on the engines of that held fleet."""
     chosen = set_up(request)
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
@@ -45,10 +55,23 @@ def run(
     for warning in chosen.warnings:
         _say(f"warning: {warning}", is_quiet=is_quiet)
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
+    if fleet is not None:
+        player = _attached(player, chosen, fleet)
     with viewed(chosen.directory, pages):
         results = player.play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
     return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
+
+
+def _attached(player: Player, chosen: ExperimentSet, fleet: Path) -> Player:
+    """The player with a fleet that another process holds. Raises ConfigError where no model would use it."""
+    # Here, because every run would wait for the HTTP library.
+    from mac_runner.runs.held_fleet import attached_to
+
+    definitions = [each for setup in chosen.setups for each in setup.experiment.model_definitions.values()]
+    if not any(isinstance(each.backend_settings, FleetModelConfig) for each in definitions):
+        raise ConfigError("--fleet: no model of this experiment has `backend: fleet`; leave --fleet out")
+    return replace(player, fleet=attached_to(fleet))
 
 
 def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, can_pull: bool = False) -> Player:

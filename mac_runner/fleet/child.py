@@ -65,6 +65,7 @@ class Guardian:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._engine: subprocess.Popen[bytes] | None = None
+        self._output = -1
         self._status: int | None = None
         self._is_overdue = False
         self._orders = b""
@@ -79,8 +80,8 @@ class Guardian:
 
     def run(self, command: list[str]) -> int:
         """Start the engine and watch it to its end. Returns its status."""
-        output, output_end = os.pipe()
-        os.set_blocking(output, False)
+        self._output, output_end = os.pipe()
+        os.set_blocking(self._output, False)
         try:
             self._engine = subprocess.Popen(  # noqa: S603 - the command is the user's own
                 command,
@@ -95,17 +96,17 @@ class Guardian:
         finally:
             os.close(output_end)
         _say(f"started {self._engine.pid}")
-        self._watch(output)
+        self._watch()
         self._sweep()
-        self._copy(output)
+        self._copy()
         return self._status if self._status is not None else 0
 
-    def _watch(self, output: int) -> None:
-        watched = [0, self._wake, output]
+    def _watch(self) -> None:
+        watched = [0, self._wake, self._output]
         while self._status is None and not self._is_overdue:
             ready, _, _ = select.select(watched, [], [])
-            if output in ready and not self._copy(output):
-                watched.remove(output)
+            if self._output in ready and not self._copy():
+                watched.remove(self._output)
             if self._wake in ready:
                 with suppress(BlockingIOError):
                     os.read(self._wake, CHUNK_BYTES)
@@ -133,10 +134,10 @@ class Guardian:
     def _on_alarm(self, *_: object) -> None:
         self._is_overdue = True
 
-    def _copy(self, output: int) -> bool:
+    def _copy(self) -> bool:
         """Copy what the engine printed so far into the log; False after the last of it."""
         with suppress(BlockingIOError):
-            while data := os.read(output, CHUNK_BYTES):
+            while data := os.read(self._output, CHUNK_BYTES):
                 self._log.write(data)
             return False
         return True
@@ -153,6 +154,7 @@ class Guardian:
                 return True
             if pid == self._engine.pid:
                 self._status = os.waitstatus_to_exitcode(state)
+                self._copy()  # Who hears of the end reads the log.
                 _say(f"ended {self._status}")
 
     def _sweep(self) -> None:

@@ -45,19 +45,29 @@ class Place:
 
     @property
     def label(self) -> str:
-        """`gpu 0`, `gpus 0-1`, `gpu 0 slice MIG-…` or `place 0`."""
+        """`gpu 0`, `gpus 0-1`, `gpus 0, 2`, `gpu 0 slice MIG-…` or `place 0`."""
         if not self.gpus:
             return f"place {self.number}"
         if self.slice is not None:
             return f"gpu {self.gpus[0].index} slice {self.slice.uuid}"
         if len(self.gpus) == 1:
             return f"gpu {self.gpus[0].index}"
-        return f"gpus {self.gpus[0].index}-{self.gpus[-1].index}"
+        indices = [gpu.index for gpu in self.gpus]
+        if indices == list(range(indices[0], indices[-1] + 1)):
+            return f"gpus {indices[0]}-{indices[-1]}"
+        return f"gpus {', '.join(map(str, indices))}"
 
     @property
     def visible(self) -> tuple[str, ...]:
         """What `CUDA_VISIBLE_DEVICES` names."""
         return (self.slice.uuid,) if self.slice is not None else tuple(str(gpu.index) for gpu in self.gpus)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """The memory of each of its GPUs, or of its slice; of the smallest where they differ. None without a GPU."""
+        if self.slice is not None:
+            return self.slice.memory_mib
+        return min((gpu.memory_mib for gpu in self.gpus), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,8 @@ class LaneSpec:
     """The share of the place's memory that it may take, while it is resident."""
     port: int
     slots: int
+    takes_turns: bool = False
+    """Whether more lanes are on its place than may be resident, so that it sleeps while others serve."""
 
     @property
     def url(self) -> str:

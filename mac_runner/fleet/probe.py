@@ -22,7 +22,7 @@ LOOK_S: Final = 10.0
 """How long a look at an engine may take; readiness is looked for again and again."""
 PAGE_BYTES_MAX: Final = 4 << 20
 _SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)(?: \d+)?$", re.MULTILINE)
-_COUNTERS: Final = {
+_FIGURES: Final = {
     "vllm:generation_tokens_total": "made",
     "nano_completion_tokens_total": "made",
     "vllm:prompt_tokens_total": "read",
@@ -30,18 +30,22 @@ _COUNTERS: Final = {
     "vllm:prefix_cache_queries_total": "sought",
     "vllm:prefix_cache_hits_total": "cached",
     "nano_prompt_tokens_cached_total": "cached",
+    "vllm:num_requests_running": "in_flight",
+    "vllm:num_requests_waiting": "in_flight",
+    "nano_requests_running": "in_flight",
+    "nano_requests_waiting": "in_flight",
 }
 
 
 class EngineRefusedError(Exception):
     """The engine answered, and not with success; or it did not answer.
 
-    `is_about_the_request`: it answered that this request is wrong (4xx), so it works.
+    `status` is that of its answer; None where it did not answer.
     """
 
-    def __init__(self, message: str, *, is_about_the_request: bool = False) -> None:
+    def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.is_about_the_request = is_about_the_request
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +65,25 @@ class Tokens:
         return min(1.0, self.cached / self.read) if self.read else None
 
 
-def tokens_of(page: str) -> Tokens | None:
-    """The counters on a page for Prometheus; None where it has none that are known."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a page says; None for what it does not say."""
+
+    tokens: Tokens | None
+    in_flight: int | None
+    """Requests that the engine works on, or that wait in it."""
+
+
+def figures_of(page: str) -> Figures:
+    """The figures on a page for Prometheus."""
     found: dict[str, float] = {}
     for name, value in _SAMPLE.findall(page):
-        if counter := _COUNTERS.get(name):
-            found[counter] = found.get(counter, 0.0) + float(value)
-    if "made" not in found:
-        return None
-    return Tokens(made=found["made"], read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0))
+        if figure := _FIGURES.get(name):
+            found[figure] = found.get(figure, 0.0) + float(value)
+    tokens = Tokens(
+        made=found.get("made", 0.0), read=found.get("sought", found.get("read", 0.0)), cached=found.get("cached", 0.0)
+    )
+    return Figures(tokens if "made" in found else None, int(found["in_flight"]) if "in_flight" in found else None)
 
 
 @dataclass(slots=True)
@@ -104,7 +118,7 @@ class EngineClient:
         return await self._ask("GET", url, None, {}, timeout_s)
 
     async def post(
-        self, url: str, body: JsonObject | None, *, headers: Mapping[str, str] | None = None, timeout_s: float
+        self, url: str, body: JsonObject | None, headers: Mapping[str, str] | None = None, *, timeout_s: float
     ) -> bytes:
         """The body of the answer to an order."""
         return await self._ask("POST", url, body, headers or {}, timeout_s)
@@ -117,10 +131,10 @@ class EngineClient:
         except (ValueError, KeyError, TypeError) as fault:
             raise EngineRefusedError(f"GET {base_url}/models: the answer lists no models") from fault
 
-    async def tokens(self, base_url: str) -> Tokens | None:
-        """The engine's counters; None where it has none."""
+    async def figures(self, base_url: str) -> Figures:
+        """What the engine's page for Prometheus says."""
         page = await self.get(base_url.removesuffix("/v1") + "/metrics")
-        return tokens_of(page.decode("utf-8", "replace"))
+        return figures_of(page.decode("utf-8", "replace"))
 
     async def _ask(
         self, method: str, url: str, body: JsonObject | None, headers: Mapping[str, str], timeout_s: float
@@ -134,10 +148,7 @@ class EngineClient:
                 if answer.status // 100 == 2:
                     return data
                 words = clipped(data.decode("utf-8", "replace"))
-                raise EngineRefusedError(
-                    f"{method} {url}: status {answer.status}: {words}",
-                    is_about_the_request=answer.status in (400, 404, 413, 422),
-                )
+                raise EngineRefusedError(f"{method} {url}: status {answer.status}: {words}", answer.status)
         except TimeoutError as fault:
             raise EngineRefusedError(f"{method} {url}: no answer within {timeout_s:g} s") from fault
         except (aiohttp.ClientError, OSError, ValueError) as fault:

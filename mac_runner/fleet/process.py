@@ -37,6 +37,9 @@ class LaneProcess:
         self._reader = asyncio.create_task(self._listen())
         self.pid: int | None = None
         """The engine's own; None before it has started."""
+        self.was_killed = False
+        """Whether a signal ended it that this object did not send."""
+        self._is_stopping = False
 
     @classmethod
     async def start(cls, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> LaneProcess:
@@ -62,7 +65,10 @@ class LaneProcess:
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, and SIGKILL after `grace_s`; returns when no process of the lane is left."""
+        if self._reader.done():
+            return
         assert self._process.stdin is not None
+        self._is_stopping = True
         with suppress(OSError, RuntimeError):
             self._process.stdin.write(f"stop {grace_s}\n".encode())
         await asyncio.wait({self._reader}, timeout=grace_s + GUARDIAN_GRACE_S)
@@ -87,12 +93,14 @@ class LaneProcess:
             if word == "started":
                 self.pid = int(rest)
             elif word == "ended" and not self._ended.done():
+                self.was_killed = int(rest) in (-signal.SIGKILL, -signal.SIGTERM) and not self._is_stopping
                 self._ended.set_result(_status_words(int(rest)))
             elif word == "failed" and not self._ended.done():
                 self._ended.set_result(f"it could not be started: {rest}")
         await self._process.wait()
         self._kill_group()
         if not self._ended.done():
+            self.was_killed = not self._is_stopping
             self._ended.set_result("its guardian process was killed")
 
     def _kill_group(self) -> None:

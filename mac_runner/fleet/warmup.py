@@ -10,6 +10,7 @@ from mac_runner.types import JsonObject
 
 SAMPLES_MAX: Final = 16
 """How many first prompts the common prefix is found from."""
+_ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 422})
 
 
 class CommonPrefix:
@@ -48,7 +49,7 @@ async def warm_up(client: EngineClient, base_url: str, model: str, prefix: str, 
     try:
         await client.post(f"{base_url}/chat/completions", body, timeout_s=timeout_s)
     except EngineRefusedError as refusal:
-        if not refusal.is_about_the_request:
+        if refusal.status not in _ABOUT_THE_REQUEST:
             raise
         # It answers. A template that knows no system message, or a prefix that is too long, is for real prompts to
         # complain about.

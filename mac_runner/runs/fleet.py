@@ -6,17 +6,22 @@ for each definition. A run plans a fleet before a run directory is touched, so w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from mac_runner.backends.fleet.lanes import Fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
+from mac_runner.config.experiment import MODELS
 from mac_runner.errors import ConfigError, StoreError
+from mac_runner.fleet.layout import FleetPlan, LayoutError
 from mac_runner.fleet.model import LaneStatus
-from mac_runner.runs.engines import Engine
+from mac_runner.fleet.planning import local_plan
+from mac_runner.problems import Problem, config_error, dotted
+from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
 from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.types import JsonObject
@@ -54,7 +59,23 @@ FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig]], PlannedFl
 
 def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
     """A fleet on the GPUs of this machine."""
-    raise ConfigError(f"model_definitions.{next(iter(models))}.backend: 'fleet' cannot be played yet")
+    return _LocalPlan(local_plan(config, models))
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalPlan:
+    """A fleet that fits on this machine."""
+
+    plan: FleetPlan
+
+    @property
+    def slots(self) -> int:
+        return sum(lane.slots for lane in self.plan.lanes)
+
+    def open(
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+    ) -> AbstractAsyncContextManager[RunFleet]:
+        raise ConfigError("fleet: a fleet cannot be started yet", key=("fleet",))
 
 
 def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
@@ -62,11 +83,26 @@ def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: Flee
 
     Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
     """
+    setups, engines = list(setups), list(engines)
     models = fleet_models(engines)
     if not models:
         return None
-    setups = list(setups)
-    return _planned(setups, fleet_config(setups), models, planner)
+    config = fleet_config(setups)
+    with fitting(setups, engines):
+        return planner(config, models)
+
+
+def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]) -> FleetPlan | None:
+    """The fleet that experiments would have on this machine; None where no model is on one. Starts nothing.
+
+    Raises ConfigError as `plan_fleet` does.
+    """
+    engines = list(plan_engines(setups, setups, clock, say, is_dry=True).engines.values())
+    if not (models := fleet_models(engines)):
+        return None
+    config = fleet_config(setups)
+    with fitting(setups, engines):
+        return local_plan(config, models)
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
@@ -97,11 +133,23 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
     return found or FleetConfig()
 
 
-def _planned(
-    setups: list[Setup], config: FleetConfig, models: Mapping[str, FleetModelConfig], planner: FleetPlanner
-) -> PlannedFleet:
+@contextmanager
+def fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
+    """Add the places in the file to what does not fit, and to any other ConfigError that is raised inside the block."""
     with located(setups[0].loaded):
-        return planner(config, models)
+        try:
+            yield
+        except LayoutError as error:
+            lines = dict.fromkeys(_placed(problem, setups[0], engines) for problem in error.problems)
+            raise config_error(lines) from error
+
+
+def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
+    """A problem with its place. Its path has an engine's name where the file has that of a model."""
+    loaded, path = setup.loaded, problem.path
+    if path[0] == MODELS and (engine := next((one for one in engines if one.name == path[1]), None)) is not None:
+        loaded, path = engine.loaded, (MODELS, engine.model, *path[2:])
+    return f"{loaded.locate(path)}: {dotted(path)}: {problem.text}"
 
 
 @asynccontextmanager

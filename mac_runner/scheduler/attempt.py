@@ -171,6 +171,7 @@ class AttemptRunner:
             now_s=self._clock.monotonic_s(),
             deaths=self.record_death(live, turn, server) if is_death else 0,
             is_wanted=live.wants(turn),
+            server=None if server is None else server.server,
         )
         if isinstance(step, GiveUpEngine):
             raise EngineDeadError(step.reason) from fault

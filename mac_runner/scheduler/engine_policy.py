@@ -7,18 +7,25 @@
     1  the engine died on this turn ENGINE_DEATHS_PER_TURN_MAX times   | Fail: the turn is poison
     2  the conversation has failed before this turn                    | Fail: the turn is not wanted any more
     3  the request is refused for good, or its deadline is over        | Fail: it got no answer
-    4  the engine under suspicion was silent for engine_patience_s     | GiveUpEngine: the run stops, resumable
-    5  attempts or time used up; the engine is under suspicion and     | Retry after backoff_s_max; the wait is not
+    4  the next sending goes to another server, this one failed the    | Retry at once; the engine is not suspected,
+       request for the first time, attempts and time are left          | and its budget is not charged
+    5  the engine under suspicion was silent for engine_patience_s     | GiveUpEngine: the run stops, resumable
+    6  attempts or time used up; the engine is under suspicion and     | Retry after backoff_s_max; the wait is not
        answered no request since this one was first sent               | charged to the deadline
-    6  attempts or time used up otherwise                              | Fail: it got no answer
-    7  the engine is busy (429, 503 with Retry-After)                  | Retry when it allows, or after a backoff
-    8  anything else, with a retry left in the engine's budget         | Retry after a backoff, or Retry-After
-    9  anything else, with the budget spent                            | Retry, after backoff_s_max at the earliest
+    7  attempts or time used up otherwise                              | Fail: it got no answer
+    8  the engine is busy (429, 503 with Retry-After)                  | Retry when it allows, or after a backoff
+    9  anything else, with a retry left in the engine's budget         | Retry after a backoff, or Retry-After
+    10 anything else, with the budget spent                            | Retry, after backoff_s_max at the earliest
+
+Row 4 is for the requests that one of several servers leaves behind: the other servers have room for them, and all
+requests of a dead server at once would spend the budget that is for all servers. It holds once for each request and
+server, so a request is sent without a pause at most as often as there are servers.
 
 A death does not count against the turn's attempts, because any turn in flight may be the cause. After the second death
-the turn is a suspect: it departs after all others, alone on its engine. Deaths are counted per turn, because the same
-prompt and seed are sent each time, and in the journal, because an engine in this process takes the run with it. Only a
-third death, over that turn alone, fails its conversation. The end of the runner itself counts against no turn.
+the turn is a suspect: it departs after all others, alone on its engine or on one server of it. Deaths are counted per
+turn, because the same prompt and seed are sent each time, and in the journal, because an engine in this process takes
+the run with it. Only a third death, over that turn alone, fails its conversation. The end of the runner itself counts
+against no turn.
 
 `ConcurrencyLimit` decides how many requests an engine gets that turns some away. All of this is pure: the caller passes
 the time and performs the step.
@@ -92,14 +99,15 @@ class RetryPolicy:
         sending: int,
         turned_away: int = 0,
         is_answering: bool = False,
+        is_at_once: bool = False,
         elapsed_s: float,
         jitter: float,
     ) -> float | None:
         """Seconds until the request is sent again, or None when its attempts or its time are used up.
 
         `sending` counts the sendings so far. `turned_away` are those of them that count as no attempt.
-        `is_answering`: the engine answered another request since the previous fault of this one. `elapsed_s` is what is
-        charged to the deadline so far. `jitter` is in [0, 1).
+        `is_answering`: the engine answered another request since the previous fault of this one. `is_at_once`: without
+        a pause, if at all. `elapsed_s` is what is charged to the deadline so far. `jitter` is in [0, 1).
 
         Pauses double and are drawn from the upper half of the range, so that requests that failed together do not
         return together. A `Retry-After` is respected up to RETRY_AFTER_S_MAX. A busy engine that names a time, or that
@@ -107,6 +115,8 @@ class RetryPolicy:
         """
         if fault.is_attempt and sending - turned_away >= self.max_attempts:
             return None
+        if is_at_once:
+            return 0.0 if elapsed_s < self.request_deadline_s else None
         doublings = sending - 1
         if fault.is_busy and (is_answering or fault.retry_after_s is not None):
             doublings = min(max(0, turned_away - TURNED_AWAY_MAX), _BUSY_DOUBLINGS_MAX)
@@ -140,6 +150,8 @@ class RequestState:
     """The moment of the last sending."""
     is_answered: bool = False
     """Whether a reply has arrived and waits to be applied."""
+    left: set[str | None] = field(default_factory=set)
+    """The servers that it was sent elsewhere from; None for those that the backend does not name."""
     faults: list[str] = field(default_factory=list)
     """The faults so far, each as `Type: message`."""
 
@@ -275,20 +287,27 @@ def next_step(
     now_s: float,
     deaths: int = 0,
     is_wanted: bool = True,
+    server: str | None = None,
 ) -> NextStep:
     """What follows `fault`, by the table at the top; updates `request` and `engine` and nothing else.
 
-    `name` is the engine's. `deaths` are those recorded for this turn, this one included; 0 if the fault is not a death.
+    `name` is the engine's, `server` the one of its servers that it happened at. `deaths` are those recorded for this
+    turn, this one included; 0 if the fault is not a death.
     """
     request.faults.append(f"{type(fault).__name__}: {fault}")
     # The count of sendings depends on timing, and the reason of a failure may not: the event log has it.
     no_answer = Fail(f"turn {turn.key} got no answer: {request.faults[-1]}")
-    if isinstance(fault, TransientBackendError) and fault.is_engine_death:
+    if isinstance(fault, TransientBackendError) and fault.is_engine_death and not fault.goes_elsewhere:
         engine.died(request.sent_at_s, now_s)
     if is_poison(deaths):
         return Fail(poison_reason(turn))
     if not is_wanted or not isinstance(fault, TransientBackendError) or isinstance(fault, RequestTimeoutError):
         return no_answer
+    is_at_once = fault.goes_elsewhere and server not in request.left
+    delay_s = _pause_s(request, fault, engine, retry, now_s, is_at_once=is_at_once)
+    if is_at_once and delay_s is not None:
+        request.left.add(server)
+        return Retry(delay_s, is_suspect(deaths))
     engine.faulted(conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
     if engine.is_lost(now_s, retry.engine_patience_s):
         last = f"{type(fault).__name__}: {fault.words}"
@@ -297,7 +316,6 @@ def next_step(
             "when the engine is back, run the same command again (retry_config.engine_patience_s says how long a run "
             "waits for it)"
         )
-    delay_s = _pause_s(request, fault, engine, retry, now_s)
     if delay_s is None and engine.is_suspect and engine.answers == request.answers_before:
         request.charged_from_s = now_s + retry.backoff_s_max
         return Retry(retry.backoff_s_max, is_suspect(deaths))
@@ -310,7 +328,13 @@ def next_step(
 
 
 def _pause_s(
-    request: RequestState, fault: TransientBackendError, engine: EngineState, retry: RetryPolicy, now_s: float
+    request: RequestState,
+    fault: TransientBackendError,
+    engine: EngineState,
+    retry: RetryPolicy,
+    now_s: float,
+    *,
+    is_at_once: bool,
 ) -> float | None:
     if fault.is_engine_death:
         request.forgiven, request.answers_before = request.sending - 1, engine.answers
@@ -322,6 +346,7 @@ def _pause_s(
         sending=request.sending - request.forgiven,
         turned_away=request.turned_away,
         is_answering=is_answering,
+        is_at_once=is_at_once,
         elapsed_s=now_s - request.charged_from_s,
         jitter=jitter(request.request_id, request.sending),
     )

@@ -162,6 +162,14 @@ class System:
         return _MACHINE.process_start(int(match[2])) is not None
 
 
+class PrivateSystem(System):
+    """Makes files that this user alone can read."""
+
+    def create(self, path: Path) -> int:
+        """Open a new file for writing."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFile:
     """An open file, and its path for the text of an error."""

@@ -258,6 +258,26 @@ def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[
         lock.release()
 
 
+@contextmanager
+def only_holder(disk: Disk, path: Path, taken: Callable[[], str]) -> Iterator[None]:
+    """Hold the lock file `path`, which stays behind. Raises RunLockedError with `taken()` when another process does.
+
+    The kernel drops the lock with the process, so it is held exactly as long as the holder lives.
+    """
+    disk.check_regular(path)
+    lock = FileLock(path, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunLockedError(taken()) from None
+    except OSError as fault:
+        raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _taken(directory: Path, owner: Owner | None) -> str:
     """The error for a run that comes second, in another process or in this one."""
     if owner is not None and owner.pid == os.getpid():

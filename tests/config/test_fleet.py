@@ -50,6 +50,11 @@ ONE = "model_definitions.folk={backend: fleet, fleet_config: {model: m, %s}}"
         ("engine_args: {kv_cache_dtype: fp8, kv-cache-dtype: fp8}", "is written twice, with '-' and with '_'"),
         ("engine_args: {dtype: null}", "engine_args.dtype: has no value; leave it out"),
         ("engine: nano, engine_args: {kv_cache: 1}", "mac-serve has no such flag; allowed: cache_type, device"),
+        ("server: vllm", "fleet_config.server: is for the engine 'command'; 'vllm' serves with vLLM's additions"),
+        (
+            "engine: command, command: [serve, '{port}'], chat_template_kwargs: {enable_thinking: false}",
+            "fleet_config.chat_template_kwargs: only servers with vLLM's additions take these; set `server: vllm`",
+        ),
     ],
 )
 def test_settings_that_cannot_start_an_engine_are_refused_with_their_place(

@@ -17,7 +17,7 @@ from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_damage, test_failing_disk
 from tests.faults.crashfs import CrashDisk
-from tests.scheduler import test_poison
+from tests.scheduler import test_isolation, test_poison, test_resizing
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
 from tests.store import player, test_run
@@ -83,6 +83,23 @@ def poisons() -> None:
     """An engine that dies over one turn (`tests/scheduler/test_poison.py`)."""
     for dice in range(4):
         test_poison.test_poison_fails_its_conversation_at_the_third_death_and_the_run_goes_on(dice, 20.0)
+
+
+def isolations() -> None:
+    """A turn that servers die on, tried alone on one of them (`tests/scheduler/test_isolation.py`)."""
+    test_isolation.test_the_other_servers_stay_full_while_a_suspect_is_tried()
+
+
+def resizes() -> None:
+    """An engine that shrinks beside another (`tests/scheduler/test_resizing.py`)."""
+    test_resizing.test_engine_that_shrinks_takes_no_slot_of_another()
+
+
+def servers_in_storms() -> None:
+    """Several servers that die (`tests/scheduler/test_isolation.py`)."""
+    for seed in range(20):
+        with told("storm over servers", seed):
+            test_isolation.play(seed)
 
 
 def cancellations() -> None:

@@ -13,12 +13,12 @@ from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint
 from mac_runner.environments.town_of_salem.view import narration
 from mac_runner.errors import TransientBackendError
-from mac_runner.scheduler import attempt, engine_policy, engines
+from mac_runner.scheduler import attempt, engine_policy, engines, runner
 from mac_runner.scheduler.attempt import AttemptRunner
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.pools import HeldTurn, ModelPool, Pools, Stage
-from mac_runner.scheduler.state import Action, Event, RequestScheduler, RetryDue, Stop
+from mac_runner.scheduler.state import Action, Event, ModelReady, RequestScheduler, Resized, RetryDue, Stop
 from mac_runner.types import RecordedReply, Reply, Request, Turn
 from tests.faults import oracles
 from tests.faults.planting import Mutant
@@ -108,8 +108,8 @@ def another_seed_at_each_sending(patch: pytest.MonkeyPatch) -> None:
     """What is sent again is not what was sent."""
     request = LiveConversation.request
 
-    def reseeded(live: LiveConversation, turn: Turn) -> Request:
-        made = request(live, turn)
+    def reseeded(live: LiveConversation, turn: Turn, *, is_suspect: bool) -> Request:
+        made = request(live, turn, is_suspect=is_suspect)
         return replace(made, sampling=replace(made.sampling, seed=7)) if turn.key in live.requests else made
 
     patch.setattr(LiveConversation, "request", reseeded)
@@ -163,6 +163,43 @@ def suspect_in_company(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ModelPool, "_has_room_for", ModelPool._has_tokens_for)
 
 
+def engine_reserved_for_a_suspect(patch: pytest.MonkeyPatch) -> None:
+    """A suspect has the whole engine, though one server would do."""
+    patch.setattr(runner, "isolates", lambda _backend: False)
+
+
+def suspects_in_a_crowd(patch: pytest.MonkeyPatch) -> None:
+    """An engine that isolates suspects gets them like any other request."""
+    request = LiveConversation.request
+
+    def unmarked(live: LiveConversation, turn: Turn, *, is_suspect: bool) -> Request:
+        return replace(request(live, turn, is_suspect=is_suspect), is_suspect=False)
+
+    patch.setattr(LiveConversation, "request", unmarked)
+
+
+def deaf_to_resizes(patch: pytest.MonkeyPatch) -> None:
+    """An engine that serves less goes on to get as much as before."""
+    resize = RequestScheduler._resize
+
+    def deaf(scheduler: RequestScheduler, event: ModelReady | Resized) -> None:
+        if isinstance(event, ModelReady):
+            resize(scheduler, event)
+
+    patch.setattr(RequestScheduler, "_resize", deaf)
+
+
+def shrunk_at_the_cost_of_others(patch: pytest.MonkeyPatch) -> None:
+    """What a shrunken engine still has in flight takes the slots of others."""
+    resize = RequestScheduler._resize
+
+    def shrinking(scheduler: RequestScheduler, event: ModelReady | Resized) -> None:
+        resize(scheduler, event)
+        scheduler._in_flight_max = scheduler._slots
+
+    patch.setattr(RequestScheduler, "_resize", shrinking)
+
+
 def trusted_server(patch: pytest.MonkeyPatch) -> None:
     """A server that takes connections is taken for one that answers: no canary is sent."""
 
@@ -195,4 +232,8 @@ SCHEDULER_MUTANTS = (
     Mutant(name="trusted server", plant=trusted_server, oracle=oracles.servers),
     Mutant(name="speaker told by the words", plant=speaker_told_by_the_words, oracle=oracles.attacks),
     Mutant(name="suspect in company", plant=suspect_in_company, oracle=oracles.worlds),
+    Mutant(name="engine reserved for a suspect", plant=engine_reserved_for_a_suspect, oracle=oracles.isolations),
+    Mutant(name="suspects in a crowd", plant=suspects_in_a_crowd, oracle=oracles.servers_in_storms),
+    Mutant(name="deaf to resizes", plant=deaf_to_resizes, oracle=oracles.worlds),
+    Mutant(name="shrunk at the cost of others", plant=shrunk_at_the_cost_of_others, oracle=oracles.resizes),
 )

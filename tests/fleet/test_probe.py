@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.fleet.probe import Rate, Tokens, tokens_of
+from mac_runner.fleet.probe import Figures, Rate, Tokens, figures_of
 from mac_runner.fleet.warmup import SAMPLES_MAX, CommonPrefix
 
 VLLM = """# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
@@ -25,15 +25,21 @@ nano_completion_tokens_total 12.0
     [(VLLM, 1500.0, 0.75), (NANO, 12.0, 0.25), ("nano_completion_tokens_total 0.0\n", 0.0, None)],
 )
 def test_counters_of_an_engine_are_read(page: str, made: float, hits: float | None) -> None:
-    tokens = tokens_of(page)
+    tokens = figures_of(page).tokens
 
     assert tokens is not None
     assert (tokens.made, tokens.prefix_hits) == (made, hits)
 
 
+def test_requests_in_flight_are_those_that_run_and_those_that_wait() -> None:
+    page = "nano_requests_running 3.0\nnano_requests_waiting 4.0\n"
+
+    assert figures_of(page) == Figures(None, 7)
+
+
 @pytest.mark.parametrize("page", ["", "<html>not found</html>", "http_requests_total 7.0\n"])
 def test_page_without_known_counters_has_none(page: str) -> None:
-    assert tokens_of(page) is None
+    assert figures_of(page) == Figures(None, None)
 
 
 def test_rate_is_between_two_looks_and_starts_again_with_the_engine() -> None:

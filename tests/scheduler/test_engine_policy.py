@@ -42,6 +42,7 @@ PATIENCE_S = RetryPolicy().engine_patience_s
 FAULT = TransientBackendError("connection reset")
 BUSY = TransientBackendError("429", is_busy=True)
 DEATH = TransientBackendError("engine died", is_engine_death=True)
+ELSEWHERE = TransientBackendError("reset", is_engine_death=True, goes_elsewhere=True)
 UNREACHABLE = TransientBackendError("no route", is_unreachable=True)
 POLICY = RetryPolicy(max_attempts=3, backoff_s=1.0, backoff_s_max=8.0, request_deadline_s=100.0)
 TURN = Turn(round=0, agent="ann", model="m", place=0)
@@ -62,6 +63,7 @@ def step(
     deaths: int = 0,
     is_wanted: bool = True,
     retry: RetryPolicy | None = None,
+    server: str | None = None,
 ) -> NextStep:
     """What follows a fault of the first sending to an engine without a past, unless said otherwise."""
     return next_step(
@@ -75,6 +77,7 @@ def step(
         now_s=now_s,
         deaths=deaths,
         is_wanted=is_wanted,
+        server=server,
     )
 
 
@@ -102,7 +105,52 @@ def test_row_3_a_refusal_and_the_end_of_its_own_time_fail_a_request_and_cost_the
         assert engine == EngineState.of(4)
 
 
-def test_row_4_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
+def test_row_4_a_request_goes_to_another_server_at_once_and_costs_the_engine_nothing() -> None:
+    engine, sent = EngineState.of(4), request()
+    for server in ("a", "b", None):
+        sent.sending += 1
+        assert step(ELSEWHERE, sent=sent, engine=engine, server=server) == Retry(0.0)
+    assert engine == EngineState.of(4)
+    # From a server that has failed it before it comes back with a pause, and at the cost of the budget.
+    again = step(ELSEWHERE, sent=sent, engine=engine, server="a")
+    assert isinstance(again, Retry)
+    assert again.delay_s > 0
+    assert engine.spent > 0
+
+
+def test_row_4_is_for_requests_with_attempts_and_time_left() -> None:
+    attempt = TransientBackendError("500", goes_elsewhere=True)
+
+    assert step(attempt, sent=request(sending=2), server="a") == Retry(0.0)
+    assert isinstance(step(attempt, sent=request(sending=3), server="a"), Fail)
+    assert step(attempt, now_s=99.99, server="a") == Retry(0.0)
+    assert isinstance(step(attempt, now_s=100.0, server="a"), Fail)
+
+
+def test_a_dead_server_leaves_the_budget_to_the_others_and_its_engine_above_suspicion() -> None:
+    engine = EngineState.of(64)
+    for conversation in range(64):
+        sent = request()
+        found = next_step(
+            TURN,
+            sent,
+            ELSEWHERE,
+            engine,
+            name="m",
+            conversation=conversation,
+            retry=POLICY,
+            now_s=1.0,
+            deaths=1,
+            server="a",
+        )
+        assert found == Retry(0.0)
+
+    assert engine.spent == 0
+    assert engine.suspect_since_s is None
+    assert step(ELSEWHERE, deaths=2, server="a") == Retry(0.0, is_suspect=True)
+
+
+def test_row_5_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
     engine = EngineState.of(4)
     engine.faulted(1, 0.0, is_unreachable=True)
 
@@ -123,7 +171,7 @@ def test_engine_that_is_away_is_waited_for_as_long_as_the_experiment_says() -> N
         assert isinstance(step(FAULT, engine=engine, retry=retry, now_s=patience_s), GiveUpEngine)
 
 
-def test_row_5_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> None:
+def test_row_6_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> None:
     engine, sent = EngineState.of(4), request(sending=3)
     engine.faulted(1, 0.0, is_unreachable=True)
 
@@ -131,7 +179,7 @@ def test_row_5_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> 
     assert sent.charged_from_s == 10.0 + POLICY.backoff_s_max
 
 
-def test_row_6_a_request_without_attempts_or_time_left_fails() -> None:
+def test_row_7_a_request_without_attempts_or_time_left_fails() -> None:
     for sent, now_s in ((request(sending=3), 1.0), (request(), 99.9)):
         assert step(FAULT, sent=sent, now_s=now_s) == Fail(
             "turn 0/ann/0/0 got no answer: TransientBackendError: connection reset"
@@ -142,7 +190,7 @@ def test_row_6_a_request_without_attempts_or_time_left_fails() -> None:
     assert isinstance(step(FAULT, sent=request(sending=3), engine=engine), Fail), "the engine answered meanwhile"
 
 
-def test_row_7_a_busy_engine_is_asked_when_it_allows_and_without_the_budget() -> None:
+def test_row_8_a_busy_engine_is_asked_when_it_allows_and_without_the_budget() -> None:
     engine = EngineState.of(4)
     engine.spent = engine.retries_max * 5
     named = TransientBackendError("429", is_busy=True, retry_after_s=2.0)
@@ -154,7 +202,7 @@ def test_row_7_a_busy_engine_is_asked_when_it_allows_and_without_the_budget() ->
     assert isinstance(step(BUSY, sent=request(sending=9), engine=engine), Retry), "no attempt is used up"
 
 
-def test_rows_8_and_9_a_retry_is_paid_from_the_budget_and_waits_the_longest_pause_without_one() -> None:
+def test_rows_9_and_10_a_retry_is_paid_from_the_budget_and_waits_the_longest_pause_without_one() -> None:
     engine = EngineState.of(4)
     paid = step(FAULT, engine=engine)
     assert isinstance(paid, Retry)
@@ -163,6 +211,26 @@ def test_rows_8_and_9_a_retry_is_paid_from_the_budget_and_waits_the_longest_paus
     engine.spent = engine.retries_max * 5
 
     assert step(FAULT, engine=engine) == Retry(POLICY.backoff_s_max)
+
+
+def test_an_engine_that_takes_no_request_is_not_silent_meanwhile() -> None:
+    engine = EngineState.of(4)
+    engine.faulted(1, 0.0, is_unreachable=True)
+    engine.resized(0, 1.0)
+    engine.resized(4, 10 * PATIENCE_S)
+
+    assert isinstance(step(UNREACHABLE, engine=engine, now_s=10 * PATIENCE_S + 1.0), Retry)
+    engine.resized(8, 11 * PATIENCE_S)
+    assert isinstance(step(UNREACHABLE, engine=engine, now_s=11 * PATIENCE_S), GiveUpEngine), "it took some all along"
+
+
+def test_the_retry_budget_is_not_of_a_moment_when_an_engine_took_no_request() -> None:
+    engine = EngineState.of(0)
+    engine.resized(64, 1.0)
+    grown = engine.retries_max
+    engine.resized(8, 2.0)
+
+    assert engine.retries_max == grown == EngineState.of(64).retries_max
 
 
 def test_a_death_forgives_the_sendings_before_it() -> None:

@@ -105,7 +105,7 @@ class Storm:
                 backoff_s_max=10.0,
                 request_deadline_s=random.choice([60.0, 200.0]),
             ),
-            weathers=tuple(_weather(random) for _ in range(storms)),
+            weathers=tuple(_weather(random, Random(f"{seed}/{number}")) for number in range(storms)),
             stops_at_s=tuple(random.choice([None, None, 40.0 * random.random()]) for _ in range(storms)),
             poison=f"toy-{random.randrange(workload.conversations):03d}" if random.random() < 0.2 else None,
         )
@@ -120,7 +120,7 @@ def is_second_round(turn: Turn) -> bool:
     return turn.round == 1 and turn.place == 0 and not turn.is_followup
 
 
-def _weather(random: Random) -> Weather:
+def _weather(random: Random, sizing: Random) -> Weather:
     wildness = random.choice([0.0, 0.3, 1.0])
     return Weather(
         rates={fault: wildness * rate * random.random() for fault, rate in _FAULTS if random.random() < 0.5},
@@ -128,6 +128,8 @@ def _weather(random: Random) -> Weather:
         down_s=random.choice([0.0, 10.0, 40.0, None]),
         disk_stall_rate=random.choice([0.0, 0.0, 0.1]),
         disk_fails_at_s=random.choice([None, None, None, 40.0 * random.random()]),
+        # Drawn beside the rest, so that a seed has the weather that it had before engines changed their sizes.
+        sizes=tuple((40.0 * sizing.random(), sizing.choice([0, 0, 1, 9])) for _ in range(sizing.choice([0, 0, 4]))),
         ends_at_s=40.0,
     )
 

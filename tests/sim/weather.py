@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias
@@ -26,6 +27,8 @@ class Weather:
     down_s: float | None = 10.0
     disk_stall_rate: float = 0.0
     disk_fails_at_s: float | None = None
+    sizes: tuple[tuple[float, int], ...] = ()
+    """When the capacity of all engines changes, and to what; afterwards it is what it was."""
     ends_at_s: float = 0.0
 
 
@@ -39,6 +42,8 @@ class StormyEngine(MortalEngine):
         self.token_budget = token_budget
         self.lookahead = lookahead
         self.weather = weather
+        self.capacity_max = capacity
+        self.tells: list[Callable[[], None]] = []
         self.met: set[Fault] = set()
 
     async def start(self) -> None:
@@ -46,13 +51,26 @@ class StormyEngine(MortalEngine):
         loop = asyncio.get_running_loop()
         for death_at_s in self.weather.deaths_at_s:
             loop.call_later(death_at_s, self.die)
+        for at_s, capacity in self.weather.sizes:
+            loop.call_later(at_s, self.resize, capacity)
+            loop.call_later(self.weather.ends_at_s, self.resize, self.capacity)
+
+    def on_resize(self, tell: Callable[[], None]) -> None:
+        self.tells.append(tell)
+
+    def resize(self, capacity: int) -> None:
+        """Serve so many at once from now on."""
+        self.capacity, self.capacity_max = capacity, max(self.capacity_max, capacity)
+        for tell in self.tells:
+            tell()
 
     async def close(self) -> None:
         await asyncio.sleep(self.random.random())
         await super().close()
 
     async def generate(self, request: Request) -> Reply:
-        held = self.capacity + self.lookahead
+        # A request may be on its way when the engine shrinks.
+        held = self.capacity_max + self.lookahead
         assert self.in_flight < held, f"{self.in_flight + 1} requests where {held} may be"
         return await super().generate(request)
 

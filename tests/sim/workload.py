@@ -20,6 +20,7 @@ from mac_runner.scheduler.state import (
     ModelReady,
     Open,
     Opened,
+    Resized,
     Rest,
     RestOver,
     RetryDue,
@@ -47,6 +48,8 @@ class Shape:
     suspect_rate: float = 0.0
     busy_rate: float = 0.0
     failure_rate: float = 0.05
+    resizes: int = 0
+    """How often an engine changes its size."""
 
     @staticmethod
     def draw(random: Random) -> Shape:
@@ -65,6 +68,7 @@ class Shape:
             suspect_rate=random.choice([0.0, 0.2]),
             busy_rate=random.choice([0.0, 0.0, 0.5, 1.0]),
             failure_rate=random.choice([0.0, 0.02, 0.2]),
+            resizes=random.choice([0, 0, 5, 40]),
         )
 
 
@@ -125,6 +129,8 @@ class World:
         self.departures: list[Depart] = []
         self.trace: list[Event | Action] = []
         self.now_s = 0.0
+        self.resizes_left = self.shape.resizes
+        self.sizes = dict[str, Resized]()
         for number, capacity in enumerate(self.shape.capacities):
             budget, lookahead = self.shape.token_budgets[number], self.shape.lookaheads[number]
             self.send(ModelReady(f"model-{number}", capacity, budget, lookahead))
@@ -152,10 +158,26 @@ class World:
         choices = (
             [self._land] * len(self.flying) + [self._wake] * len(self.pausing) + [self._open] * self.is_open_wanted
         )
+        choices += [self._resize] * (self.resizes_left > 0)
         if self.is_stopped:
             choices = [self._land] * len(self.flying)
+        if not choices and any(not size.capacity for size in self.sizes.values()):
+            choices = [self._recover]
         assert choices, "nothing can happen, and the scheduler is not finished"
         self.random.choice(choices)()
+
+    def _check_size(self, model: str) -> None:
+        """An engine gets no request beyond its size."""
+        number = int(model.rpartition("-")[2])
+        size = self.sizes.get(model)
+        most = self.shape.capacities[number] + self.shape.lookaheads[number]
+        most = most if size is None else size.capacity + size.lookahead
+        flying = sum(depart.turn.model == model for depart in self.flying)
+        assert flying <= most, f"{flying} requests are in flight on {model}, which takes {most}"
+
+    def isolates(self, model: str) -> bool:
+        """Whether an engine serves suspects alone on one of its servers."""
+        return model in self.sizes and self.sizes[model].isolates
 
     def stop(self) -> None:
         """Ask it to stop."""
@@ -163,12 +185,33 @@ class World:
         self.is_open_wanted = False
         self.send(Stop())
 
+    def _resize(self) -> None:
+        self.resizes_left -= 1
+        random, number = self.random, self.random.randrange(len(self.shape.capacities))
+        size = Resized(
+            f"model-{number}",
+            random.choice([0, 1, self.shape.capacities[number], 9]),
+            random.choice([0, 0, 3]),
+            isolates=random.random() < 0.5,
+        )
+        self.sizes[size.model] = size
+        self.send(size)
+
+    def _recover(self) -> None:
+        """All engines that serve nothing serve again."""
+        for model, size in list(self.sizes.items()):
+            if not size.capacity:
+                self.sizes[model] = replace(size, capacity=1)
+                self.send(self.sizes[model])
+
     def _perform(self, action: Action) -> None:
         match action:
             case Depart():
                 assert not self.is_stopped
                 assert action.conversation not in self.settled
+                assert not action.is_isolated or self.isolates(action.turn.model)
                 self.flying.append(action)
+                self._check_size(action.turn.model)
                 self.departures.append(action)
             case RetryLater() | Rest():
                 self.pausing.append(action)

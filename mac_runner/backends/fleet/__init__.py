@@ -6,15 +6,25 @@ from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.fleet.checks import check
-from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.errors import ConfigError
-from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai, honours, unsupported
+from mac_runner.backends.openai.settings import constrains
+from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "FleetModelConfig"]
 
 
 def _build(request: BackendRequest[FleetModelConfig]) -> Backend:
-    raise ConfigError(f"model_definitions.{request.name}.backend: 'fleet' cannot be played yet")
+    from mac_runner.backends.fleet.backend import FleetBackend
+
+    request.refuse(unsupported(request.settings))
+    return FleetBackend(
+        request.name,
+        request.settings,
+        lanes=request.lanes,
+        has_tokens=request.record_tokens,
+        clock=request.clock,
+        say=request.say,
+    )
 
 
 def _variants(settings: FleetModelConfig) -> Iterator[tuple[str, FleetModelConfig]]:
@@ -26,8 +36,8 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     check=check,
-    constrains=lambda _settings: CONSTRAINS_ALL,
-    honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
+    constrains=lambda settings: constrains(as_openai(settings)),
+    honours=honours,
     packages=("aiohttp",),
     connections=lambda settings: settings.max_num_seqs,
 )

@@ -42,6 +42,11 @@ def check(settings: FleetModelConfig) -> Iterator[Problem]:
         yield Problem(("command",), f"{text}; leave it out, or set `engine: command`")
     if settings.engine != "command":
         yield from _arguments(settings)
+    if settings.server is not None and settings.engine != "command":
+        yield Problem(("server",), f"is for the engine 'command'; {settings.engine!r} serves with vLLM's additions")
+    if settings.chat_template_kwargs and settings.dialect != "vllm":
+        text = "only servers with vLLM's additions take these; set `server: vllm` if the command starts one"
+        yield Problem(("chat_template_kwargs",), text)
 
 
 def filled(template: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,12 +1,16 @@
-"""`fleet_config`: a model that the fleet of this machine serves."""
+"""`fleet_config`: a model that the fleet of this machine serves, and how its engines are asked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from mac_runner.backends.base import Unsupported
+from mac_runner.backends.openai import settings as openai
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text
 
 
@@ -20,6 +24,9 @@ class FleetModelConfig(Section):
     command: Annotated[Listed[Text] | None, RUNTIME] = None
     """The command line of the engine `command`, one entry for each argument. `{port}` is replaced by the port that it
     must listen on, `{model}` by the model, `{gpus}` by the GPUs that it may use, separated by commas."""
+    server: Annotated[Literal["openai", "vllm"] | None, IDENTITY] = None
+    """What the engine `command` understands: the protocol as OpenAI has it, which is the default, or with vLLM's
+    additions."""
     lanes: Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=1024)], RUNTIME] = "auto"
     """How many engines serve it; `auto`: one on each GPU, or group of GPUs, that has room for it."""
     tensor_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=64)] = 1
@@ -32,3 +39,36 @@ class FleetModelConfig(Section):
     """Switches of the model's chat template, such as `enable_thinking: false`."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
     """How long one sending of a request may take."""
+
+    @property
+    def dialect(self) -> Literal["openai", "vllm"]:
+        """What its engines understand. `mac-serve` knows vLLM's additions."""
+        return (self.server or "openai") if self.engine == "command" else "vllm"
+
+
+def as_openai(config: FleetModelConfig, *, stall_s: float | None = None) -> OpenaiConfig:
+    """How requests to its engines are written; their addresses are the fleet's.
+
+    An engine that gives no answer for `stall_s` is looked at; None: as long as usual.
+    """
+    found = OpenaiConfig(
+        model=config.model,
+        base_urls=("http://127.0.0.1",),
+        server=config.dialect,
+        chat_template_kwargs=config.chat_template_kwargs,
+        max_in_flight=config.max_num_seqs,
+        timeout_s=config.timeout_s,
+    )
+    return found if stall_s is None else found.model_copy(update={"stall_s": stall_s})
+
+
+def unsupported(config: FleetModelConfig) -> Unsupported:
+    """What its engines cannot do."""
+    found = openai.unsupported(as_openai(config))
+    remedy = "leave it out, or set `fleet_config.server: vllm` if the command serves with vLLM's additions"
+    return replace(found, remedy=remedy)
+
+
+def honours(config: FleetModelConfig) -> frozenset[str]:
+    """What its engines honour of an agent's keys for thinking: `mac-serve` knows no effort."""
+    return frozenset({"thinking"}) if config.engine == "nano" else openai.honours(as_openai(config))

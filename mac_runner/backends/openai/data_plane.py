@@ -66,9 +66,11 @@ class DataPlane:
         say: Callable[[str], None],
         on_stuck: Callable[[Endpoint, str], None] = _unheard,
         on_broken: Callable[[Endpoint, str], None] = _unheard,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.endpoints = endpoints or Endpoints()
-        self.endpoints.on_change = self._wake
+        self.endpoints.on_change = self._changed
+        self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
         self.redactor = Redactor(key)
         self._config = config
@@ -199,6 +201,10 @@ class DataPlane:
         change = asyncio.get_running_loop().create_future()
         self._waiting.append(change)
         await change
+
+    def _changed(self) -> None:
+        self._wake()
+        self._on_change()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -1,0 +1,158 @@
+"""A model behind the lanes of a fleet.
+
+The data plane is that of the backend `openai`: homes of conversations, canaries, and what follows a fault. What differs
+is who knows which servers are up. The fleet does, because it owns their processes, and says so in the same tick. So
+the capacity is that of the lanes that are up, and a request that departed when the last of them went waits here for
+the next one.
+
+Where models take turns on their places, requests depart while the model sleeps, as `lookahead`: a request that waits
+here is how the fleet sees that the model is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mac_runner.backends.fleet.lanes import ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
+from mac_runner.backends.openai.data_plane import DataPlane
+from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.clock import Clock
+from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.types import Destination, Reply, Request
+
+
+class FleetBackend:
+    """One entry of `model_definitions` with the backend `fleet`."""
+
+    token_budget: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        config: FleetModelConfig,
+        *,
+        lanes: ModelLanes | None,
+        has_tokens: bool,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        """`lanes` is None for a backend that is only checked; it cannot start."""
+        self._known_lanes = lanes
+        self._plane = DataPlane(
+            name,
+            as_openai(config, stall_s=None if lanes is None else lanes.stall_s),
+            key=None,
+            has_tokens=has_tokens,
+            clock=clock,
+            say=say,
+            on_stuck=self._stuck,
+            on_broken=self._broken,
+            on_change=self._resized,
+        )
+        self._may_send = asyncio.Event()
+        self._tells: list[Callable[[], None]] = []
+        self._size: tuple[int, int, bool] | None = None
+        self._is_following = self._is_closed = False
+
+    @property
+    def capacity(self) -> int:
+        """The slots of the lanes that take requests. Of a model that is lost it is one: its request says why."""
+        return self._plane.endpoints.slots if self._lanes.lost is None else 1
+
+    @property
+    def lookahead(self) -> int:
+        """Where models take turns, the slots of the lanes that are not up: requests for them wait here."""
+        if not self._lanes.is_swapped or self._lanes.lost is not None:
+            return 0
+        return max(0, sum(lane.slots for lane in self._lanes.all) - self.capacity)
+
+    @property
+    def isolates(self) -> bool:
+        """Whether a request that engines died on is served alone on one lane, while the others go on."""
+        return self._plane.isolates
+
+    def on_resize(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""
+        self._tells.append(tell)
+
+    def destination(self, request: Request) -> Destination | None:
+        """The lane that `request` would go to now; None while none is up."""
+        return self._plane.destination(request)
+
+    async def start(self) -> None:
+        """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""
+        lanes = self._lanes
+        await self._plane.open()
+        lanes.on_change(self._follow)
+        await lanes.start()
+        self._follow()
+
+    async def generate(self, request: Request) -> Reply:
+        """Send the request to one lane. Raises a BackendError."""
+        lanes = self._lanes
+        system = next((one.content for one in request.prompt.messages[:1] if one.role == "system"), None)
+        if system is not None:
+            lanes.see(system)
+        async with lanes.turn(f"{request.conversation}/{request.turn.agent}") as lane:
+            await self._may_send.wait()
+            if lanes.lost is not None:
+                raise EngineDeadError(lanes.lost)
+            try:
+                return await self._plane.generate(request, lane=lane)
+            except TransientBackendError as fault:
+                if not lanes.up and lanes.lost is None:
+                    # The fleet is at work on it, and the next sending waits for a lane: nothing is out of reach.
+                    fault.is_unreachable = False
+                raise
+
+    async def close(self) -> None:
+        """Close the connections. The lanes are the fleet's, and stay up."""
+        self._is_closed = True
+        await self._plane.close()
+
+    def _follow(self) -> None:
+        """Take over which lanes are up."""
+        if self._is_closed:
+            return
+        self._is_following = True  # Several lanes at once are one change of size.
+        self._take_over()
+        self._is_following = False
+        self._resized()
+
+    def _take_over(self) -> None:
+        plane, lanes = self._plane, self._lanes
+        up, known = {lane.url: lane for lane in lanes.up}, {lane.url for lane in lanes.all}
+        for endpoint in plane.endpoints.all:
+            if endpoint.url not in known:
+                plane.remove(endpoint.url)
+            elif endpoint.url not in up and not endpoint.is_held:
+                plane.report_down(endpoint.url, "it is not up")
+        for url, lane in up.items():
+            plane.add(url, slots=lane.slots, lane=lane.name, gpu=",".join(lane.gpus) or None)
+        if up or lanes.lost is not None:
+            self._may_send.set()
+        else:
+            self._may_send.clear()
+
+    def _resized(self) -> None:
+        if self._is_closed or self._is_following or self._known_lanes is None:
+            return
+        size = self.capacity, self.lookahead, self.isolates
+        if size != self._size:
+            self._size = size
+            for tell in self._tells:
+                tell()
+
+    def _stuck(self, endpoint: Endpoint, why: str) -> None:
+        self._lanes.report_stuck(endpoint.label, why)
+
+    def _broken(self, endpoint: Endpoint, why: str) -> None:
+        self._lanes.report_broken(endpoint.label, why)
+
+    @property
+    def _lanes(self) -> ModelLanes:
+        if self._known_lanes is None:
+            raise EngineDeadError("it is on a fleet, and no fleet runs here")
+        return self._known_lanes

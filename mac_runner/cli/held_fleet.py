@@ -1,0 +1,183 @@
+"""`mac-run fleet up`, `status`, `drain` and `down`: a fleet that outlives runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, TypeVar
+
+from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.clock import SystemClock, pause
+from mac_runner.errors import ConfigError
+from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState
+from mac_runner.fleet.held import HeldFleet, read_held
+from mac_runner.fleet.host import Holdable
+from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.planning import local_plan
+from mac_runner.printable import printable
+from mac_runner.reports.tables import write_tables
+from mac_runner.results import Table
+from mac_runner.runs import event_loop
+from mac_runner.runs.engines import plan_engines
+from mac_runner.runs.fleet import OnLaneEvent, fleet_config, fleet_models
+from mac_runner.runs.held_fleet import hold, is_held
+from mac_runner.runs.setup import RunRequest, located, set_up
+from mac_runner.store import Disk
+from mac_runner.types import JsonObject
+
+T = TypeVar("T")
+
+DOWN_S_MAX: Final = 30.0
+"""So long `down` waits for the end of a fleet."""
+_LOOK_S: Final = 0.1
+_ENDING: Final = "ending the engines; once more leaves at once"
+
+
+def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> Exit:
+    """Start the fleet of an experiment and hold it until a signal or `down`."""
+    clock = SystemClock()
+    tell: Callable[[str], None] = (lambda _line: None) if is_quiet else say
+    chosen = set_up(request)
+    models = fleet_models(plan_engines(chosen.setups, chosen.setups, clock, tell).engines.values())
+    if not models:
+        raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is no fleet to start")
+    with located(chosen.setups[0].loaded):
+        plan = local_plan(fleet_config(chosen.setups), models)
+    if logs is not None:
+        Disk().make_directory(logs)
+    for note in plan.notes:
+        tell(f"fleet: {note}")
+
+    def open_fleet(on_event: OnLaneEvent) -> AbstractAsyncContextManager[Holdable]:
+        raise ConfigError("a fleet cannot be started yet")
+
+    def on_event(name: str, fields: JsonObject) -> None:
+        if name == "EVENT_LANE_UP":
+            tell(f"{fields.get('lane')} is up on {fields.get('place')}")
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        with stop_on_signals(stop, say, words=_ENDING):
+            await hold(
+                models,
+                open_fleet,
+                out,
+                clock=clock,
+                stop=stop,
+                on_begin=lambda: tell(f"mac-run fleet status {out} shows this fleet, also while it starts"),
+                on_event=on_event,
+                on_up=lambda held: None if is_quiet else _print_addresses(held, out),
+            )
+
+    event_loop.run(main())
+    tell("the fleet has ended")
+    return Exit.OK
+
+
+def _print_addresses(held: HeldFleet, out: Path) -> None:
+    """How to use a fleet that is up."""
+    with report() as stream:
+        for name, model in held.models.items():
+            stream.write(f"{printable(name)}:\n")
+            settings = {"model": model.model, "server": "vllm", "base_urls": list(model.base_urls)}
+            stream.write(f"  backend: openai\n  openai_config: {printable(json.dumps(settings))}\n")
+    say(f"up: play with mac-run FILE --fleet {out}, or with the models above; mac-run fleet down {out} ends it")
+
+
+def status(path: Path, *, as_json: bool) -> Exit:
+    """Print the lanes of a fleet."""
+    held = read_held(path)
+    state = _asked(path, held, lambda client: client.state())
+    with report() as stream:
+        if as_json:
+            stream.write(json.dumps(status_json(path, held, state), indent=2) + "\n")
+        else:
+            stream.write(f"{printable(_heading(path, held, state))}\n\n")
+            write_tables(lane_tables(state.lanes), stream)
+    return Exit.OK
+
+
+def drain(path: Path, lane: str, *, is_undone: bool) -> Exit:
+    """Take a lane out of service, or back into it."""
+    held = read_held(path)
+    if is_undone:
+        _asked(path, held, lambda client: client.post("/undrain", lane=lane))
+        say(f"{lane} is being started; mac-run fleet status {path} shows when it is up")
+        return Exit.OK
+    say(f"{lane} gets no new requests; waiting for those in flight")
+    _asked(path, held, lambda client: client.post("/drain", lane=lane))
+    say(f"{lane} has ended; mac-run fleet drain {lane} {path} --undo starts it again")
+    return Exit.OK
+
+
+def down(path: Path) -> Exit:
+    """End a fleet."""
+    held = read_held(path)
+    try:
+        _asked(path, held, lambda client: client.post("/down"))
+    except FleetGoneError as gone:
+        if is_held(path):
+            say(f"{gone}; its process lives and does not answer: end it with kill {held.pid}")
+            return Exit.FAILURES
+        say(f"the fleet of {path} has ended already: pid {held.pid} is not there any more")
+        return Exit.OK
+    for _ in range(round(DOWN_S_MAX / _LOOK_S)):
+        if not is_held(path):
+            say(f"the fleet of {path} has ended")
+            return Exit.OK
+        pause(_LOOK_S)
+    say(f"the fleet of {path} has not ended within {DOWN_S_MAX:.0f} s; end it with kill {held.pid}")
+    return Exit.FAILURES
+
+
+def status_json(path: Path, held: HeldFleet, state: FleetState) -> JsonObject:
+    """All that is known of a fleet, for programs; without its token."""
+    known = asdict(held)
+    for key in ("token", "format", "lanes"):
+        del known[key]
+    urls = {lane.name: lane.url for lane in held.lanes}
+    return {
+        "file": str(path),
+        **known,
+        "lanes": [{**asdict(lane), "url": urls.get(lane.name)} for lane in state.lanes],
+        "lost": {name: model.lost for name, model in state.models.items()},
+    }
+
+
+def lane_tables(lanes: tuple[LaneStatus, ...]) -> list[Table | str]:
+    """The lanes as a table, and what is wrong with some of them."""
+    words = ("lane", "model", "place", "state")
+    numbers = ("in flight", "slots", "tokens/s", "cached", "deaths", "restarts", "port", "pid")
+    rows = [
+        (
+            *(lane.name, lane.model, lane.place, lane.state.value),
+            *(str(lane.in_flight), str(lane.slots), _shown(lane.tokens_per_s, ",.0f"), _shown(lane.prefix_hits, ".0%")),
+            *(str(lane.deaths), str(lane.restarts), _shown(lane.port, ""), _shown(lane.pid, "")),
+        )
+        for lane in lanes
+    ]
+    faults = [f"{lane.name}: {lane.fault} (log: {lane.log})" for lane in lanes if lane.fault]
+    return [Table("", words, numbers, rows), *map(printable, faults)]
+
+
+def _heading(path: Path, held: HeldFleet, state: FleetState) -> str:
+    up = sum(lane.state is LaneState.UP for lane in state.lanes)
+    return f"{path}: pid {held.pid} since {held.started_at}, {up} of {len(state.lanes)} lanes up"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _asked(path: Path, held: HeldFleet, ask: Callable[[FleetClient], Coroutine[object, object, T]]) -> T:
+    """What the holder answers. Raises FleetGoneError where it is not there."""
+
+    async def main() -> T:
+        async with FleetClient(held, path) as client:
+            return await ask(client)
+
+    return event_loop.run(main())

@@ -1,0 +1,363 @@
+"""The fleet of this machine: performs what `control` decides, and reports back what came of it.
+
+There is one job at a time for each lane: its start, its warm-up, its way to sleep or out of it. Beside it a task waits
+for the end of its process. A bug in one of these tasks cancels the task that opened the fleet, which raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.fleet import control as decided
+from mac_runner.fleet.control import Command, Control
+from mac_runner.fleet.lane_engine import EngineFailedError, LaneEngine
+from mac_runner.fleet.launch import launch_of
+from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.memory import Memory
+from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.model_lanes import LocalModelLanes
+from mac_runner.fleet.probe import EngineClient
+from mac_runner.fleet.reports import LaneReports
+from mac_runner.types import JsonObject
+
+CLOSE_S: Final = 9.0
+"""After so long `close` waits for no lane any more."""
+LOOK_EVERY_S: Final = 2.0
+"""How often counters are read while somebody looks at the status."""
+DRY_LOOK_S: Final = 0.3
+DRY_LOOKS: Final = 2
+"""How often in a row a lane that is drained must say that nothing is in flight: a request may be on its way to it."""
+
+
+class LocalFleet:
+    """Engines on this machine. Use it as a context manager; `ModelLanes.start` starts them."""
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        *,
+        clock: Clock,
+        say: Callable[[str], None],
+        on_event: Callable[[str, JsonObject], None],
+        logs: Path | None = None,
+    ) -> None:
+        """`logs` is an existing directory for the logs of engines; without one they are in a temporary directory,
+        which stays only if an engine broke.
+        """
+        self.plan = plan
+        self.clock = clock
+        self.control = Control(plan.lanes, plan.config)
+        self._given_logs = logs
+        self._reports = LaneReports(plan.lanes, clock=clock, say=say, on_event=on_event)
+        self._models = {
+            name: LocalModelLanes(name, [lane for lane in plan.lanes if lane.model == name], self)
+            for name in plan.models
+        }
+        self._engines: dict[str, LaneEngine] = {}
+        self._memory = Memory()
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._queue: deque[Command] = deque()
+        self._is_performing = self._has_begun = self._is_closed = False
+        self._is_watched = False
+        self._timer: asyncio.Task[None] | None = None
+        self._due_at_s: float | None = None
+        self._grants: dict[int, asyncio.Future[str]] = {}
+        self._moved = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owner: asyncio.Task[object] | None = None
+        self._bug: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
+        self._client = EngineClient()
+        for spec in self.plan.lanes:
+            launch = launch_of(spec, self.plan.models[spec.model], self.plan.config)
+            log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
+            self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock)
+        self._owner = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._bug is not None:
+            assert self._owner is not None
+            self._owner.uncancel()
+            raise self._bug
+
+    # What others ask
+
+    def model(self, name: str) -> LocalModelLanes:
+        """The lanes of one entry of `model_definitions`."""
+        return self._models[name]
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """All lanes, for people. Counters are read while this is called, and are a few seconds old."""
+        self._is_watched = True
+        return tuple(self._status_of(engine) for engine in self._engines.values())
+
+    async def drain(self, lane: str) -> None:
+        """Take a lane out of service: it gets no new requests, and ends after those in flight."""
+        self._known(lane)
+        self.feed(self.control.drain(lane, self.clock.monotonic_s()))
+        await self.until(lambda: self.control.lane(lane).state in (LaneState.DRAINED, LaneState.RETIRED))
+
+    def ask_up(self, lane: str) -> None:
+        """Take a lane that was drained into service again."""
+        self._known(lane)
+        self.feed(self.control.ask_up(lane, self.clock.monotonic_s()))
+
+    async def close(self) -> None:
+        """End all engines. Returns when no process is left, within 10 s."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.feed(self.control.close(self.clock.monotonic_s()))
+        ends = [asyncio.ensure_future(engine.close()) for engine in self._engines.values()]
+        if ends:
+            await asyncio.wait(ends, timeout=CLOSE_S)
+        await self._client.close()
+        if self._given_logs is None and not self._reports.has_broken:
+            shutil.rmtree(self._logs, ignore_errors=True)
+
+    # What the lanes of a model ask
+
+    def begin(self) -> None:
+        """Start all lanes, if that has not begun."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.feed(self.control.begin(self.clock.monotonic_s()))
+            self._spawn(self._look())
+
+    def report_stuck(self, lane: str, why: str) -> None:
+        """End an engine that gives no reply, and start it again."""
+        self.feed(self.control.stuck(lane, why, self.clock.monotonic_s()))
+
+    @asynccontextmanager
+    async def turn(self, agent: str, model: str) -> AsyncIterator[str]:
+        """Wait for a slot of a model that takes turns with others; the lane that has it."""
+        ticket, commands = self.control.ask(agent, model, self.clock.monotonic_s())
+        grant = self._grants[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            self.feed(commands)
+            yield await grant
+        finally:
+            del self._grants[ticket]
+            self.feed(self.control.left(ticket, self.clock.monotonic_s()))
+
+    def feed(self, commands: Iterable[Command]) -> None:
+        """Perform commands, and those that follow from them meanwhile."""
+        self._queue.extend(commands)
+        if self._is_performing:
+            return
+        self._is_performing = True
+        try:
+            while self._queue:
+                self._perform(self._queue.popleft())
+        finally:
+            self._is_performing = False
+        self._arm()
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until a condition on lanes holds; it is looked at after each event."""
+        while not is_so():
+            await self._moved.wait()
+
+    # Commands
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case decided.Start(lane):
+                self._spawn(self._start(self._engines[lane]))
+            case decided.Warm(lane):
+                self._job(lane, self._warm(self._engines[lane]))
+            case decided.Stop(lane):
+                self._cancel_job(lane)
+                self._spawn(self._stop(self._engines[lane]))
+            case decided.Sleep(lane):
+                self._job(lane, self._sleep(self._engines[lane]))
+            case decided.Wake(lane):
+                self._job(lane, self._wake(self._engines[lane]))
+            case decided.CheckMemory(lane):
+                self._spawn(self._check_memory(self._engines[lane]))
+            case decided.Grant(ticket, lane):
+                self._settle_turn(ticket, lambda grant: grant.set_result(lane))
+            case decided.Refuse(ticket, why):
+                self._settle_turn(ticket, lambda grant: grant.set_exception(EngineDeadError(why)))
+            case decided.Changed(model):
+                self._models[model].changed()
+            case decided.Note():
+                self._reports.note(command, self._engines[command.lane].log)
+                if command.event == "EVENT_LANE_DRAIN" and self.control.lane(command.lane).is_held:
+                    self._spawn(self._watch_drain(self._engines[command.lane]))
+
+    def _settle_turn(self, ticket: int, settle: Callable[[asyncio.Future[str]], None]) -> None:
+        grant = self._grants.get(ticket)
+        if grant is not None and not grant.done():
+            settle(grant)
+
+    async def _start(self, engine: LaneEngine) -> None:
+        lane = engine.spec.name
+        await self._memory.remember(engine.spec)
+        try:
+            if self.control.lane(lane).is_stopping:
+                raise EngineFailedError("it was stopped before it started")
+            await engine.start()
+        except EngineFailedError as fault:
+            self.feed(self.control.ended(lane, str(fault), self.clock.monotonic_s()))
+            return
+        self._spawn(self._watch(engine))
+        if self.control.lane(lane).is_stopping:
+            await engine.stop()
+        else:
+            self._job(lane, self._wait_ready(engine))
+
+    async def _watch(self, engine: LaneEngine) -> None:
+        end = await engine.ended()
+        self._cancel_job(engine.spec.name)
+        now_s = self.clock.monotonic_s()
+        self.feed(self.control.ended(engine.spec.name, end.why, now_s, was_killed=end.was_killed))
+
+    async def _stop(self, engine: LaneEngine) -> None:
+        await engine.stop()  # `_watch` reports the end; `_start` does where the process is still being started.
+
+    async def _wait_ready(self, engine: LaneEngine) -> None:
+        await engine.ready()
+        self.feed(self.control.ready(engine.spec.name, self.clock.monotonic_s()))
+
+    async def _warm(self, engine: LaneEngine) -> None:
+        lane = engine.spec.name
+        prefix = self._models[engine.spec.model].common_prefix
+        await self._asked(lane, engine.warm(prefix, self.plan.config.probe.start_s), self.control.warmed)
+
+    async def _sleep(self, engine: LaneEngine) -> None:
+        await self._memory.remember(engine.spec)
+        await self._asked(engine.spec.name, engine.sleep(self.plan.config.probe.start_s), self.control.slept)
+
+    async def _wake(self, engine: LaneEngine) -> None:
+        await self._asked(engine.spec.name, engine.wake(self.plan.config.probe.start_s), self.control.woken)
+
+    async def _asked(
+        self,
+        lane: str,
+        asking: Coroutine[object, object, None],
+        done: Callable[[str, float], tuple[Command, ...]],
+    ) -> None:
+        try:
+            await asking
+        except EngineFailedError as fault:
+            commands = self.control.failed(lane, str(fault), self.clock.monotonic_s())
+        else:
+            commands = done(lane, self.clock.monotonic_s())
+        self._jobs.pop(lane, None)  # What follows may cancel the lane's job, and this one is over.
+        self.feed(commands)
+
+    async def _check_memory(self, engine: LaneEngine) -> None:
+        lane = engine.spec.name
+        is_asleep = self.control.lane(lane).state is LaneState.ASLEEP
+        if not is_asleep:
+            await engine.gone()
+        is_back = await self._memory.is_back(engine.spec, is_asleep=is_asleep)
+        self.feed(self.control.memory(lane, is_back, self.clock.monotonic_s()))
+
+    async def _watch_drain(self, engine: LaneEngine) -> None:
+        """Report when nothing is in flight. An engine that does not say is taken for dry: its requests move."""
+        lane, dry = self.control.lane(engine.spec.name), 0
+        while dry < DRY_LOOKS:
+            await self.clock.sleep(DRY_LOOK_S)
+            if not lane.is_held or lane.is_stopping or lane.state is not LaneState.DRAINING:
+                return
+            await engine.look()
+            dry = 0 if engine.in_flight else dry + 1
+        self.feed(self.control.drained(engine.spec.name, self.clock.monotonic_s()))
+
+    def _status_of(self, engine: LaneEngine) -> LaneStatus:
+        spec, lane = engine.spec, self.control.lane(engine.spec.name)
+        return LaneStatus(
+            name=spec.name,
+            model=spec.model,
+            place=spec.place.label,
+            state=lane.state,
+            slots=spec.slots,
+            in_flight=(engine.in_flight or 0) if lane.is_up else 0,
+            tokens_per_s=engine.tokens_per_s if lane.is_up else None,
+            prefix_hits=None if engine.tokens is None else engine.tokens.prefix_hits,
+            deaths=lane.deaths,
+            restarts=lane.restarts,
+            fault=lane.fault,
+            pid=engine.pid if lane.is_running else None,
+            port=spec.port,
+            log=str(engine.log),
+        )
+
+    def _known(self, lane: str) -> None:
+        if lane not in self._engines:
+            raise ConfigError(f"the fleet has no lane {lane!r}; its lanes are {', '.join(self._engines)}")
+
+    # Tasks
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None or self._bug is not None:
+            return
+        self._bug = task.exception()
+        if self._owner is not None and not self._is_closed:
+            self._owner.cancel()
+
+    def _job(self, lane: str, work: Coroutine[object, object, None]) -> None:
+        self._cancel_job(lane)
+        self._jobs[lane] = self._spawn(work)
+
+    def _cancel_job(self, lane: str) -> None:
+        job = self._jobs.pop(lane, None)
+        if job is not None and job is not asyncio.current_task():
+            job.cancel()
+
+    def _arm(self) -> None:
+        """Have `tick` called when control is due."""
+        due_at_s = None if self._is_closed else self.control.next_at_s(self.clock.monotonic_s())
+        if due_at_s == self._due_at_s and self._timer is not None and not self._timer.done():
+            return
+        if self._timer is not None and self._timer is not asyncio.current_task():
+            self._timer.cancel()
+        self._due_at_s = due_at_s
+        self._timer = None if due_at_s is None else self._spawn(self._tick_at(due_at_s))
+
+    async def _tick_at(self, due_at_s: float) -> None:
+        await self.clock.sleep(max(0.0, due_at_s - self.clock.monotonic_s()))
+        self._due_at_s = None
+        self.feed(self.control.tick(self.clock.monotonic_s()))
+
+    async def _look(self) -> None:
+        """Read the counters of lanes while somebody looks at the status."""
+        while not self._is_closed:
+            if self._is_watched:
+                self._is_watched = False
+                up = [engine for name, engine in self._engines.items() if self.control.lane(name).is_up]
+                await asyncio.gather(*(engine.look() for engine in up))
+            await self.clock.sleep(LOOK_EVERY_S)

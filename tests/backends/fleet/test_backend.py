@@ -1,0 +1,209 @@
+"""A model behind lanes that come and go: its size follows them, and its requests find one that is up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from mac_runner.backends.base import PassingBackend, destination, isolates, on_resize
+from mac_runner.backends.fleet.backend import FleetBackend
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.clock import SystemClock
+from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.types import Destination, Message, Prompt
+from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say
+from tests.sim.fake_fleet import FakeLanes, lane_at
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.requests import request
+
+PATIENCE_S = 20.0
+STUB = FleetModelConfig(model="stub", engine="vllm", timeout_s=10.0)
+
+
+class Scene:
+    """A started backend, its lanes and their servers."""
+
+    def __init__(self, backend: FleetBackend, lanes: FakeLanes, servers: tuple[OpenaiServer, ...]) -> None:
+        self.backend, self.lanes, self.servers = backend, lanes, servers
+        self.sizes: list[tuple[int, int, bool]] = []
+        assert on_resize(PassingBackend(backend), self._note)
+
+    def _note(self) -> None:
+        self.sizes.append((self.backend.capacity, self.backend.lookahead, self.backend.isolates))
+
+
+def play(
+    program: Callable[[Scene], Awaitable[None]],
+    *servers: OpenaiServer,
+    is_swapped: bool = False,
+    gpus: tuple[str, ...] = ("3",),
+) -> None:
+    """A program over one lane for each of these servers."""
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+            for server in servers:
+                await stack.enter_async_context(server)
+            lanes = FakeLanes(
+                all=tuple(lane_at(one.url, f"m@{number}", gpus=gpus) for number, one in enumerate(servers)),
+                is_swapped=is_swapped,
+            )
+            backend = FleetBackend(
+                "m", STUB, lanes=lanes, has_tokens=False, clock=SystemClock(), say=lambda _line: None
+            )
+            scene = Scene(backend, lanes, servers)
+            try:
+                await backend.start()
+                await program(scene)
+            finally:
+                await backend.close()
+
+    asyncio.run(main())
+
+
+def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once() -> None:
+    async def program(scene: Scene) -> None:
+        scene.sizes.clear()
+        for up in (("m@0",), ("m@0",), (), ("m@1",), ("m@0", "m@1", "m@2")):
+            scene.lanes.change(*up)
+            assert scene.backend.capacity == 4 * len(up)
+            assert isolates(PassingBackend(scene.backend)) == (len(up) > 1)
+
+        assert scene.sizes == [(4, 0, False), (0, 0, False), (4, 0, False), (12, 0, True)]
+
+    play(program, OpenaiServer(), OpenaiServer(), OpenaiServer())
+
+
+def test_reply_names_the_lane_and_its_gpu_as_its_destination_did() -> None:
+    async def program(scene: Scene) -> None:
+        asked = request()
+        there = destination(PassingBackend(scene.backend), asked)
+        reply = await scene.backend.generate(asked)
+
+        assert there == Destination(server=scene.servers[0].url, lane="m@0", gpu="3")
+        assert (reply.timing.server, reply.timing.lane, reply.timing.gpu) == (there.server, "m@0", "3")
+
+    play(program, OpenaiServer())
+
+
+def test_request_that_departed_as_the_last_lane_went_waits_for_the_next_one() -> None:
+    async def program(scene: Scene) -> None:
+        scene.lanes.change()
+        asked = asyncio.create_task(scene.backend.generate(request()))
+        await asyncio.sleep(0)
+        assert scene.backend.capacity == 0
+        assert not asked.done()
+        scene.lanes.change("m@1")
+
+        assert (await asked).timing.lane == "m@1"
+        assert scene.servers[0].requests == 0
+
+    play(program, OpenaiServer(), OpenaiServer())
+
+
+def test_request_of_a_model_that_is_lost_ends_the_run_with_the_reason() -> None:
+    async def program(scene: Scene) -> None:
+        scene.lanes.change()
+        waiting = asyncio.create_task(scene.backend.generate(request()))
+        await asyncio.sleep(0)
+        scene.lanes.lose("m@0 is retired: no such model")
+
+        for asked in (waiting, scene.backend.generate(request())):
+            with pytest.raises(EngineDeadError, match="m@0 is retired: no such model"):
+                await asked
+        assert (scene.backend.capacity, scene.backend.lookahead) == (1, 0)
+
+    play(program, OpenaiServer())
+
+
+def test_request_on_a_lane_that_dies_goes_elsewhere_at_once_and_its_conversation_stays_there() -> None:
+    async def program(scene: Scene) -> None:
+        first = await scene.backend.generate(request(conversation="c"))
+        home = first.timing.lane
+        (other,) = {"m@0", "m@1"} - {home}
+        broken[0] = True
+        with pytest.raises(TransientBackendError) as fault:
+            await scene.backend.generate(request(conversation="c"))
+        broken[0] = False
+        scene.lanes.change(other)
+
+        assert fault.value.goes_elsewhere
+        assert [lane for lane, _why in scene.lanes.broken] == [home]
+        scene.lanes.change("m@0", "m@1")
+        assert (await scene.backend.generate(request(conversation="c"))).timing.lane == other
+
+    broken = [False]
+
+    def script(_received: Received) -> Behaviour:
+        return Reset() if broken[0] else Say()
+
+    play(program, OpenaiServer(script=script), OpenaiServer(script=script))
+
+
+def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine() -> None:
+    async def program(scene: Scene) -> None:
+        asked = asyncio.create_task(scene.backend.generate(request()))
+        while not scene.servers[0].received:  # noqa: ASYNC110 - the server says nothing
+            await asyncio.sleep(0.001)
+        scene.lanes.change()
+        await scene.servers[0].__aexit__(None, None, None)
+
+        with pytest.raises(TransientBackendError) as fault:
+            await asked
+        assert not fault.value.is_unreachable
+        assert fault.value.is_engine_death
+
+    play(program, OpenaiServer(script=lambda _received: Hang()))
+
+
+def test_model_that_takes_turns_waits_for_its_place_and_says_who_asks() -> None:
+    async def program(scene: Scene) -> None:
+        assert (scene.backend.capacity, scene.backend.lookahead) == (0, 8)
+        asked = asyncio.create_task(scene.backend.generate(request(conversation="c", agent="ann")))
+        await asyncio.sleep(0)
+        assert scene.lanes.askers == ["c/ann"]
+        scene.lanes.change("m@1")
+        assert (scene.backend.capacity, scene.backend.lookahead) == (4, 4)
+        scene.lanes.is_resident.set()
+
+        assert (await asked).timing.lane == "m@1"
+
+    play(program, OpenaiServer(), OpenaiServer(), is_swapped=True)
+
+
+def test_turn_is_sent_to_the_lane_that_it_is_for_whatever_its_home() -> None:
+    async def program(scene: Scene) -> None:
+        scene.lanes.change("m@0")
+        scene.lanes.is_resident.set()
+        assert (await scene.backend.generate(request(conversation="c"))).timing.lane == "m@0"
+        scene.lanes.all = tuple(reversed(scene.lanes.all))
+        scene.lanes.change("m@0", "m@1")
+
+        assert (await scene.backend.generate(request(conversation="c"))).timing.lane == "m@1"
+
+    play(program, OpenaiServer(), OpenaiServer(), is_swapped=True)
+
+
+def test_fleet_sees_what_prompts_begin_with() -> None:
+    async def program(scene: Scene) -> None:
+        system = Prompt(messages=(Message(role="system", content="rules"), Message(role="user", content="go")))
+        await scene.backend.generate(request(prompt=system))
+        await scene.backend.generate(request())
+
+        assert scene.lanes.seen == ["rules"]
+
+    play(program, OpenaiServer())
+
+
+def test_changes_after_the_end_change_nothing() -> None:
+    async def program(scene: Scene) -> None:
+        await scene.backend.close()
+        scene.sizes.clear()
+        scene.lanes.change()
+
+        assert scene.sizes == []
+
+    play(program, OpenaiServer())

@@ -1,0 +1,102 @@
+"""Fleets of real processes for tests: plans without GPUs, and conditions to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.clock import SystemClock
+from mac_runner.config import FleetConfig
+from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
+from mac_runner.fleet.ports import LoopbackPorts
+from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.types import JsonObject
+
+WAIT_S = 60.0
+STUB = (sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--slots", "2")
+
+
+def stub_model(*options: str, command: tuple[str, ...] = STUB) -> FleetModelConfig:
+    """A model that the stub of an engine serves."""
+    return FleetModelConfig.model_validate({"model": "stub", "engine": "command", "command": [*command, *options]})
+
+
+def nano_model(directory: Path) -> FleetModelConfig:
+    """A model that `mac-serve` serves with little memory."""
+    engine_args = {"num_threads": 1, "kv_cache_gib": 0.05}
+    return FleetModelConfig.model_validate(
+        {"model": str(directory), "engine": "nano", "max_num_seqs": 4, "engine_args": engine_args}
+    )
+
+
+def plan_of(models: Mapping[str, FleetModelConfig], places: int = 1, **config: object) -> FleetPlan:
+    """Each model has a lane on each of so many places without a GPU."""
+    settings = FleetConfig.model_validate(config)
+    ports = iter(LoopbackPorts().take(len(models) * places))
+    where = [Place(number=number) for number in range(places)]
+    lanes = tuple(
+        LaneSpec(
+            name=f"{name}@{place.number}",
+            model=name,
+            checkpoint=model.model,
+            place=place,
+            memory_share=0.4,
+            port=next(ports),
+            slots=2,
+            takes_turns=len(models) > settings.max_agents_per_gpu,
+        )
+        for place in where
+        for name, model in models.items()
+    )
+    return FleetPlan(config=settings, models=models, places=tuple(where), lanes=lanes, notes=())
+
+
+@dataclass
+class Heard:
+    """What a fleet said and wrote."""
+
+    lines: list[str] = field(default_factory=list)
+    events: list[tuple[str, JsonObject]] = field(default_factory=list)
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        self.events.append((name, fields))
+
+    def names(self, lane: str) -> list[str]:
+        """The events of a lane, in order."""
+        return [name.removeprefix("EVENT_LANE_") for name, fields in self.events if fields["lane"] == lane]
+
+
+def fleet_of(plan: FleetPlan, heard: Heard, logs: Path) -> LocalFleet:
+    return LocalFleet(plan, clock=SystemClock(), say=heard.lines.append, on_event=heard.event, logs=logs)
+
+
+def lane(fleet: LocalFleet, name: str) -> LaneStatus:
+    return next(status for status in fleet.status() if status.name == name)
+
+
+def names_up(fleet: LocalFleet, model: str) -> list[str]:
+    return [address.name for address in fleet.model(model).up]
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():  # noqa: ASYNC110 - conditions of other processes
+            await asyncio.sleep(0.01)
+
+
+def processes_below(pid: int) -> list[psutil.Process]:
+    """All processes that come from one, itself left out."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Without those whose parent has not yet heard of their end."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

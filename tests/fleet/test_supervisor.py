@@ -1,0 +1,253 @@
+"""A fleet of real processes: started, watched, ended and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.fleet.model import LaneState
+from tests.fleet.real_fleet import (
+    Heard,
+    fleet_of,
+    lane,
+    names_up,
+    plan_of,
+    processes_below,
+    still_there,
+    stub_model,
+    until,
+)
+from tests.fleet.test_process import until as until_blocking
+
+FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from tests.fleet.real_fleet import Heard, fleet_of, plan_of, stub_model
+
+async def hold():
+    async with fleet_of(plan_of({"m": stub_model()}, 2), Heard(), Path(sys.argv[1])) as fleet:
+        await fleet.model("m").start()
+        await fleet.until(lambda: len(fleet.model("m").up) == 2)
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(hold())
+"""
+
+
+def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
+            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+            await until(lambda: len(names_up(fleet, "a")) == len(names_up(fleet, "b")) == 2)
+            assert [status.state for status in fleet.status()] == [LaneState.UP] * 4
+            processes.extend(processes_below(os.getpid()))
+            assert len(processes) == 8
+
+    processes: list[psutil.Process] = []
+    asyncio.run(play())
+
+    assert still_there(processes) == []
+    assert heard.names("a@0") == ["START", "UP"]
+    assert heard.lines == []
+
+
+def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
+            await fleet.model("b").start()
+            await until(lambda: len(fleet.model("a").up) == len(fleet.model("b").up) == 2)
+
+    asyncio.run(play())
+
+    for place in (0, 1):
+        of_place = [name for name, fields in heard.events if fields["place"] == f"place {place}"]
+        assert of_place == ["EVENT_LANE_START", "EVENT_LANE_UP"] * 2
+    assert [name for name, _ in heard.events[:2]] == ["EVENT_LANE_START"] * 2
+
+
+def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model()}, 2), heard, tmp_path) as fleet:
+            model = fleet.model("m")
+            changes: list[list[str]] = []
+            await model.start()
+            await until(lambda: len(model.up) == 2)
+            model.on_change(lambda: changes.append(names_up(fleet, "m")))
+            before = lane(fleet, "m@0")
+            assert before.pid is not None
+            os.kill(before.pid, signal.SIGKILL)
+            await until(lambda: len(changes) == 2)
+            after = lane(fleet, "m@0")
+            assert changes == [["m@1"], ["m@0", "m@1"]]
+            assert (after.port, after.deaths, after.restarts) == (before.port, 1, 1)
+            assert after.pid != before.pid
+            assert model.lost is None
+
+    asyncio.run(play())
+
+    assert heard.names("m@0") == ["START", "UP", "DEAD", "RESTART", "UP"]
+    assert heard.names("m@1") == ["START", "UP"]
+    log = tmp_path / "m@0.log"
+    died, back = heard.lines
+    assert died.startswith("lane m@0 ended: it was killed by SIGKILL")
+    assert died.endswith(f"(log: {log})")
+    assert back == "lane m@0 serves again"
+
+
+def test_lane_that_hangs_is_ended_when_it_is_reported_and_comes_back(tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model()}), heard, tmp_path) as fleet:
+            await fleet.model("m").start()
+            pid = lane(fleet, "m@0").pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            fleet.model("m").report_stuck("m@0", "no reply for 30 s, and none to a canary")
+            assert fleet.model("m").up == ()
+            await until(lambda: fleet.model("m").up)
+            assert lane(fleet, "m@0").pid != pid
+
+    asyncio.run(play())
+
+    assert heard.names("m@0") == ["START", "UP", "SUSPECT", "DEAD", "RESTART", "UP"]
+    assert heard.lines[0].startswith("lane m@0 ended: no reply for 30 s, and none to a canary")
+
+
+def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp_path: Path) -> None:
+    heard = Heard()
+    broken = stub_model(command=(sys.executable, "-c", FAILS, "{port}"))
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": broken}), heard, tmp_path) as fleet:
+            with pytest.raises(EngineDeadError, match="Error: the weights of stub are torn"):
+                await fleet.model("m").start()
+            assert fleet.model("m").all == ()
+            assert lane(fleet, "m@0").state is LaneState.RETIRED
+
+    asyncio.run(play())
+
+    assert heard.names("m@0") == ["START", "DEAD", "RESTART", "DEAD", "RETIRED"]
+    assert "it ended with status 1: Error: the weights of stub are torn" in heard.lines[-1]
+
+
+def test_port_that_another_process_has_is_a_start_error_and_not_a_server(tmp_path: Path) -> None:
+    plan = plan_of({"m": stub_model()})
+
+    async def play(taken: socket.socket) -> None:
+        async with fleet_of(plan, Heard(), tmp_path) as fleet:
+            with pytest.raises(EngineDeadError, match=f"port {plan.lanes[0].port} of 127.0.0.1 is in use"):
+                await fleet.model("m").start()
+
+    with socket.create_server(("127.0.0.1", plan.lanes[0].port)) as taken:
+        asyncio.run(play(taken))
+
+
+def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> None:
+    silent = stub_model(command=(sys.executable, "-c", "import time; time.sleep(600)", "{port}"))
+
+    async def play() -> None:
+        plan = plan_of({"m": silent}, probe={"start_s": 0.5}, restart={"budget": 0})
+        async with fleet_of(plan, Heard(), tmp_path) as fleet:
+            with pytest.raises(EngineDeadError, match=r"it did not start in 0\.5 s"):
+                await fleet.model("m").start()
+
+    asyncio.run(play())
+
+
+def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model("--start-s", "600")}, 2), Heard(), tmp_path) as fleet:
+            starting = asyncio.create_task(fleet.model("m").start())
+            await until(lambda: len(processes_below(os.getpid())) == 4)
+            processes.extend(processes_below(os.getpid()))
+            starting.cancel()
+
+    processes: list[psutil.Process] = []
+    asyncio.run(play())
+
+    assert still_there(processes) == []
+
+
+def test_engines_that_ignore_the_end_are_gone_within_ten_seconds(tmp_path: Path) -> None:
+    async def play() -> float:
+        async with fleet_of(plan_of({"m": stub_model()}, 2), Heard(), tmp_path) as fleet:
+            await fleet.model("m").start()
+            await until(lambda: len(names_up(fleet, "m")) == 2)
+            for status in fleet.status():
+                assert status.pid is not None
+                os.kill(status.pid, signal.SIGSTOP)
+            processes.extend(processes_below(os.getpid()))
+            began_s = asyncio.get_running_loop().time()
+            await fleet.close()
+            return asyncio.get_running_loop().time() - began_s
+
+    processes: list[psutil.Process] = []
+    took_s = asyncio.run(play())
+
+    assert still_there(processes) == []
+    assert took_s < 10
+
+
+def test_nothing_is_left_after_a_kill_of_the_supervising_process(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "up\n"
+        processes = processes_below(holder.pid)
+        holder.kill()
+
+    assert len(processes) == 4
+    until_blocking(lambda: still_there(processes) == [])
+
+
+def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model()}, 2), heard, tmp_path) as fleet:
+            await fleet.model("m").start()
+            await until(lambda: len(names_up(fleet, "m")) == 2)
+            await fleet.drain("m@1")
+            assert names_up(fleet, "m") == ["m@0"]
+            assert (lane(fleet, "m@1").pid, lane(fleet, "m@1").deaths) == (None, 0)
+            fleet.ask_up("m@1")
+            await until(lambda: len(names_up(fleet, "m")) == 2)
+            with pytest.raises(ConfigError, match="its lanes are m@0, m@1"):
+                await fleet.drain("m@7")
+
+    asyncio.run(play())
+
+    assert heard.names("m@1") == ["START", "UP", "DRAIN", "START", "UP"]
+    assert heard.lines == []
+
+
+def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
+    async def play() -> int | None:
+        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
+            await fleet.model("m").start()
+            await until(lambda: lane(fleet, "m@0").tokens_per_s is not None)
+            status = lane(fleet, "m@0")
+            assert (status.state, status.slots, status.in_flight) == (LaneState.UP, 2, 0)
+            assert status.log == str(tmp_path / "m@0.log")
+            return status.port
+
+    port = asyncio.run(play())
+
+    assert (tmp_path / "m@0.log").read_text() == f"{port}\n"

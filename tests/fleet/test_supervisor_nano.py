@@ -1,0 +1,114 @@
+"""A fleet of real `mac-serve` processes: restarts, and models that take turns on one place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from mac_runner.fleet.model import LaneState
+from mac_runner.fleet.supervisor import LocalFleet
+from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, until
+from tests.sim.nano_model import make_nano_model
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny")
+
+
+async def said(fleet: LocalFleet, model: str, name: str) -> str:
+    """What a lane replies to a prompt."""
+    url = next(address.url for address in fleet.model(model).up if address.name == name)
+    body = {
+        "model": fleet.plan.models[model].model,
+        "messages": [{"role": "user", "content": "the town votes"}],
+        "max_tokens": 8,
+        "seed": 7,
+    }
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/chat/completions", json=body) as answer:
+        assert answer.status == 200
+        reply = await answer.json()
+    return str(reply["choices"][0]["message"]["content"])
+
+
+def test_two_lanes_of_a_model_say_the_same_also_after_one_was_killed(model: Path, tmp_path: Path) -> None:
+    async def play() -> list[str]:
+        async with fleet_of(plan_of({"m": nano_model(model)}, 2), Heard(), tmp_path) as fleet:
+            await fleet.model("m").start()
+            await until(lambda: len(names_up(fleet, "m")) == 2)
+            texts = [await said(fleet, "m", "m@0"), await said(fleet, "m", "m@1")]
+            pid = lane(fleet, "m@0").pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: names_up(fleet, "m") == ["m@1"])
+            await until(lambda: len(names_up(fleet, "m")) == 2)
+            return [*texts, await said(fleet, "m", "m@0")]
+
+    texts = asyncio.run(play())
+
+    assert texts[0]
+    assert texts == [texts[0]] * 3
+
+
+@pytest.mark.parametrize("policy", ["batch", "fifo"])
+def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
+    policy: str, model: Path, tmp_path: Path
+) -> None:
+    heard = Heard()
+
+    async def speak(fleet: LocalFleet, name: str) -> str:
+        async with fleet.model(name).turn("agent") as granted:
+            assert granted == f"{name}@0"
+            assert [other for other in "ab" if fleet.model(other).up] == [name]
+            return await said(fleet, name, granted)
+
+    async def play() -> list[str]:
+        models = {"a": nano_model(model), "b": nano_model(model)}
+        plan = plan_of(models, max_agents_per_gpu=1, swap={"policy": policy, "residency_s": 0.2})
+        async with fleet_of(plan, heard, tmp_path) as fleet:
+            assert fleet.model("a").is_swapped
+            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+            pids = [status.pid for status in fleet.status()]
+            texts = [await speak(fleet, name) for name in "abba"]
+            texts += await asyncio.gather(*(speak(fleet, name) for name in "aabb"))
+            assert [status.pid for status in fleet.status()] == pids
+            assert {status.state for status in fleet.status()} >= {LaneState.ASLEEP}
+            return texts
+
+    texts = asyncio.run(play())
+
+    assert len(texts) == 8
+    assert len(set(texts)) == 1
+    assert "SWAP" in heard.names("a@0")
+    assert "SWAP" in heard.names("b@0")
+    assert "DEAD" not in {*heard.names("a@0"), *heard.names("b@0")}
+
+
+def test_lane_that_dies_asleep_serves_again_at_its_turn(model: Path, tmp_path: Path) -> None:
+    heard = Heard()
+
+    async def play() -> str:
+        models = {"a": nano_model(model), "b": nano_model(model)}
+        plan = plan_of(models, max_agents_per_gpu=1, swap={"residency_s": 0.2})
+        async with fleet_of(plan, heard, tmp_path) as fleet:
+            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+            await until(lambda: any(status.state is LaneState.ASLEEP for status in fleet.status()))
+            asleep = next(status for status in fleet.status() if status.state is LaneState.ASLEEP)
+            assert asleep.pid is not None
+            os.kill(asleep.pid, signal.SIGKILL)
+            async with fleet.model(asleep.model).turn("agent") as granted:
+                assert granted == asleep.name
+                assert await said(fleet, asleep.model, granted)
+            return asleep.name
+
+    name = asyncio.run(play())
+
+    assert "DEAD" in heard.names(name)
+    assert heard.names(name)[-1] in ("UP", "SWAP")

@@ -1,0 +1,159 @@
+"""The fleet of a run: planned before anything is touched, one for all phases and combinations, always closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.runs.play import Player, Results
+from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.status import StatusFrame
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import RunDir
+from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+
+class Frames:
+    """A display that keeps what it is shown."""
+
+    interval_s = 0.01
+
+    def __init__(self) -> None:
+        self.frames: list[StatusFrame] = []
+        self.said: list[str] = []
+
+    def start(self) -> None:
+        pass
+
+    def update(self, frame: StatusFrame) -> None:
+        self.frames.append(frame)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+def talk(path: Path, **more: JsonValue) -> Path:
+    """Discussions of two agents on a fleet, as a file."""
+    content: JsonObject = {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": 3},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 1},
+        "fleet": {"gpus": 2},
+        "model_definitions": {"m": {"backend": "fleet", "fleet_config": {"model": "stub"}}},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b")],
+        **more,
+    }
+    file = path / "talk.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return file
+
+
+def play(file: Path, fleet: FakeFleet, *overrides: str, display: Frames | None = None, **more: object) -> Results:
+    """Play a file, with its run directory beside it."""
+    player = Player(display=display or Frames(), fleet=fleet, is_process_ours=False, **more)  # type: ignore[arg-type]
+    return player.play(set_up(RunRequest(file=file, overrides=overrides, out=file.parent / "run")))
+
+
+@pytest.fixture
+def server() -> Iterator[OpenaiServer]:
+    with in_a_thread(OpenaiServer()) as server:
+        yield server
+
+
+def one_lane(server: OpenaiServer, *models: str) -> FakeFleet:
+    return FakeFleet({name: FakeLanes(all=(lane_at(server.url, f"{name}@0", gpus=("0",)),)) for name in models})
+
+
+def test_run_plays_on_its_fleet_and_its_log_has_the_events_of_the_lanes(tmp_path: Path, server: OpenaiServer) -> None:
+    fleet = one_lane(server, "m")
+    play(talk(tmp_path), fleet)
+    run = RunDir(path=tmp_path / "run")
+
+    assert run.statuses == {"finished": 3}
+    assert [event["lane"] for event in run.events("EVENT_LANE_UP")] == ["m@0"]
+    assert {(event["lane"], event["gpu"]) for event in run.events("EVENT_INFER_DONE")} == {("m@0", "0")}
+    assert {(event["lane"], event["gpu"]) for event in run.events("EVENT_INFER_START")} == {("m@0", "0")}
+    assert (fleet.opened, fleet.closed) == (1, 1)
+    ((config, models),) = fleet.asked
+    assert (config.gpus, list(models)) == (2, ["m"])
+
+
+def test_combinations_and_phases_share_one_fleet(tmp_path: Path, server: OpenaiServer) -> None:
+    """Here each combination defines the model differently, so each has lanes of its own."""
+    precisions: JsonValue = [{"dtype": "half"}, {"dtype": "float32"}]
+    keys: JsonObject = {"model_definitions.m.fleet_config.engine_args": precisions, "discussion.max_rounds": [1, 2]}
+    names: list[str] = []
+
+    class Named(FakeFleet):
+        def __call__(self, config: object, models: object) -> FakeFleet:
+            assert isinstance(models, dict)
+            names.extend(models)
+            self.models = one_lane(server, *models).models
+            return self
+
+    fleet = Named({})
+    play(talk(tmp_path, _grid={"sweep": keys}), fleet)
+
+    assert len(names) == 2
+    assert all(name.startswith("m#") for name in names)
+    assert (fleet.opened, fleet.closed) == (1, 1)
+    assert [lanes.starts for lanes in fleet.models.values()] == [1, 1]
+
+
+def test_combinations_that_ask_for_different_fleets_are_refused(tmp_path: Path, server: OpenaiServer) -> None:
+    file = talk(tmp_path, _grid={"zip": {"both": [{"fleet.gpus": 1, "seed": 1}, {"fleet.gpus": 2, "seed": 2}]}})
+
+    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet: the combination .* share one fleet"):
+        play(file, one_lane(server, "m"))
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.yaml"]
+
+
+def test_fleet_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_path: Path) -> None:
+    def full(_config: object, _models: object) -> FakeFleet:
+        raise ConfigError("fleet.gpus: asks for 2, and there is one", key=("fleet", "gpus"))
+
+    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet\.gpus: asks for 2"):
+        play(talk(tmp_path), full)  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.yaml"]
+
+
+def test_view_shows_the_lanes(tmp_path: Path, server: OpenaiServer) -> None:
+    display = Frames()
+    play(talk(tmp_path), one_lane(server, "m"), display=display)
+
+    assert [lane.name for lane in display.frames[-1].reading.lanes] == ["m@0"]
+
+
+def test_run_that_is_stopped_closes_its_fleet(tmp_path: Path, server: OpenaiServer) -> None:
+    fleet = one_lane(server, "m")
+
+    @contextmanager
+    def at_once(stop: asyncio.Event) -> Iterator[None]:
+        stop.set()
+        yield
+
+    assert play(talk(tmp_path), fleet, stopping=at_once).is_interrupted
+    assert (fleet.opened, fleet.closed) == (1, 1)
+
+
+def test_run_whose_lanes_are_all_lost_ends_with_the_reason_and_can_go_on(tmp_path: Path, server: OpenaiServer) -> None:
+    fleet = one_lane(server, "m")
+    fleet.models["m"].lost = "m@0 is retired: no such model"
+    file = talk(tmp_path)
+
+    with pytest.raises(EngineDeadError, match="m@0 is retired: no such model"):
+        play(file, fleet)
+    assert (fleet.opened, fleet.closed) == (1, 1)
+    play(file, one_lane(server, "m"))
+    assert RunDir(path=tmp_path / "run").statuses == {"finished": 3}

@@ -1,0 +1,124 @@
+"""A fleet without a supervisor: its lanes are servers that a test has, and are up when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from mac_runner.backends.fleet.lanes import LaneAddress
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.clock import Clock
+from mac_runner.config import FleetConfig
+from mac_runner.errors import EngineDeadError
+from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.runs.fleet import OnLaneEvent
+
+
+def lane_at(url: str, name: str = "m@0", *, slots: int = 4, gpus: tuple[str, ...] = ()) -> LaneAddress:
+    """A lane whose server a test has."""
+    return LaneAddress(name=name, url=url, gpus=gpus, slots=slots)
+
+
+@dataclass(eq=False)
+class FakeLanes:
+    """The lanes of one model. All are up from the start on, until a test says otherwise."""
+
+    all: tuple[LaneAddress, ...]
+    up: tuple[LaneAddress, ...] = ()
+    lost: str | None = None
+    is_swapped: bool = False
+    stall_s: float = 30.0
+    stuck: list[tuple[str, str]] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    askers: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    starts: int = 0
+    is_resident: asyncio.Event = field(default_factory=asyncio.Event)
+    _tells: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        self._tells.append(tell)
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.lost is not None:
+            raise EngineDeadError(self.lost)
+        if not self.is_swapped:
+            self.change(*(lane.name for lane in self.all))
+
+    @asynccontextmanager
+    async def turn(self, agent: str) -> AsyncIterator[str | None]:
+        self.askers.append(agent)
+        if self.is_swapped:
+            await self.is_resident.wait()
+        yield self.up[0].name if self.is_swapped else None
+
+    def see(self, system: str) -> None:
+        self.seen.append(system)
+
+    def report_stuck(self, lane: str, why: str) -> None:
+        self.stuck.append((lane, why))
+
+    def report_broken(self, lane: str, why: str) -> None:
+        self.broken.append((lane, why))
+
+    def change(self, *up: str) -> None:
+        """From now on these lanes are up, and no others."""
+        self.up = tuple(lane for lane in self.all if lane.name in up)
+        self._told()
+
+    def lose(self, why: str) -> None:
+        """None of them will come back."""
+        self.up, self.all, self.lost = (), (), why
+        self._told()
+
+    def _told(self) -> None:
+        for tell in self._tells:
+            tell()
+
+
+@dataclass(eq=False)
+class FakeFleet:
+    """The fleet of a run and its planner: models by name, with what it was asked for and how often it was opened."""
+
+    models: Mapping[str, FakeLanes]
+    asked: list[tuple[FleetConfig, Mapping[str, FleetModelConfig]]] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
+    events: OnLaneEvent | None = None
+    slots: int = 8
+
+    def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FakeFleet:
+        self.asked.append((config, models))
+        return self
+
+    @asynccontextmanager
+    async def open(
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+    ) -> AsyncIterator[FakeFleet]:
+        self.opened += 1
+        for name, lanes in self.models.items():
+            for lane in lanes.all:
+                on_event("EVENT_LANE_UP", {"lane": lane.name, "model": name})
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    def model(self, name: str) -> FakeLanes:
+        return self.models[name]
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        return tuple(
+            LaneStatus(
+                name=lane.name,
+                model=name,
+                place=f"place {number}",
+                state=LaneState.UP if lane in lanes.up else LaneState.RESTING,
+                slots=lane.slots,
+            )
+            for name, lanes in self.models.items()
+            for number, lane in enumerate(lanes.all)
+        )
