@@ -47,6 +47,8 @@ class Endpoint:
     url: str
     slots: int | None = None
     """How many requests it serves at once; None: its share of what is in flight at most."""
+    width: int = 1
+    """The same as a number, which changes with how many others there are."""
     lane: str | None = None
     """What a fleet calls it."""
     gpu: str | None = None
@@ -222,7 +224,6 @@ class Endpoints:
         self._by_url: dict[str, Endpoint] = {}
         for url in urls:
             self._by_url[url] = Endpoint(url, changed=self._renew)
-        self._share = sys.maxsize
         self._open: tuple[Endpoint, ...] = ()
         self.all: tuple[Endpoint, ...] = ()
         self._renew()
@@ -230,9 +231,16 @@ class Endpoints:
     def _renew(self) -> None:
         self.all = tuple(self._by_url.values())
         self._open = tuple(endpoint for endpoint in self.all if endpoint.is_open)
-        if self._in_flight_max is not None:
-            self._share = -(-self._in_flight_max // max(1, len(self._open)))
+        share = self._share
+        for endpoint in self.all:
+            endpoint.width = endpoint.slots or share
         self.on_change()
+
+    @property
+    def _share(self) -> int:
+        if self._in_flight_max is None:
+            return sys.maxsize
+        return -(-self._in_flight_max // max(1, len(self._open)))
 
     def add(self, endpoint: Endpoint) -> None:
         """One more. Its URL is not among the others."""
@@ -259,7 +267,7 @@ class Endpoints:
     @property
     def slots(self) -> int:
         """How many requests those that are open serve at once."""
-        return sum(endpoint.slots or self._share for endpoint in self._open)
+        return sum(endpoint.width for endpoint in self._open)
 
     @property
     def is_any_up(self) -> bool:
@@ -283,13 +291,12 @@ class Endpoints:
         failed = self._failed.get(request_id, ())
         if home is None or not home.is_open:
             return self._least([one for one in self._open if one not in failed]) or self._least(self._open)
-        share = self._share
-        if home.in_flight < (home.slots or share) and home not in failed:
+        if home.in_flight < home.width and home not in failed:
             return home
         others = [one for one in self._open if one not in failed and one.paused_until_s <= now_s]
         if home in failed:
             return self._least(others) or home
-        return self._least([one for one in others if one.in_flight < (one.slots or share)]) or home
+        return self._least([one for one in others if one.in_flight < one.width]) or home
 
     def choose(self, conversation: str, request_id: str = "", now_s: float = math.inf) -> Endpoint | None:
         """Where a request of `conversation` goes; None when no endpoint is open."""
@@ -370,8 +377,7 @@ class Endpoints:
 
 
 def _load(endpoint: Endpoint) -> tuple[float, float]:
-    slots = endpoint.slots or 1
-    return (endpoint.in_flight / slots, endpoint.conversations / slots)
+    return (endpoint.in_flight / endpoint.width, endpoint.conversations / endpoint.width)
 
 
 class EndpointLog:
