@@ -1,7 +1,8 @@
 """The endpoints of a model: where the next request goes, and what the user reads about them.
 
 A conversation has a home, where its prefix is cached; a new one gets the endpoint with the least in flight. If the home
-has its slots full and another endpoint has a free one, the request goes there, and the home stays. A request that was
+has its slots full and another endpoint has a free one, the request goes there, and the home stays. If all slots are
+full, it waits in line for a slot, if possible one at home. A request that was
 not answered goes to another endpoint next, if there is one: otherwise an endpoint that fails at once would always have
 the least in flight. An endpoint that keeps failing is set aside, and its conversations get new homes. After a rest,
 which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
@@ -21,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from mac_runner.clock import Clock
@@ -32,6 +34,9 @@ ENDPOINT_REST_S_MAX: Final = 30.0
 ENDPOINT_PAUSE_S_MAX: Final = 30.0
 ENDPOINT_CONVERSATIONS_MAX: Final = 65_536
 """How many conversations are remembered to have their home at an endpoint, and how many failed requests with where."""
+ENDPOINT_LINE: Final = 4
+"""How many requests wait in line for each of several endpoints. With 4, two in a hundred slots that become free find
+none with its home there."""
 ENDPOINT_SAY_INTERVAL_S: Final = 60.0
 """The least time between two lines that say the same of one endpoint."""
 
@@ -270,6 +275,11 @@ class Endpoints:
         return sum(endpoint.width for endpoint in self._open)
 
     @property
+    def lookahead(self) -> int:
+        """How many requests are to wait in line, so that a free slot usually finds one that has its home there."""
+        return min(ENDPOINT_LINE * len(self._open), self.slots) if len(self._open) > 1 else 0
+
+    @property
     def is_any_up(self) -> bool:
         """Whether there is an endpoint to send to."""
         return any(endpoint.is_up for endpoint in self.all)
@@ -365,6 +375,33 @@ class Endpoints:
         if self._failed:
             self._failed.pop(request_id, None)
 
+    def begin(self, endpoint: Endpoint, now_s: float) -> None:
+        """A request takes one of its slots."""
+        if not endpoint.in_flight:
+            endpoint.silence.begin(now_s)
+        endpoint.in_flight += 1
+
+    def has_free_slot(self, endpoint: Endpoint) -> bool:
+        """Whether it serves one more request at once."""
+        return endpoint.in_flight < endpoint.width
+
+    @property
+    def free(self) -> list[Endpoint]:
+        """Those that are open and have a free slot."""
+        return [endpoint for endpoint in self._open if endpoint.in_flight < endpoint.width]
+
+    def home_of(self, conversation: str) -> Endpoint | None:
+        """Where the prefixes of a conversation are."""
+        return self._homes.get(conversation)
+
+    def suits(self, endpoint: Endpoint, conversation: str, request_id: str, now_s: float) -> bool:
+        """Whether a free slot of `endpoint` suits a request that waits for one."""
+        failed = self._failed.get(request_id, ())
+        if endpoint in failed and any(one not in failed for one in self._open):
+            return False
+        home = self._homes.get(conversation)
+        return home is None or home is endpoint or not home.is_open or endpoint.paused_until_s <= now_s
+
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
         if former is not None:
@@ -378,6 +415,82 @@ class Endpoints:
 
 def _load(endpoint: Endpoint) -> tuple[float, float]:
     return (endpoint.in_flight / endpoint.width, endpoint.conversations / endpoint.width)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request in line. It is woken with its endpoint, or with None to look again."""
+
+    conversation: str
+    request_id: str
+    home: Endpoint | None
+    woken: asyncio.Future[Endpoint | None]
+
+
+class Line:
+    """Requests that wait because every endpoint has its slots full.
+
+    A slot that becomes free goes to the oldest request that has its home there, else to the oldest one. So slots stay
+    full and conversations at home, without a line at any server.
+    """
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._waiting: dict[Waiting, None] = {}
+        self._at_home: dict[Endpoint | None, dict[Waiting, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def join(self, conversation: str, request_id: str) -> Endpoint | None:
+        """Wait for a slot. It is taken when this returns; None: look again."""
+        home = self._endpoints.home_of(conversation)
+        one = Waiting(conversation, request_id, home, asyncio.get_running_loop().create_future())
+        self._waiting[one] = None
+        self._at_home.setdefault(home, {})[one] = None
+        try:
+            return await one.woken
+        except asyncio.CancelledError:
+            if one.woken.done() and not one.woken.cancelled() and (endpoint := one.woken.result()) is not None:
+                endpoint.in_flight -= 1
+            raise
+        finally:
+            self._remove(one)
+
+    def fill(self, endpoint: Endpoint, now_s: float) -> None:
+        """Hand out the free slots of `endpoint`."""
+        while self._waiting and endpoint.is_open and self._endpoints.has_free_slot(endpoint):
+            one = self._best(endpoint, now_s)
+            if one is None:
+                return
+            self._remove(one)
+            self._endpoints.begin(endpoint, now_s)
+            one.woken.set_result(endpoint)
+
+    def change(self, now_s: float) -> None:
+        """Another set of endpoints is open: their free slots are handed out, and if none is up, all look again."""
+        if not self._waiting:
+            return
+        for endpoint in self._endpoints.free:
+            self.fill(endpoint, now_s)
+        if not self._endpoints.is_any_up:
+            waiting, self._waiting, self._at_home = self._waiting, {}, {}
+            for one in waiting:
+                if not one.woken.done():
+                    one.woken.set_result(None)
+
+    def _remove(self, one: Waiting) -> None:
+        if self._waiting.pop(one, one) is None:
+            neighbours = self._at_home[one.home]
+            del neighbours[one]
+            if not neighbours:
+                del self._at_home[one.home]
+
+    def _best(self, endpoint: Endpoint, now_s: float) -> Waiting | None:
+        for one in chain(self._at_home.get(endpoint, ()), self._waiting):
+            if not one.woken.done() and self._endpoints.suits(endpoint, one.conversation, one.request_id, now_s):
+                return one
+        return None
 
 
 class EndpointLog:

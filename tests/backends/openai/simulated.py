@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -34,6 +35,8 @@ class SimulatedServer:
     url: str
     slots: int = 8
     latency_s: float = 0.4
+    jitter: float = 0.0
+    """Latencies are spread evenly by this share to both sides."""
     counts_tokens: bool = True
     pages_need_slots: bool = False
     cache_tokens: int = 0
@@ -49,6 +52,7 @@ class SimulatedServer:
     begun_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._random = Random(self.url)
         self._free = asyncio.Semaphore(self.slots)
         self._cache = PrefixCache(self.cache_tokens)
         self.changed = asyncio.Event()
@@ -74,7 +78,8 @@ class SimulatedServer:
                 text = text_of(asked)
                 self.prompt_tokens += len(text) // 4
                 self.cached_tokens += self._cache.take(text)
-                await self._sleep(self.latency_s * (0.01 if is_canary else 1.0))
+                spread = 1.0 + self.jitter * (2 * self._random.random() - 1)
+                await self._sleep(self.latency_s * (0.01 if is_canary else spread))
                 await self._while(lambda: self.is_stopped or self.is_wedged)
             finally:
                 self.in_service.discard(request_id)
