@@ -233,6 +233,13 @@ def destination(backend: Backend, request: Request) -> Destination | None:
     return None if route is None else route(request)
 
 
+def settle(backend: Backend, conversation: str, lane: str) -> None:
+    """Make a lane the home of a conversation, where `backend`, or the one it passes on to, has lanes."""
+    settling = _with("settle", backend)
+    if settling is not None:
+        settling.settle(conversation, lane)
+
+
 def _with(attribute: str, backend: Backend) -> Any:
     """The first of `backend` and the backends it passes on to that has `attribute`; None if none has."""
     while not hasattr(backend, attribute):

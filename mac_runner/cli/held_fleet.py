@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +18,8 @@ from mac_runner.fleet.held import HeldFleet, read_held
 from mac_runner.fleet.host import Holdable
 from mac_runner.fleet.model import LaneState, LaneStatus
 from mac_runner.fleet.planning import local_plan
+from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.printable import printable
-from mac_runner.reports.tables import write_tables
-from mac_runner.results import Table
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import plan_engines
 from mac_runner.runs.fleet import OnLaneEvent, fleet_config, fleet_models
@@ -34,6 +33,7 @@ T = TypeVar("T")
 DOWN_S_MAX: Final = 30.0
 """So long `down` waits for the end of a fleet."""
 _LOOK_S: Final = 0.1
+_HEADS: Final = ("lane", "state", "place", "in flight", "tokens/s", "cached", "deaths", "restarts", "port")
 _ENDING: Final = "ending the engines; once more leaves at once"
 
 
@@ -53,7 +53,7 @@ def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> 
         tell(f"fleet: {note}")
 
     def open_fleet(on_event: OnLaneEvent) -> AbstractAsyncContextManager[Holdable]:
-        raise ConfigError("a fleet cannot be started yet")
+        return LocalFleet(plan, clock=clock, say=say, on_event=on_event, logs=logs)
 
     def on_event(name: str, fields: JsonObject) -> None:
         if name == "EVENT_LANE_UP":
@@ -82,8 +82,11 @@ def _print_addresses(held: HeldFleet, out: Path) -> None:
     """How to use a fleet that is up."""
     with report() as stream:
         for name, model in held.models.items():
+            if model.takes_turns:
+                say(f"{name} takes turns with other models: only runs with --fleet can use it")
+                continue
             stream.write(f"{printable(name)}:\n")
-            settings = {"model": model.model, "server": "vllm", "base_urls": list(model.base_urls)}
+            settings = {"model": model.model, "server": model.dialect, "base_urls": list(model.base_urls)}
             stream.write(f"  backend: openai\n  openai_config: {printable(json.dumps(settings))}\n")
     say(f"up: play with mac-run FILE --fleet {out}, or with the models above; mac-run fleet down {out} ends it")
 
@@ -97,7 +100,7 @@ def status(path: Path, *, as_json: bool) -> Exit:
             stream.write(json.dumps(status_json(path, held, state), indent=2) + "\n")
         else:
             stream.write(f"{printable(_heading(path, held, state))}\n\n")
-            write_tables(lane_tables(state.lanes), stream)
+            stream.writelines(f"{line}\n" for line in lane_lines(state.lanes))
     return Exit.OK
 
 
@@ -148,20 +151,21 @@ def status_json(path: Path, held: HeldFleet, state: FleetState) -> JsonObject:
     }
 
 
-def lane_tables(lanes: tuple[LaneStatus, ...]) -> list[Table | str]:
-    """The lanes as a table, and what is wrong with some of them."""
-    words = ("lane", "model", "place", "state")
-    numbers = ("in flight", "slots", "tokens/s", "cached", "deaths", "restarts", "port", "pid")
-    rows = [
-        (
-            *(lane.name, lane.model, lane.place, lane.state.value),
-            *(str(lane.in_flight), str(lane.slots), _shown(lane.tokens_per_s, ",.0f"), _shown(lane.prefix_hits, ".0%")),
-            *(str(lane.deaths), str(lane.restarts), _shown(lane.port, ""), _shown(lane.pid, "")),
-        )
-        for lane in lanes
-    ]
-    faults = [f"{lane.name}: {lane.fault} (log: {lane.log})" for lane in lanes if lane.fault]
-    return [Table("", words, numbers, rows), *map(printable, faults)]
+def lane_lines(lanes: Sequence[LaneStatus]) -> list[str]:
+    """The lanes as a table that does not fold, and what is wrong with some of them."""
+    rows = [_HEADS, *map(_row, lanes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    faults = [f"{lane.name}: {lane.fault}{f' (log: {lane.log})' if lane.log else ''}" for lane in lanes if lane.fault]
+    return [*lines, *([""] if faults else []), *map(printable, faults)]
+
+
+def _row(lane: LaneStatus) -> tuple[str, ...]:
+    return (
+        *(printable(lane.name), lane.state.value, printable(lane.place), f"{lane.in_flight}/{lane.slots}"),
+        *(_shown(lane.tokens_per_s, ",.0f"), _shown(lane.prefix_hits, ".0%")),
+        *(str(lane.deaths), str(lane.restarts), _shown(lane.port, "")),
+    )
 
 
 def _heading(path: Path, held: HeldFleet, state: FleetState) -> str:

@@ -21,7 +21,7 @@ FORMAT: Final = "mac_runner.fleet/1"
 _CONTROL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 """The token is sent to this machine alone."""
 _BYTES_MAX: Final = 16_000_000
-_COMPARED: Final = ("model", "engine", "engine_args")
+_COMPARED: Final = ("model", "engine", "dialect", "engine_args")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,13 @@ class HeldModel:
 
     model: str
     engine: str
+    dialect: str
+    """What its engines understand: `openai` or `vllm`."""
     engine_args: dict[str, Any]
     base_urls: tuple[str, ...]
     """The servers of its lanes, for `openai_config.base_urls`."""
+    takes_turns: bool
+    """Whether its lanes sleep now and then, so that only runs with `--fleet` can use it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +94,15 @@ class HeldFleet:
         )
 
 
-def held_model(config: FleetModelConfig, base_urls: tuple[str, ...]) -> HeldModel:
+def held_model(config: FleetModelConfig, base_urls: tuple[str, ...], *, takes_turns: bool = False) -> HeldModel:
     """A model for the file."""
     return HeldModel(
-        model=config.model, engine=config.engine, engine_args=dict(config.engine_args), base_urls=base_urls
+        model=config.model,
+        engine=config.engine,
+        dialect=config.dialect,
+        engine_args=dict(config.engine_args),
+        base_urls=base_urls,
+        takes_turns=takes_turns,
     )
 
 

@@ -54,6 +54,11 @@ class LocalModelLanes:
         """Whether requests wait for their turn."""
         return self._fleet.control.is_swapped(self._name)
 
+    @property
+    def stall_s(self) -> float:
+        """How long an engine with requests in flight may give no answer before it is looked at."""
+        return self._fleet.plan.config.probe.stall_s
+
     def on_change(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `up` or `lost` changes."""
         self._tells.append(tell)
@@ -85,9 +90,12 @@ class LocalModelLanes:
     def report_broken(self, lane: str, why: str) -> None:
         """A connection broke. The end of the process is seen by itself, and nothing else counts."""
 
+    def came_up(self) -> None:
+        """One of the lanes came up, and may have given its place to another one at once."""
+        self._has_been_up = True
+
     def changed(self) -> None:
         """`up` or `lost` changed."""
-        self._has_been_up |= bool(self._fleet.control.up(self._name))
         for tell in self._tells:
             tell()
 

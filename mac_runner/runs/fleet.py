@@ -23,7 +23,6 @@ from mac_runner.fleet.planning import local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
-from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.types import JsonObject
 
 OnLaneEvent = Callable[[str, JsonObject], None]
@@ -75,7 +74,11 @@ class _LocalPlan:
     def open(
         self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
     ) -> AbstractAsyncContextManager[RunFleet]:
-        raise ConfigError("fleet: a fleet cannot be started yet", key=("fleet",))
+        from mac_runner.fleet.supervisor import LocalFleet
+
+        for note in self.plan.notes:
+            say(f"fleet: {note}")
+        return LocalFleet(self.plan, clock=clock, say=say, on_event=on_event)
 
 
 def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
@@ -154,7 +157,7 @@ def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
 
 @asynccontextmanager
 async def opened(
-    planned: PlannedFleet | None, log: RunLog, *, clock: Clock, say: Callable[[str], None]
+    planned: PlannedFleet | None, log: OnLaneEvent, *, clock: Clock, say: Callable[[str], None]
 ) -> AsyncIterator[RunFleet | None]:
     """The fleet of a run inside the block, with its events in the run's log; None where nothing is planned."""
     if planned is None:
@@ -163,7 +166,7 @@ async def opened(
 
     def record(name: str, fields: JsonObject) -> None:
         with suppress(StoreError):  # The log's failure stops the run by itself; the fleet is closed in good order.
-            log.event(name, fields)
+            log(name, fields)
 
     async with planned.open(clock=clock, say=say, on_event=record) as fleet:
         yield fleet

@@ -162,7 +162,8 @@ def _described(
         control=f"http://127.0.0.1:{port}",
         token=token,
         models={
-            name: held_model(config, tuple(lane.url for lane in lanes[name].all)) for name, config in models.items()
+            name: held_model(config, tuple(lane.url for lane in lanes[name].all), takes_turns=lanes[name].is_swapped)
+            for name, config in models.items()
         },
         lanes=tuple(
             HeldLane(name=lane.name, model=name, place=places.get(lane.name, ""), url=lane.url, slots=lane.slots)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
+from mac_runner.fleet.model import LaneStatus
 from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import (
@@ -247,7 +248,7 @@ class _Session:
         self._profile = profile
         self._concurrency = concurrency
         self._results = results
-        self._fleet: RunFleet | None = None
+        self._lanes: Callable[[], tuple[LaneStatus, ...]] = tuple
 
     async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> bool:
         """Play all phases; False when the run was stopped before their end."""
@@ -256,17 +257,25 @@ class _Session:
         with player.stopping(stop):
             showing = asyncio.create_task(self._show())
             try:
-                async with opened(planned, self._stream, clock=player.clock, say=player.display.say) as self._fleet:
-                    for phase in phases:
-                        if stop.is_set() or not await self._play(phase, stop):
-                            return False
+                async with opened(
+                    planned, self._stream.early_event, clock=player.clock, say=player.display.say
+                ) as fleet:
+                    self._lanes = tuple if fleet is None else fleet.status
+                    try:
+                        for phase in phases:
+                            if stop.is_set() or not await self._play(phase, fleet, stop):
+                                return False
+                    finally:
+                        # The last picture shows how the lanes were, and not that the fleet was closed.
+                        last = self._lanes()
+                        self._lanes = lambda: last
                 return True
             finally:
                 showing.cancel()
                 await asyncio.wait([showing])
 
-    async def _play(self, phase: Phase, stop: asyncio.Event) -> bool:
-        player, fleet = self._player, self._fleet
+    async def _play(self, phase: Phase, fleet: RunFleet | None, stop: asyncio.Event) -> bool:
+        player = self._player
         backends = {
             engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull, fleet=fleet)
             for engine in phase.engines
@@ -293,7 +302,7 @@ class _Session:
                 experiment_name=self._title(),
                 profile=self._profile,
                 results=self._results(),
-                lanes=() if self._fleet is None else self._fleet.status(),
+                lanes=self._lanes(),
             )
             return meter.frame(reading)
 

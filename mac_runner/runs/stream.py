@@ -200,6 +200,10 @@ class ConversationStream(Closing):
         """Append an event to the log."""
         self._log.event(name, fields)
 
+    def early_event(self, name: str, fields: JsonObject) -> None:
+        """Append an event to the log, once the run has begun."""
+        self._log.early_event(name, fields)
+
     def checkpoint(self, accounting: JsonObject) -> None:
         """Record what the engines have done in this session, and how long each experiment has been played."""
         now_s = self._clock.monotonic_s()

@@ -59,6 +59,7 @@ EVENTS: Final = frozenset(
         "EVENT_GIVE_UP",
         "EVENT_INFER_DONE",
         "EVENT_INFER_START",
+        *(f"EVENT_LANE_{what}" for what in ("DEAD", "DRAIN", "RESTART", "RETIRED", "START", "SUSPECT", "SWAP", "UP")),
         "EVENT_NETWORK_FILESYSTEM",
         "EVENT_RETRY",
         "EVENT_RUN_MERGED",

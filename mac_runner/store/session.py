@@ -420,6 +420,7 @@ class Recorder(Closing):
         self._writer: Writer[Item] = Writer(session)
         self.has_begun = False
         """Whether anything was handed over."""
+        self._early: list[EventItem] = []
 
     @property
     def failure(self) -> StoreError | None:
@@ -433,6 +434,17 @@ class Recorder(Closing):
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""
         self._submit(EventItem(name, self._log.clock.utc_now(), self._log.elapsed_s, fields))
+
+    def early_event(self, name: str, fields: JsonObject) -> None:
+        """An event that does not make a run begin by itself: of engines that start, for example.
+
+        It is written before what comes next; if nothing comes, the directory stays as it was found.
+        """
+        item = EventItem(name, self._log.clock.utc_now(), self._log.elapsed_s, fields)
+        if self.has_begun:
+            self._submit(item)
+        else:
+            self._early.append(item)
 
     def checkpoint(self, accounting: JsonObject) -> None:
         """Note what this session has used so far; `wall_s` is added. The last note of a session counts."""
@@ -467,6 +479,10 @@ class Recorder(Closing):
 
     def _submit(self, item: Item) -> None:
         self.has_begun = True
+        if self._early:
+            early, self._early = self._early, []
+            for each in early:
+                self._writer.submit(each)
         self._writer.submit(item)
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.fleet.model import LaneState, LaneStatus
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.setup import RunRequest, set_up
 from mac_runner.status import StatusFrame
@@ -157,3 +158,27 @@ def test_run_whose_lanes_are_all_lost_ends_with_the_reason_and_can_go_on(tmp_pat
     assert (fleet.opened, fleet.closed) == (1, 1)
     play(file, one_lane(server, "m"))
     assert RunDir(path=tmp_path / "run").statuses == {"finished": 3}
+
+
+def test_last_picture_shows_the_lanes_as_they_were_before_the_fleet_was_closed(
+    tmp_path: Path, server: OpenaiServer
+) -> None:
+    class Closing(FakeFleet):
+        def status(self) -> tuple[LaneStatus, ...]:
+            return () if self.closed else super().status()
+
+    display = Frames()
+    play(talk(tmp_path), Closing(one_lane(server, "m").models), display=display)
+
+    assert [lane.state for lane in display.frames[-1].reading.lanes] == [LaneState.UP]
+
+
+def test_engine_that_does_not_start_leaves_no_directory_though_lanes_had_events(
+    tmp_path: Path, server: OpenaiServer
+) -> None:
+    fleet = one_lane(server, "m")
+    fleet.models["m"].lost = "no such model"
+
+    with pytest.raises(EngineDeadError):
+        play(talk(tmp_path), fleet)
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.yaml"]

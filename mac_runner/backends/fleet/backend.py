@@ -63,9 +63,14 @@ class FleetBackend:
 
     @property
     def lookahead(self) -> int:
-        """Where models take turns, the slots of the lanes that are not up: requests for them wait here."""
-        if not self._lanes.is_swapped or self._lanes.lost is not None:
+        """Requests that wait here, for a slot on the lane that their conversation has its home at.
+
+        Where models take turns, the slots of the lanes that are not up: a request shows that the model is wanted.
+        """
+        if self._lanes.lost is not None:
             return 0
+        if not self._lanes.is_swapped:
+            return self._plane.endpoints.lookahead
         return max(0, sum(lane.slots for lane in self._lanes.all) - self.capacity)
 
     @property
@@ -80,6 +85,12 @@ class FleetBackend:
     def destination(self, request: Request) -> Destination | None:
         """The lane that `request` would go to now; None while none is up."""
         return self._plane.destination(request)
+
+    def settle(self, conversation: str, lane: str) -> None:
+        """Make a lane that is up the home of a conversation, in place of the one that it would get."""
+        for one in self._lanes.up:
+            if one.name == lane:
+                self._plane.endpoints.settle(conversation, one.url)
 
     async def start(self) -> None:
         """Have the fleet start the lanes; over when one is up. Raises EngineDeadError or ConfigError."""

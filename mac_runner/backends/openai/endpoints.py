@@ -402,6 +402,12 @@ class Endpoints:
         home = self._homes.get(conversation)
         return home is None or home is endpoint or not home.is_open or endpoint.paused_until_s <= now_s
 
+    def settle(self, conversation: str, url: str) -> None:
+        """Make an endpoint the home of a conversation, if it is one of these and is up."""
+        endpoint = self._by_url.get(url)
+        if endpoint is not None and endpoint.is_up and self._homes.get(conversation) is not endpoint:
+            self._settle(conversation, endpoint)
+
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
         if former is not None:

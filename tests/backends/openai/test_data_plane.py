@@ -154,6 +154,7 @@ def test_server_that_dies_costs_its_requests_no_more_than_another_sending(monkey
 def test_request_that_every_server_has_failed_is_sent_after_a_pause() -> None:
     endpoints = Endpoints([f"http://{name}/v1" for name in "abc"])
     ways = []
+    endpoint: Endpoint | None = None
     for _ in range(5):
         endpoint = endpoints.choose("x", "x/1")
         assert endpoint is not None
@@ -162,6 +163,7 @@ def test_request_that_every_server_has_failed_is_sent_after_a_pause() -> None:
     assert sorted(url for url, _ in ways[:3]) == ["a", "b", "c"]
     assert [way for _, way in ways] == [Onward.FRESH, Onward.FRESH, *[Onward.ELSEWHERE] * 3]
     endpoints.mark_done("x/1")
+    assert endpoint is not None
     assert endpoints.leave("x", endpoint, 0.0, "x/1") is Onward.FRESH
 
 

@@ -1,0 +1,461 @@
+"""`InferenceEngine`: agents that ask engines of this machine, one prompt and one reply at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from mac_runner.backends.base import Backend, settle
+from mac_runner.backends.factory import build_backend
+from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.clock import Clock, SystemClock, iso
+from mac_runner.config import FleetConfig, ModelDefinition, RetryConfig
+from mac_runner.errors import BackendError, ConfigError, EngineDeadError
+from mac_runner.fleet.allocator import RoundRobinAllocator
+from mac_runner.fleet.dispatch import Dispatcher, OnEvent
+from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.planning import local_plan
+from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Sampling, Turn, stable_hash
+
+T = TypeVar("T")
+Step: TypeAlias = Literal["think", "plan", "act"]
+"""What a prompt is for."""
+InferenceError: TypeAlias = BackendError
+"""What `batch_run` returns in place of a reply that did not come."""
+
+_BLOCK: Final = re.compile(r"\s*<(system|user|assistant)>(.*?)(</\1>|\Z)\s*", re.DOTALL)
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class InferenceRequest(TypedDict):
+    """One call of `run`, for `batch_run`."""
+
+    agent_id: str
+    prompt: str
+    step: Step
+    max_tokens: int
+
+
+class PlannedFleet(Fleet, Protocol):
+    """A fleet that knows its plan."""
+
+    @property
+    def plan(self) -> FleetPlan:
+        """Its lanes and places."""
+        ...
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """Its lanes now, for people to see."""
+        ...
+
+
+def on_vllm(checkpoint: str) -> FleetModelConfig:
+    """How a checkpoint is served by default: by vLLM, on each GPU that has room for it."""
+    return FleetModelConfig(model=checkpoint)
+
+
+def chat_of(prompt: str) -> tuple[Message, ...]:
+    """A prompt as chat messages: its blocks `<system>`, `<user>` and `<assistant>`, or one user message.
+
+    Only the last block may be left open, and only an assistant's. What is inside blocks is left as it is.
+    """
+    messages, at = list[Message](), 0
+    while at < len(prompt):
+        block = _BLOCK.match(prompt, at)
+        if block is None or (not block[3] and block[1] != "assistant"):
+            return (Message(role="user", content=prompt),)
+        role: Any = block[1]  # One of the three of the pattern.
+        if text := block[2].strip():
+            messages.append(Message(role=role, content=text))
+        at = block.end()
+    return tuple(messages) or (Message(role="user", content=prompt),)
+
+
+@dataclass(slots=True)
+class _Agent:
+    checkpoint: str
+    model: str
+    """The checkpoint's name in the fleet."""
+    lane_hint: int | None
+    asked: int = 0
+    """How many prompts it has sent."""
+
+
+class _Running:
+    """The fleet, its backends, and which lane each agent has."""
+
+    def __init__(self, fleet: PlannedFleet, dispatchers: Mapping[str, Dispatcher]) -> None:
+        self._dispatchers = dispatchers
+        self._fleet = fleet
+        self._allocator = RoundRobinAllocator.of(fleet.plan.lanes, fleet.plan.config.max_agents_per_gpu)
+        self._up: dict[str, set[str]] = {}
+        for model in dispatchers:
+            lanes = fleet.model(model)
+            if not lanes.is_swapped:  # Where models take turns, lanes that sleep keep their agents.
+                self._up[model] = {lane.name for lane in lanes.up}
+                lanes.on_change(partial(self._follow, model, lanes))
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """The lanes now."""
+        return self._fleet.status()
+
+    def settle(self, agent_id: str, agent: _Agent) -> None:
+        """Give an agent a lane. Raises ConfigError where that cannot be."""
+        try:
+            self._allocator.allocate(agent_id, agent.model, agent.lane_hint)
+        except ValueError as fault:
+            raise ConfigError(f"register_agent: {fault}") from None
+
+    def lane_of(self, agent_id: str) -> str | None:
+        """The lane of an agent; None while no lane of its model is up."""
+        return self._allocator.lane_of(agent_id)
+
+    async def answer(self, agent_id: str, agent: _Agent, request: Request, fields: JsonObject) -> Reply:
+        """The reply to an agent's request. Raises a BackendError."""
+        dispatcher = self._dispatchers[agent.model]
+        if (lane := self.lane_of(agent_id)) is not None:
+            settle(dispatcher.backend, agent_id, lane)
+        return await dispatcher.answer(request, fields)
+
+    def _follow(self, model: str, lanes: ModelLanes) -> None:
+        """Move the agents of lanes that went, and take lanes back in."""
+        was, self._up[model] = self._up[model], {lane.name for lane in lanes.up}
+        stranded = [agent for lane in sorted(was - self._up[model]) for agent in self._allocator.strand(lane)]
+        self._allocator.resettle(stranded)
+        for lane in sorted(self._up[model] - was):
+            self._allocator.returned(lane)
+
+
+class InferenceEngine:
+    """Serves the prompts of many agents on the GPUs of this machine.
+
+    Agents of one checkpoint share its lanes. The fleet starts with the first `run`, and ends with `shutdown`.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_agents_per_gpu: int = 2,
+        max_gpus: int = 8,
+        enable_mig: bool = False,
+        config: FleetConfig | None = None,
+        serve: Callable[[str], FleetModelConfig] = on_vllm,
+        sampling: Mapping[Step, Sampling] | None = None,
+        retry: RetryConfig | None = None,
+        seed: int = 0,
+        on_event: OnEvent | None = None,
+        events_file: str | Path | None = None,
+        say: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Nothing is started.
+
+        `config` is a whole section `fleet` in place of the first three. `serve` says how a checkpoint is served.
+        `sampling` has the settings for each step; `max_tokens` of a call takes the place of theirs. `on_event` gets the
+        name and the fields of each event, `events_file` a JSON line, and `say` lines for people.
+        """
+        given = {"max_agents_per_gpu": max_agents_per_gpu, "max_gpus": max_gpus, "enable_mig": enable_mig}
+        self._config = _config(given, config)
+        self._serve = serve
+        self._sampling = {step: (sampling or {}).get(step, Sampling()) for step in get_args(Step)}
+        self._retry = retry or RetryConfig()
+        self._seed = seed
+        self._on_event = on_event
+        self._events_path = None if events_file is None else Path(events_file)
+        self._events_file: OpenFile | None = None
+        self._disk = Disk()
+        self._say = say or _say_nothing
+        self._clock = clock or SystemClock()
+        self._agents: dict[str, _Agent] = {}
+        self._models: dict[str, FleetModelConfig] = {}
+        self._names: dict[str, str] = {}
+        """The names of checkpoints in the fleet."""
+        self._running: _Running | None = None
+        self._holder: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    async def register_agent(self, *, agent_id: str, model_ckpt: str | Path, lane_hint: int | None = None) -> None:
+        """Pin an agent to a lane of its checkpoint, on the place with the number `lane_hint` where that is given.
+
+        All checkpoints must be known before the first `run`, which starts their engines. Raises ConfigError.
+        """
+        self._refuse_if_closed()
+        checkpoint = str(model_ckpt)
+        if agent_id in self._agents:
+            raise ConfigError(f"register_agent: agent {agent_id!r} is registered already; choose another agent_id")
+        if self._holder is not None and checkpoint not in self._names:
+            raise ConfigError(
+                f"register_agent: the engines have started without {checkpoint!r}; register an agent of each "
+                "checkpoint before the first run()"
+            )
+        if checkpoint not in self._names:
+            name = self._new_name(checkpoint)
+            self._models[name] = self._serve(checkpoint)
+            self._names[checkpoint] = name
+        agent = _Agent(checkpoint, self._names[checkpoint], lane_hint)
+        if self._running is not None:
+            self._running.settle(agent_id, agent)
+        self._agents[agent_id] = agent
+
+    async def start(self) -> None:
+        """Start the engines of all checkpoints; over when each can be asked. The first `run` does it by itself.
+
+        Raises ConfigError for what does not fit, EngineDeadError where an engine does not start.
+        """
+        self._refuse_if_closed()
+        if not self._agents:
+            raise ConfigError("InferenceEngine: no agent is registered; call register_agent() first")
+        if self._running is not None:
+            return
+        if self._holder is None or self._holder.done():
+            self._ready = asyncio.Event()
+            self._holder = asyncio.create_task(self._hold(self._ready), name="inference engine")
+        waiter = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({self._holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+        if self._holder.done():
+            holder, self._holder = self._holder, None
+            holder.result()
+            self._refuse_if_closed()
+
+    async def run(self, agent_id: str, prompt: str, *, step: Step, max_tokens: int) -> str:
+        """The reply to one prompt. Raises a BackendError where none comes, ConfigError for an unknown agent or step.
+
+        A prompt in blocks of `<system>`, `<user>` and `<assistant>` is sent as these messages, any other text as one
+        message of the user.
+        """
+        self._check(agent_id, step, max_tokens)
+        reply = await self._task(self._answered(agent_id, prompt, step, max_tokens))
+        return reply.text
+
+    def lane_of(self, agent_id: str) -> str | None:
+        """The lane of an agent, such as `town@0`; None before the start and while no lane of its checkpoint is up."""
+        return None if self._running is None else self._running.lane_of(agent_id)
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """The lanes now; none before the start."""
+        return () if self._running is None else self._running.status()
+
+    async def batch_run(self, requests: Sequence[InferenceRequest]) -> list[str | InferenceError]:
+        """The replies to many prompts, in their order; an error in the place of a reply that does not come.
+
+        Raises ConfigError, before anything is sent, for an unknown agent or step.
+        """
+        for request in requests:
+            self._check(request["agent_id"], request["step"], request["max_tokens"])
+        calls = [asyncio.ensure_future(self._outcome(request)) for request in requests]
+        try:
+            return list(await asyncio.gather(*calls))
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    async def shutdown(self) -> None:
+        """End all requests and engines; safe to call twice."""
+        self._is_closed = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stop.set()
+        if (holder := self._holder) is not None:
+            if self._running is None:
+                holder.cancel()  # It has not started, and may take minutes.
+            await asyncio.wait({holder})
+            self._holder = self._running = None
+            if not holder.cancelled():
+                holder.result()
+        if self._events_file is not None:
+            self._disk.close(self._events_file)
+            self._events_file = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    # Requests
+
+    async def _outcome(self, request: InferenceRequest) -> str | InferenceError:
+        try:
+            return await self.run(
+                request["agent_id"], request["prompt"], step=request["step"], max_tokens=request["max_tokens"]
+            )
+        except BackendError as fault:
+            return fault
+
+    async def _answered(self, agent_id: str, prompt: str, step: Step, max_tokens: int) -> Reply:
+        await self.start()
+        running, agent = self._running, self._agents[agent_id]
+        if running is None:
+            self._refuse_closed()
+        agent.asked += 1
+        seed = stable_hash(self._seed, agent_id, agent.asked)
+        request = Request(
+            conversation=agent_id,
+            turn=Turn(round=agent.asked, agent=agent_id, model=agent.model, place=0),
+            prompt=Prompt(messages=chat_of(prompt)),
+            sampling=replace(self._sampling[step], max_tokens=max_tokens, seed=seed),
+        )
+        fields: JsonObject = {
+            "agent": agent_id,
+            "model": agent.checkpoint,
+            "step": step,
+            "number": agent.asked,
+            "prompt_len": len(prompt),
+        }
+        return await running.answer(agent_id, agent, request, fields)
+
+    async def _task(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call, in a task of its own that `shutdown` can end."""
+        task = asyncio.create_task(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if self._is_closed and current is not None and not current.cancelling():
+                self._refuse_closed()
+            raise
+        finally:
+            task.cancel()
+
+    def _check(self, agent_id: str, step: Step, max_tokens: int) -> None:
+        self._refuse_if_closed()
+        if agent_id not in self._agents:
+            known = ", ".join(list(self._agents)[:40]) or "none"
+            raise ConfigError(f"run: there is no agent {agent_id!r}; call register_agent() first; registered: {known}")
+        if step not in self._sampling:
+            raise ConfigError(f"run: there is no step {step!r}; allowed: {', '.join(self._sampling)}")
+        if max_tokens < 1:
+            raise ConfigError(f"run: max_tokens is {max_tokens}; allowed: at least 1")
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            self._refuse_closed()
+
+    def _refuse_closed(self) -> NoReturn:
+        raise EngineDeadError("the inference engine was shut down; make another one")
+
+    # The fleet
+
+    async def _hold(self, ready: asyncio.Event) -> None:
+        """Open the fleet, and close it when `shutdown` says so: in one task, as groups of tasks need it."""
+        async with self.fleet_of(self._models) as fleet, AsyncExitStack() as stack:
+            backends = {name: self.backend_of(name, fleet) for name in self._models}
+            for backend in backends.values():
+                stack.push_async_callback(backend.close)
+            await _all(backend.start() for backend in backends.values())
+            dispatchers = {
+                name: Dispatcher(
+                    backend,
+                    retry=self._retry,
+                    clock=self._clock,
+                    on_event=self._event,
+                    is_queued_inside=fleet.model(name).is_swapped,
+                )
+                for name, backend in backends.items()
+            }
+            running = _Running(fleet, dispatchers)
+            for agent_id, agent in self._agents.items():
+                running.settle(agent_id, agent)
+            self._running = running
+            ready.set()
+            await self._stop.wait()
+
+    @asynccontextmanager
+    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[PlannedFleet]:
+        """The fleet of these models, by name, inside the block. Raises ConfigError for what does not fit."""
+        plan = await asyncio.to_thread(local_plan, self._config, dict(models))
+        for note in plan.notes:
+            self._say(note)
+        async with LocalFleet(plan, clock=self._clock, say=self._say, on_event=self._event) as fleet:
+            yield fleet
+
+    def backend_of(self, name: str, fleet: Fleet) -> Backend:
+        """The backend of a model, not started."""
+        definition = ModelDefinition.model_validate(
+            {"backend": "fleet", "fleet_config": self._models[name], "constrained_decoding": "none"}
+        )
+        return build_backend(
+            name,
+            definition,
+            agents=(),
+            policy_of=_no_policy,
+            clock=self._clock,
+            say=self._say,
+            lanes=fleet.model(name),
+        )
+
+    def _new_name(self, checkpoint: str) -> str:
+        """A short name for a checkpoint, for lanes and logs: the last part of its path."""
+        name = _NO_NAME.sub("-", Path(checkpoint).name).strip("-.")[:60] or "model"
+        others = sum(known == name or known.startswith(f"{name}-") for known in self._models)
+        return f"{name}-{others + 1}" if others else name
+
+    def _event(self, name: str, fields: JsonObject) -> None:
+        now = iso(self._clock.utc_now())
+        if self._on_event is not None:
+            self._on_event(name, {"time": now, **fields})
+        if self._events_path is not None:
+            if self._events_file is None:
+                self._events_file = self._disk.open_append(self._events_path)
+            line = json.dumps({"time": now, "event": name, **fields}, ensure_ascii=False)
+            self._disk.append(self._events_file, f"{line}\n".encode("utf-8", "surrogatepass"))
+
+
+def _config(given: Mapping[str, int | bool], config: FleetConfig | None) -> FleetConfig:
+    """The section `fleet`. Raises ConfigError for impossible values, and for values beside a whole section."""
+    defaults = FleetConfig()
+    if config is not None:
+        for name, value in given.items():
+            if value not in (getattr(defaults, name), getattr(config, name)):
+                raise ConfigError(f"InferenceEngine: {name}={value} and another value in config; write it in config")
+        return config
+    try:
+        return FleetConfig.model_validate(dict(given))
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        where = first["loc"][0]
+        raise ConfigError(f"InferenceEngine: {where}={first['input']!r}: {first['msg']}") from None
+
+
+async def _all(calls: Iterator[Coroutine[Any, Any, None]]) -> None:
+    """Await all calls side by side; the first error ends the others."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _no_policy(name: str) -> NoReturn:
+    raise ConfigError(f"there is no scripted player {name!r} on a fleet")
+
+
+def _say_nothing(_line: str) -> None:
+    pass

@@ -1,0 +1,223 @@
+"""Whole runs on lanes in processes of their own: killed, lost for good, interrupted, shared by a grid."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from mac_runner.cli.process import Exit
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import Lab, RunDir, ended, wait_for
+from tests.faults.tier import SCALE
+from tests.sim.engine_stub import command
+from tests.sim.nano_model import make_nano_model
+
+KILLS = 2 * SCALE
+HAS_NANO = all(find_spec(package) is not None for package in ("torch", "tokenizers", "fastapi", "uvicorn"))
+NAME = "talk"
+
+
+def stub(*, latency_ms: float = 0.0, slots: int = 2, **more: JsonValue) -> JsonObject:
+    """A model on stub engines."""
+    template = command(port="{port}", slots=slots, latency_ms=latency_ms)
+    return on_fleet(model="stub", engine="command", command=[*template], max_num_seqs=slots, **more)
+
+
+def on_fleet(**section: JsonValue) -> JsonObject:
+    """An entry of `model_definitions`."""
+    return {"backend": "fleet", "fleet_config": section}
+
+
+def talk(*models: JsonObject, conversations: int = 8, lanes: int = 2, **more: JsonValue) -> JsonObject:
+    """Discussions of two agents; each of these models speaks for one, or one model for both."""
+    agents = [{"agent_id": name, "role": "participant", "max_tokens": 6} for name in ("a", "b")]
+    names = [f"m{number}" for number in range(len(models))]
+    return {
+        "experiment_metadata": {"experiment_name": NAME},
+        "seed": 5,
+        "conversation_config": {"environment": "discussion", "conversations": conversations},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 2},
+        "fleet": {"gpus": lanes},
+        "model_definitions": dict(zip(names, models, strict=True)),
+        "agent_definitions": [{**agent, "model": names[number % len(names)]} for number, agent in enumerate(agents)],
+        **more,
+    }
+
+
+def engines(parent: int) -> list[psutil.Process]:
+    """The engines that a process has started, the oldest first."""
+    found = []
+    for process in psutil.Process(parent).children(recursive=True):
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "-m" in words and words[words.index("-m") + 1] in {"tests.sim.engine_stub", "mac_runner.serve"}:
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def leftovers() -> Iterator[Callable[[int], list[psutil.Process]]]:
+    """Remembers the engines of a process; those that still run when the test ends are killed."""
+    seen: list[psutil.Process] = []
+
+    def remember(parent: int) -> list[psutil.Process]:
+        seen.extend(engines(parent))
+        return seen
+
+    yield remember
+    for process in seen:
+        if process.is_running():
+            process.kill()
+
+
+def all_gone(processes: list[psutil.Process]) -> bool:
+    return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny")
+
+
+def wait_for_events(process: subprocess.Popen[str], run: RunDir, name: str, count: int) -> None:
+    """Wait until a run has logged so many events of a name, or is over."""
+    wait_for(lambda: len(run.events(name)) >= count or process.poll() is not None, f"{count} times {name}")
+
+
+def killed_again_and_again(lab: Lab, slow: JsonObject, kills: int, seed: int) -> None:
+    """Play `slow`, and kill one of its engines after each so many replies, while all of them are up."""
+    chance = Random(seed)
+    run = lab.run_dir(NAME)
+    process = lab.start(lab.write(slow, "slow.yaml"), "--no-live")
+    for kill in range(kills):
+        wait_for_events(process, run, "EVENT_LANE_UP", kill + 2)
+        wait_for_events(process, run, "EVENT_INFER_DONE", len(run.events("EVENT_INFER_DONE")) + chance.randrange(1, 40))
+        assert process.poll() is None, f"over before kill {kill + 1}: {ended(process)}"
+        chance.choice(engines(process.pid)).kill()
+    code, _, err = ended(process)
+    assert code == Exit.OK, err
+
+
+def test_killed_engines_change_no_transcript(lab: Lab) -> None:
+    """Of one lane's run with the same seeds; nothing is lost or doubled, and the lanes come back."""
+    budget: JsonObject = {"gpus": 2, "restart": {"budget": 100}}
+    killed_again_and_again(lab, talk(stub(latency_ms=30), conversations=120 * SCALE, fleet=budget), KILLS, seed=1)
+    lab.done(lab.write(talk(stub(slots=8), conversations=120 * SCALE, lanes=1), "calm.yaml"), "--out", "runs/calm")
+
+    run = lab.run_dir(NAME)
+    assert run.statuses == {"finished": 120 * SCALE}
+    assert run.transcripts == lab.run_dir("calm").transcripts
+    assert len(run.index) == 120 * SCALE
+    lab.verified(run.path)
+    deaths, ups = run.events("EVENT_LANE_DEAD"), run.events("EVENT_LANE_UP")
+    assert len(deaths) == KILLS
+    assert KILLS + 1 <= len(ups) <= KILLS + 2  # The last one killed may not be back when all has been said.
+    assert {event["lane"] for event in run.events("EVENT_INFER_DONE")} == {"m0@0", "m0@1"}
+    # Whoever was not killed went on: what broke was sent again once.
+    assert run.events("EVENT_GIVE_UP") == []
+
+
+@pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
+def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> None:
+    """As above, with models that generate; 20 kills in the nightly tier."""
+    nano = on_fleet(
+        model=str(tiny), engine="nano", max_num_seqs=2, engine_args={"num_threads": 1, "kv_cache_gib": 0.02}
+    )
+    slow: JsonObject = {**nano, "latency": {"prefill_ms": 200, "kernel_ms": 0}}
+    conversations = 100 * SCALE
+    budget: JsonObject = {"gpus": 2, "restart": {"budget": 100}}
+    killed_again_and_again(lab, talk(slow, conversations=conversations, fleet=budget), KILLS, seed=2)
+    calm = lab.write(talk(nano, conversations=conversations, lanes=1), "calm.yaml")
+    lab.done(calm, "--out", "runs/calm")
+
+    assert lab.run_dir(NAME).statuses == {"finished": conversations}
+    assert lab.run_dir(NAME).transcripts == lab.run_dir("calm").transcripts
+    assert len(lab.run_dir(NAME).events("EVENT_LANE_DEAD")) == KILLS
+    lab.verified(lab.run_dir(NAME).path)
+
+
+def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_last_words_of_their_log(
+    lab: Lab, leftovers: Callable[[int], list[psutil.Process]]
+) -> None:
+    (lab.path / "engine.sh").write_text(
+        "if [ -e broken ]; then echo 'RuntimeError: no memory left on the GPU' >&2; exit 1; fi\nexec \"$@\"\n"
+    )
+    model = on_fleet(
+        model="stub",
+        engine="command",
+        command=["/bin/sh", "engine.sh", *command(port="{port}", slots=2, latency_ms=50)],
+        max_num_seqs=2,
+    )
+    file = lab.write(talk(model, conversations=100))
+    process = lab.start(file, "--no-live")
+    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_LANE_UP")) == 2, "both lanes")
+    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_INFER_DONE")) > 5, "replies")
+    (lab.path / "broken").touch()
+    for engine in leftovers(process.pid):
+        engine.kill()
+    code, _, err = ended(process)
+
+    assert code == Exit.INTERRUPTED, err
+    assert "RuntimeError: no memory left on the GPU" in err
+    assert {event["lane"] for event in lab.run_dir(NAME).events("EVENT_LANE_RETIRED")} == {"m0@0", "m0@1"}
+    (lab.path / "broken").unlink()
+    lab.done(file, "--set", f"model_definitions.m0.fleet_config.command={list(command(port='{port}'))}")
+    assert lab.run_dir(NAME).statuses == {"finished": 100}
+    lab.verified(lab.run_dir(NAME).path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_end_of_the_run_is_the_end_of_its_engines(
+    lab: Lab, leftovers: Callable[[int], list[psutil.Process]], number: signal.Signals
+) -> None:
+    process = lab.start(lab.write(talk(stub(latency_ms=50), conversations=200)), "--no-live")
+    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_INFER_DONE")) > 5, "replies")
+    started = leftovers(process.pid)
+    assert started
+    process.send_signal(number)
+    code, _, err = ended(process)
+
+    assert code == (-number if number is signal.SIGKILL else Exit.INTERRUPTED), err
+    wait_for(lambda: all_gone(started), "the end of all engines")
+    if number is not signal.SIGKILL:
+        assert all_gone(started)
+
+
+def test_engine_that_does_not_start_ends_the_run_with_the_reason_and_leaves_nothing(lab: Lab) -> None:
+    model = on_fleet(
+        model="stub", engine="command", command=["/bin/sh", "-c", "echo 'no such model' >&2; exit 1", "{port}"]
+    )
+    process = lab.start(lab.write(talk(model)), "--no-live")
+    code, _, err = ended(process)
+
+    assert code == Exit.INTERRUPTED, err
+    assert "no such model" in err
+
+
+def test_grid_starts_each_engine_once(lab: Lab) -> None:
+    grid = talk(stub(), _grid={"sweep": {"discussion.max_rounds": [1, 2]}})
+    lab.done(lab.write(grid))
+    directory = lab.run_dir(NAME)
+
+    assert Counter(str(event["lane"]) for event in directory.events("EVENT_LANE_START")) == {"m0@0": 1, "m0@1": 1}
+    assert sorted(path.parent.name for path in directory.path.glob("*/summary.json")) != []
+
+
+def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab) -> None:
+    file = lab.write(talk(stub(lanes=5), fleet={"gpus": 2, "max_agents_per_gpu": 2}))
+    process = lab.start(file)
+    code, _, err = ended(process)
+
+    assert code == Exit.BAD_INPUT, err
+    assert f"{file}:" in err
+    assert [path.name for path in lab.path.iterdir()] == [file]

@@ -1,0 +1,632 @@
+"""`InferenceEngine` on a fleet in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from mac_runner.backends.base import Backend
+from mac_runner.backends.fleet.lanes import Fleet, LaneAddress
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.config import FleetConfig
+from mac_runner.config.fleet import SwapConfig
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+)
+from mac_runner.fleet import InferenceEngine, InferenceRequest
+from mac_runner.fleet import engine as module
+from mac_runner.fleet.engine import chat_of
+from mac_runner.fleet.layout import FleetPlan
+from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
+from mac_runner.fleet.residency import Residency
+from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
+from tests.sim.loop import SimulatedClock, SimulatedLoop
+
+T = TypeVar("T")
+
+DOCUMENT = '''
+from __future__ import annotations
+class InferenceEngine:
+    def __init__(self, *, max_agents_per_gpu: int = 2, max_gpus: int = 8,
+                 enable_mig: bool = False):
+        """Start vLLM servers and build the GPU allocator."""
+
+    async def register_agent(self, *, agent_id: str, model_ckpt: str | Path,
+                             lane_hint: int | None = None) -> None:
+        """Pin an agent to a lane; loads checkpoint lazily."""
+
+    async def run(self, agent_id: str, prompt: str, *,
+                  step: Literal["think", "plan", "act"],
+                  max_tokens: int) -> str: ...
+
+    async def shutdown(self) -> None: ...
+'''
+"""The API of the specification of the inference engine, version 0.3, section 4."""
+
+
+def simulated(program: Callable[[], Awaitable[T]], seed: int = 1) -> T:
+    async def whole() -> T:
+        return await program()
+
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+        return runner.run(whole())
+
+
+def specs(models: Mapping[str, FleetModelConfig], places: int) -> tuple[LaneSpec, ...]:
+    return tuple(
+        LaneSpec(
+            name=f"{name}@{number}",
+            model=name,
+            checkpoint=model.model,
+            place=Place(number=number),
+            memory_share=0.0,
+            port=10_000 + 100 * at + number,
+            slots=model.max_num_seqs,
+        )
+        for at, (name, model) in enumerate(models.items())
+        for number in range(places)
+    )
+
+
+class FakeLanes:
+    """The lanes of one model, which are what the test says."""
+
+    is_swapped = False
+    stall_s = 30.0
+    lost: str | None = None
+
+    def __init__(self, lanes: tuple[LaneSpec, ...]) -> None:
+        self.all = tuple(LaneAddress(name=one.name, url=one.url, gpus=(), slots=one.slots) for one in lanes)
+        self.up = self.all
+        self.tells: list[Callable[[], None]] = []
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        self.tells.append(tell)
+
+    def only(self, *names: str) -> None:
+        self.up = tuple(one for one in self.all if one.name in names)
+        for tell in self.tells:
+            tell()
+
+    async def start(self) -> None: ...
+
+    @asynccontextmanager
+    async def turn(self, agent: str) -> AsyncIterator[str | None]:
+        yield None
+
+    def see(self, system: str) -> None: ...
+
+    def report_stuck(self, lane: str, why: str) -> None: ...
+
+    def report_broken(self, lane: str, why: str) -> None: ...
+
+
+class FakeFleet:
+    def __init__(self, plan: FleetPlan) -> None:
+        self.plan = plan
+        self.lanes = {name: FakeLanes(tuple(lane for lane in plan.lanes if lane.model == name)) for name in plan.models}
+
+    def model(self, name: str) -> FakeLanes:
+        return self.lanes[name]
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        return ()
+
+
+Answer = Callable[[Request], Awaitable[Reply]]
+
+
+class FakeBackend:
+    """Answers as the test says, as many at once as the lanes have slots."""
+
+    lookahead = 0
+    token_budget = None
+
+    def __init__(self, lanes: FakeLanes, answer: Answer) -> None:
+        self.lanes = lanes
+        self.answer = answer
+        self.requests: list[Request] = []
+        self.at_once = self.most = 0
+        self.is_closed = False
+
+    @property
+    def capacity(self) -> int:
+        return sum(lane.slots for lane in self.lanes.up)
+
+    def on_resize(self, tell: Callable[[], None]) -> None:
+        self.lanes.on_change(tell)
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def generate(self, request: Request) -> Reply:
+        self.requests.append(request)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            return await self.answer(request)
+        finally:
+            self.at_once -= 1
+
+
+async def echo(request: Request) -> Reply:
+    await asyncio.sleep(1.0)
+    return Reply(text=request.prompt.messages[-1].content.upper(), tokens=TokenCount(prompt=3, completion=2))
+
+
+class TestedEngine(InferenceEngine):
+    """On a fleet without processes, two lanes for each checkpoint."""
+
+    __test__ = False
+    places = 2
+    slots = 2
+
+    def __init__(self, answer: Answer = echo, **settings: Any) -> None:
+        self.events: list[tuple[str, JsonObject]] = []
+        self.answer = answer
+        self.fleet: FakeFleet | None = None
+        self.backends: dict[str, FakeBackend] = {}
+        super().__init__(
+            clock=SimulatedClock(),
+            on_event=lambda name, fields: self.events.append((name, fields)),
+            serve=lambda checkpoint: FleetModelConfig(model=checkpoint, max_num_seqs=self.slots),
+            **settings,
+        )
+
+    @asynccontextmanager
+    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[FakeFleet]:
+        places = tuple(Place(number=number) for number in range(self.places))
+        lanes = specs(models, self.places)
+        plan = FleetPlan(config=FleetConfig(), models=dict(models), places=places, lanes=lanes)
+        self.fleet = FakeFleet(plan)
+        yield self.fleet
+        self.fleet = None
+
+    def backend_of(self, name: str, fleet: Fleet) -> Backend:
+        assert self.fleet is not None
+        self.backends[name] = FakeBackend(self.fleet.model(name), self.answer)
+        return self.backends[name]
+
+    async def registered(self, *agents: str) -> None:
+        for agent in agents:
+            await self.register_agent(agent_id=agent, model_ckpt="models/town")
+
+    def named(self, name: str) -> list[JsonObject]:
+        return [fields for event, fields in self.events if event == name]
+
+
+def test_the_signatures_are_those_of_the_specification() -> None:
+    names: dict[str, Any] = {"Path": Path, "Literal": Literal}
+    exec(DOCUMENT, names)
+
+    for name in ("__init__", "register_agent", "run", "shutdown"):
+        theirs, ours = (inspect.signature(getattr(one, name)) for one in (names["InferenceEngine"], InferenceEngine))
+        for parameter in theirs.parameters.values():
+            mine = ours.parameters[parameter.name]
+            assert (mine.kind, mine.default) == (parameter.kind, parameter.default), (name, parameter.name)
+            assert mine.name == "self" or eval(mine.annotation, vars(module)) == eval(parameter.annotation, names)
+        added = [one for key, one in ours.parameters.items() if key not in theirs.parameters]
+        assert all(one.kind is one.KEYWORD_ONLY and one.default is not one.empty for one in added), name
+        if name != "__init__":
+            assert eval(ours.return_annotation) == eval(theirs.return_annotation)
+            assert inspect.iscoroutinefunction(getattr(InferenceEngine, name))
+
+
+def test_prompts_are_answered_and_events_name_the_agent_its_lane_and_the_tokens(tmp_path: Path) -> None:
+    async def program() -> TestedEngine:
+        async with TestedEngine(events_file=tmp_path / "log.jsonl") as engine:
+            await engine.registered("ann")
+            assert await engine.run("ann", "who?", step="think", max_tokens=9) == "WHO?"
+        return engine
+
+    engine = simulated(program)
+    (start,), (done,) = engine.named("EVENT_INFER_START"), engine.named("EVENT_INFER_DONE")
+
+    assert (start["agent"], start["prompt_len"], start["step"], start["model"]) == ("ann", 4, "think", "models/town")
+    assert (done["agent"], done["tokens_out"], done["latency_ms"], done["step"]) == ("ann", 2, 1000.0, "think")
+    assert {"time", "gpu", "lane"} <= start.keys() & done.keys()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["EVENT_INFER_START", "EVENT_INFER_DONE"]
+    assert lines[1]["tokens_out"] == 2
+
+
+def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots() -> None:
+    async def program() -> None:
+        async with TestedEngine() as engine:
+            await engine.registered(*"abcdefghij")
+            await engine.start()
+            assert engine.fleet is not None
+            lanes, backend = engine.fleet.model("town"), engine.backends["town"]
+            calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefghij"]
+            await asyncio.sleep(0.5)
+            assert backend.at_once == 4
+            lanes.only("town@0")
+            await asyncio.sleep(1.0)
+            assert backend.at_once == 2
+            lanes.only()
+            await asyncio.sleep(100.0)
+            assert (backend.at_once, sum(call.done() for call in calls)) == (0, 6)
+            lanes.only("town@1")
+            await asyncio.gather(*calls)
+            assert (backend.most, backend.at_once) == (4, 0)
+
+    simulated(program)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_requests_are_sent_in_the_order_in_which_they_came(seed: int) -> None:
+    async def program() -> list[str]:
+        async with TestedEngine() as engine:
+            await engine.registered(*"abcdefghij")
+            await engine.start()
+            calls = []
+            for agent in "hgcabdefji":
+                calls.append(asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)))
+                await asyncio.sleep(0.001)
+            await asyncio.gather(*calls)
+            return [request.turn.agent for request in engine.backends["town"].requests]
+
+    assert simulated(program, seed) == list("hgcabdefji")
+
+
+def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> None:
+    faults: list[BackendError] = [
+        TransientBackendError("reset", goes_elsewhere=True),
+        TransientBackendError("busy", is_busy=True, retry_after_s=7.0),
+        TransientBackendError("away", is_unreachable=True),
+    ]
+
+    async def answer(request: Request) -> Reply:
+        if faults:
+            raise faults.pop(0)
+        return await echo(request)
+
+    async def program() -> TestedEngine:
+        async with TestedEngine(answer) as engine:
+            await engine.registered("ann")
+            assert await engine.run("ann", "who?", step="act", max_tokens=9) == "WHO?"
+        return engine
+
+    engine = simulated(program)
+    requests = engine.backends["town"].requests
+
+    assert len(requests) == 4
+    assert len({(one.sampling.seed, one.request_id, one.prompt) for one in requests}) == 1
+    assert [event["delay_s"] for event in engine.named("EVENT_RETRY")] == [0.0, 7.0, 4.0]
+    assert engine.named("EVENT_INFER_DONE")[0]["sendings"] == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "sendings"),
+    [
+        (RequestRefusedError("no"), 1),
+        (EngineDeadError("gone"), 1),
+        (TransientBackendError("broken"), 5),
+        (TransientBackendError("died", is_engine_death=True, goes_elsewhere=True), 3),
+    ],
+)
+def test_an_error_stands_in_the_place_of_a_reply_in_a_batch_and_the_others_are_answered(
+    fault: BackendError, sendings: int
+) -> None:
+    async def answer(request: Request) -> Reply:
+        if request.turn.agent == "b":
+            raise fault
+        return await echo(request)
+
+    async def program() -> TestedEngine:
+        async with TestedEngine(answer) as engine:
+            await engine.registered(*"abc")
+            requests = [
+                InferenceRequest(agent_id=agent, prompt=agent, step="plan", max_tokens=1) for agent in ("b", "a", "c")
+            ]
+            failed, *answered = await engine.batch_run(requests)
+            assert (failed, answered) == (fault, ["A", "C"])
+        return engine
+
+    engine = simulated(program)
+
+    assert sum(one.turn.agent == "b" for one in engine.backends["town"].requests) == sendings
+    assert len(engine.named("EVENT_GIVE_UP")) == 1
+
+
+def test_a_model_that_stays_away_is_given_up_after_the_patience() -> None:
+    async def answer(request: Request) -> Reply:
+        raise TransientBackendError("nothing listens", is_unreachable=True)
+
+    async def program() -> float:
+        async with TestedEngine(answer) as engine:
+            await engine.registered("a")
+            with pytest.raises(EngineDeadError, match="no answer for 60 s: nothing listens"):
+                await engine.run("a", "x", step="act", max_tokens=1)
+        return asyncio.get_running_loop().time()
+
+    assert 60 <= simulated(program) < 95
+
+
+def test_shutdown_ends_every_request_and_task() -> None:
+    async def answer(request: Request) -> Reply:
+        await asyncio.sleep(1e6)
+        raise AssertionError
+
+    async def program() -> TestedEngine:
+        engine = TestedEngine(answer)
+        await engine.registered(*"abcdef")
+        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdef"]
+        await asyncio.sleep(1.0)
+        await engine.shutdown()
+        await engine.shutdown()
+        for call in calls:
+            with pytest.raises(EngineDeadError, match="was shut down"):
+                await call
+        with pytest.raises(EngineDeadError, match="was shut down"):
+            await engine.run("a", "x", step="act", max_tokens=1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return engine
+
+    engine = simulated(program)
+
+    assert engine.fleet is None
+    assert engine.backends["town"].is_closed
+
+
+def test_a_caller_that_gives_up_gives_its_slot_back() -> None:
+    async def program() -> None:
+        async with TestedEngine() as engine:
+            await engine.registered(*"abcdefgh")
+            await engine.start()
+            calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefgh"]
+            await asyncio.sleep(0.5)
+            for at in (0, 3, 5, 7):
+                calls[at].cancel()
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            assert [isinstance(one, asyncio.CancelledError) for one in done] == [at in (0, 3, 5, 7) for at in range(8)]
+            assert engine.backends["town"].at_once == 0
+            assert await engine.run("a", "again", step="act", max_tokens=1) == "AGAIN"
+
+    simulated(program)
+
+
+def test_what_cannot_be_is_refused_with_what_is_allowed() -> None:
+    async def program() -> None:
+        async with TestedEngine() as engine:
+            with pytest.raises(ConfigError, match=r"no agent is registered; call register_agent\(\) first"):
+                await engine.start()
+            await engine.registered("a")
+            with pytest.raises(ConfigError, match="agent 'a' is registered already"):
+                await engine.registered("a")
+            with pytest.raises(ConfigError, match=r"no agent 'b'.*registered: a"):
+                await engine.run("b", "x", step="act", max_tokens=1)
+            with pytest.raises(ConfigError, match="no step 'sing'; allowed: think, plan, act"):
+                await engine.run("a", "x", step="sing", max_tokens=1)  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match="max_tokens is 0; allowed: at least 1"):
+                await engine.run("a", "x", step="act", max_tokens=0)
+            asked = InferenceRequest(agent_id="a", prompt="x", step="act", max_tokens=1)
+            with pytest.raises(ConfigError, match="no agent 'zoe'"):
+                await engine.batch_run([asked, asked | {"agent_id": "zoe"}])
+            assert engine.backends == {}
+            await engine.start()
+            with pytest.raises(ConfigError, match="started without 'other'; register an agent of each checkpoint"):
+                await engine.register_agent(agent_id="c", model_ckpt="other")
+            with pytest.raises(ConfigError, match="lane_hint 7 is not a place of this fleet, which has 0, 1"):
+                await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=7)
+            await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=1)
+
+    simulated(program)
+    with pytest.raises(ConfigError, match="max_gpus=0"):
+        InferenceEngine(max_gpus=0)
+    with pytest.raises(ConfigError, match="max_gpus=4 and another value in config"):
+        InferenceEngine(max_gpus=4, config=FleetConfig(max_gpus=3))
+
+
+def test_checkpoints_of_one_name_are_kept_apart() -> None:
+    async def program() -> list[str]:
+        async with TestedEngine() as engine:
+            await engine.register_agent(agent_id="a", model_ckpt=Path("one/town"))
+            await engine.register_agent(agent_id="b", model_ckpt="two/town")
+            await engine.start()
+            return sorted(engine.backends)
+
+    assert simulated(program) == ["town", "town-2"]
+
+
+def test_agents_of_a_lane_that_went_move_and_stay_where_they_moved() -> None:
+    async def program() -> None:
+        async with TestedEngine() as engine:
+            await engine.registered(*"abcd")
+            await engine.start()
+            assert engine.fleet is not None
+            lanes = engine.fleet.model("town")
+
+            def homes() -> list[str | None]:
+                return [engine.lane_of(agent) for agent in "abcd"]
+
+            assert sorted(map(str, homes())) == ["town@0", "town@0", "town@1", "town@1"]
+            lanes.only("town@1")
+            assert homes() == ["town@1"] * 4
+            lanes.only()
+            assert homes() == [None] * 4
+            lanes.only("town@0")
+            assert homes() == ["town@0"] * 4
+            lanes.only("town@0", "town@1")
+            assert homes() == ["town@0"] * 4
+            await engine.registered("e")
+            assert engine.lane_of("e") == "town@1"
+
+    simulated(program)
+
+
+def test_a_prompt_in_the_markup_of_the_specification_becomes_chat_messages() -> None:
+    table = [
+        ("who?", [("user", "who?")]),
+        ("<system>Be brief.</system>\n<user>who?</user>", [("system", "Be brief."), ("user", "who?")]),
+        (
+            "<system>Be <thinking>…</thinking>.</system><user>who?</user>\n<assistant>\n<thinking>I need",
+            [("system", "Be <thinking>…</thinking>."), ("user", "who?"), ("assistant", "<thinking>I need")],
+        ),
+        ("<user>who?</user><assistant>", [("user", "who?")]),
+        ("<user>never closed", [("user", "<user>never closed")]),
+        ("see <system>a</system>", [("user", "see <system>a</system>")]),
+        ("<user>a</user> and more", [("user", "<user>a</user> and more")]),
+        ("", [("user", "")]),
+    ]
+    for prompt, expected in table:
+        assert [(one.role, one.content) for one in chat_of(prompt)] == expected
+
+
+def test_each_step_has_its_sampling() -> None:
+    async def program() -> list[Sampling]:
+        settings = {"think": Sampling(temperature=0.9, top_p=0.5), "act": Sampling(temperature=0.0)}
+        async with TestedEngine(sampling=settings) as engine:
+            await engine.registered("a")
+            for step in ("think", "plan", "act"):
+                await engine.run("a", "x", step=step, max_tokens=7)
+            return [one.sampling for one in engine.backends["town"].requests]
+
+    found = simulated(program)
+
+    assert [(one.temperature, one.top_p, one.max_tokens) for one in found] == [
+        (0.9, 0.5, 7),
+        (1.0, None, 7),
+        (0.0, None, 7),
+    ]
+    assert len({one.seed for one in found}) == 3
+
+
+# The timeline of section 5.1
+
+
+class FifoLanes(FakeLanes):
+    is_swapped = True
+
+    def __init__(self, lanes: tuple[LaneSpec, ...], queue: FifoQueue) -> None:
+        super().__init__(lanes)
+        self.queue = queue
+
+    @asynccontextmanager
+    async def turn(self, agent: str) -> AsyncIterator[str | None]:
+        ticket = self.queue.residency.ask(agent, self.all[0].name.split("@")[0], 0.0)
+        granted = self.queue.granted[ticket] = asyncio.get_running_loop().create_future()
+        self.queue.perform()
+        try:
+            yield await granted
+        finally:
+            self.queue.residency.left(ticket)
+            self.queue.perform()
+
+
+class FifoQueue:
+    """Performs what the residency of a place decides, at once: engines of one slot that sleep and wake in no time."""
+
+    def __init__(self, lanes: tuple[LaneSpec, ...]) -> None:
+        self.residency = Residency(SwapConfig(policy="fifo"), lanes, 2)
+        self.granted: dict[int, asyncio.Future[str]] = {}
+        for lane in lanes:
+            self.residency.available(lane.name, 0.0, is_wanted=False)
+
+    def perform(self) -> None:
+        while True:
+            decision = self.residency.decide(asyncio.get_running_loop().time())
+            for ticket, lane in decision.grants:
+                self.granted.pop(ticket).set_result(lane)
+            for swap in decision.swaps:
+                self.residency.gone(swap.out)
+                self.residency.available(swap.out, 0.0, is_wanted=False)
+            for lane in decision.enters:
+                self.residency.up(lane, asyncio.get_running_loop().time())
+            if not (decision.grants or decision.swaps or decision.enters):
+                return
+
+
+RUNTIMES = {"A1": (4.0, 3.0), "A2": (8.0, 6.0), "A3": (4.0 + 1e-6, 2.0)}
+"""Seconds of each turn. A2 and A3 end their first turns together, and A2 is first: so A3 takes a microsecond longer."""
+
+
+class TimelineEngine(TestedEngine):
+    """One place, two models resident, three checkpoints of one slot."""
+
+    places = 1
+    slots = 1
+    starts: list[tuple[float, str]]
+
+    @asynccontextmanager
+    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[FakeFleet]:
+        async with super().fleet_of(models) as fleet:
+            queue = FifoQueue(fleet.plan.lanes)
+            for name in models:
+                lanes = tuple(lane for lane in fleet.plan.lanes if lane.model == name)
+                fleet.lanes[name] = FifoLanes(lanes, queue)
+            yield fleet
+
+    def backend_of(self, name: str, fleet: Fleet) -> Backend:
+        lanes = fleet.model(name)
+
+        async def answer(request: Request) -> Reply:
+            async with lanes.turn(request.turn.agent):
+                now_s, turn = asyncio.get_running_loop().time(), request.turn.round - 1
+                self.starts.append((round(now_s, 3), f"{request.turn.agent}(T{turn})"))
+                await asyncio.sleep(dict(enumerate(RUNTIMES[request.turn.agent])).get(turn, 100.0))
+                return Reply(text=f"{request.turn.agent} T{turn}")
+
+        self.answer = answer
+        return super().backend_of(name, fleet)
+
+
+def test_three_agents_on_two_slots_take_turns_as_in_the_timeline_of_the_specification() -> None:
+    async def program() -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
+        chat: list[tuple[float, str]] = []
+        engine = TimelineEngine()
+        engine.starts = []
+        for agent in RUNTIMES:
+            await engine.register_agent(agent_id=agent, model_ckpt=agent)
+        await engine.start()
+        begun_s = asyncio.get_running_loop().time()
+
+        async def plays(agent: str) -> None:
+            while True:
+                said = await engine.run(agent, str(chat), step="act", max_tokens=8)
+                chat.append((round(asyncio.get_running_loop().time() - begun_s, 3), said))
+
+        players = []
+        for agent in RUNTIMES:
+            players.append(asyncio.create_task(plays(agent)))
+            await asyncio.sleep(1e-9)
+        await asyncio.sleep(20.0)
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
+        await engine.shutdown()
+        return engine.starts, chat
+
+    starts, chat = simulated(program)
+
+    assert starts == [
+        (0.0, "A1(T0)"),
+        (0.0, "A2(T0)"),
+        (4.0, "A3(T0)"),
+        (8.0, "A1(T1)"),
+        (8.0, "A2(T1)"),
+        (11.0, "A3(T1)"),
+        (13.0, "A1(T2)"),
+        (14.0, "A3(T2)"),
+    ]
+    assert chat == [
+        (4.0, "A1 T0"),
+        (8.0, "A2 T0"),
+        (8.0, "A3 T0"),
+        (11.0, "A1 T1"),
+        (13.0, "A3 T1"),
+        (14.0, "A2 T1"),
+    ]
