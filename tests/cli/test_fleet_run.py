@@ -221,3 +221,29 @@ def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab)
     assert code == Exit.BAD_INPUT, err
     assert f"{file}:" in err
     assert [path.name for path in lab.path.iterdir()] == [file]
+
+
+@pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
+@pytest.mark.parametrize("policy", ["batch", "fifo"])
+def test_models_that_take_turns_on_one_place_say_what_they_say_on_places_of_their_own(
+    lab: Lab, tiny: Path, policy: str
+) -> None:
+    other = make_nano_model(lab.path / "other")
+    models = [
+        on_fleet(
+            model=str(path), engine="nano", max_num_seqs=4, engine_args={"num_threads": 1, "kv_cache_gib": 0.02}
+        )
+        for path in (tiny, other)
+    ]
+    swap: JsonObject = {"policy": policy, "residency_s": 0.5}
+    turns: JsonObject = {"gpus": 1, "max_agents_per_gpu": 1, "swap": swap}
+    apart: JsonObject = {"gpus": 2, "max_agents_per_gpu": 1}
+    lab.done(lab.write(talk(*models, fleet=turns), "turns.yaml"), "--out", "runs/turns", "--no-live")
+    lab.done(lab.write(talk(*models, fleet=apart), "apart.yaml"), "--out", "runs/apart", "--no-live")
+
+    run = lab.run_dir("turns")
+    assert run.statuses == {"finished": 8}
+    assert run.transcripts == lab.run_dir("apart").transcripts
+    assert run.events("EVENT_LANE_SWAP")
+    assert run.events("EVENT_LANE_DEAD") == run.events("EVENT_RETRY") == []
+    lab.verified(run.path)
