@@ -46,4 +46,7 @@ def _row(recorded: RecordedReply) -> dict[str, Cells]:
         "queue_s": reply.timing.queue_s,
         "generate_s": reply.timing.generate_s,
         "faults": list(reply.timing.faults),
+        "server": reply.timing.server,
+        "lane": reply.timing.lane,
+        "gpu": reply.timing.gpu,
     }

@@ -221,6 +221,11 @@ TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "queue_s": FlatColumn("number", "how long it waited for a slot", "s", f"{_TURN}.timing.queue_s"),
     "generate_s": FlatColumn("number", "how long the engine took", "s", f"{_TURN}.timing.generate_s"),
     "faults": FlatColumn("texts", "the failed sendings before", source=f"{_TURN}.timing.faults[]"),
+    "server": FlatColumn(
+        "text", "the server that answered, where its backend says so", source=f"{_TURN}.timing.server"
+    ),
+    "lane": FlatColumn("text", "the lane of a fleet that answered", source=f"{_TURN}.timing.lane"),
+    "gpu": FlatColumn("text", "the GPUs of that lane", source=f"{_TURN}.timing.gpu"),
 }
 
 

@@ -90,9 +90,12 @@ class LocalModelLanes:
     def report_broken(self, lane: str, why: str) -> None:
         """A connection broke. The end of the process is seen by itself, and nothing else counts."""
 
+    def came_up(self) -> None:
+        """One of the lanes came up, and may have given its place to another one at once."""
+        self._has_been_up = True
+
     def changed(self) -> None:
         """`up` or `lost` changed."""
-        self._has_been_up |= bool(self._fleet.control.up(self._name))
         for tell in self._tells:
             tell()
 

@@ -129,13 +129,13 @@ class LocalFleet:
         if self._is_closed:
             return
         self._is_closed = True
-        self.feed(self.control.close(self.clock.monotonic_s()))
-        ends = [asyncio.ensure_future(engine.close()) for engine in self._engines.values()]
-        if ends:
-            await asyncio.wait(ends, timeout=CLOSE_S)
-        await self._client.close()
-        if self._given_logs is None and not self._reports.has_broken:
-            shutil.rmtree(self._logs, ignore_errors=True)
+        try:
+            self.feed(self.control.close(self.clock.monotonic_s()))
+        finally:
+            await asyncio.wait([asyncio.ensure_future(one.close()) for one in self._engines.values()], timeout=CLOSE_S)
+            await self._client.close()
+            if self._given_logs is None and not self._reports.has_broken:
+                shutil.rmtree(self._logs, ignore_errors=True)
 
     # What the lanes of a model ask
 
@@ -206,9 +206,14 @@ class LocalFleet:
             case decided.Changed(model):
                 self._models[model].changed()
             case decided.Note():
-                self._reports.note(command, self._engines[command.lane].log)
-                if command.event == "EVENT_LANE_DRAIN" and self.control.lane(command.lane).is_held:
-                    self._spawn(self._watch_drain(self._engines[command.lane]))
+                self._note(command, self._engines[command.lane])
+
+    def _note(self, note: decided.Note, engine: LaneEngine) -> None:
+        self._reports.note(note, engine.log)
+        if note.event in ("EVENT_LANE_UP", "EVENT_LANE_SWAP"):
+            self._models[engine.spec.model].came_up()
+        elif note.event == "EVENT_LANE_DRAIN" and self.control.lane(note.lane).is_held:
+            self._spawn(self._watch_drain(engine))
 
     def _settle_turn(self, ticket: int, settle: Callable[[asyncio.Future[str]], None]) -> None:
         grant = self._grants.get(ticket)

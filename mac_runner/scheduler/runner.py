@@ -159,6 +159,8 @@ class Runner:
         self._open_wanted = asyncio.Event()
         self._over = asyncio.Event()
         self._fatal: MacRunnerError | None = None
+        self._sizes: dict[str, Resized] = {}
+        """The size of each engine, as the scheduler knows it."""
         self._is_ready = False
         """Whether the scheduler knows all engines."""
         self._is_closing = False
@@ -202,17 +204,27 @@ class Runner:
                 )
             self._accounting.open(name, capacities[name])
         for name, backend in backends.items():
-            self._feed(ModelReady(name, backend.capacity, backend.token_budget, backend.lookahead, isolates(backend)))
+            size = self._sizes[name] = Resized(name, backend.capacity, backend.lookahead, isolates(backend))
+            self._feed(ModelReady(name, size.capacity, backend.token_budget, size.lookahead, size.isolates))
         self._is_ready = True
 
     def _resize(self, model: str) -> None:
-        """Take in that an engine may serve another number of requests now."""
-        if not self._is_ready or self._is_closing:
-            return
+        """Take in soon that an engine may serve another number of requests. Not here: the caller is the backend."""
+        if self._is_ready and not self._is_closing:
+            self._spawn(partial(self._take_in_size, model))
+
+    async def _take_in_size(self, model: str) -> None:
         backend = self._run.backends[model]
-        self._accounting.resize(model, backend.capacity)
+        size = Resized(model, backend.capacity, backend.lookahead, isolates(backend))
+        if size == self._sizes[model]:
+            return
+        if (size.capacity, size.lookahead) != (self._sizes[model].capacity, self._sizes[model].lookahead):
+            fields: JsonObject = {"model": model, "capacity": size.capacity, "lookahead": size.lookahead}
+            self._log.event("EVENT_RESIZE", fields)
+        self._sizes[model] = size
+        self._accounting.resize(model, size.capacity)
         self._attempts.resized(model)
-        self._feed(Resized(model, backend.capacity, backend.lookahead, isolates(backend)))
+        self._feed(size)
 
     def _conclude(self) -> None:
         now_s = self._clock.monotonic_s()

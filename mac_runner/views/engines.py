@@ -36,7 +36,7 @@ _BOUNDS_MS: Final = tuple(_LEAST_MS * 10 ** (n / _CLASSES_PER_DECADE) for n in r
 Figure = TypeVar("Figure", int, float)
 
 _OF_PLAY: Final = frozenset(
-    f"EVENT_{name}" for name in ("RUN_START", "RUN_STOP", "INFER_START", "INFER_DONE", "RETRY", "GIVE_UP")
+    f"EVENT_{name}" for name in ("RUN_START", "RUN_STOP", "RESIZE", "INFER_START", "INFER_DONE", "RETRY", "GIVE_UP")
 )
 """Events of the time in which a process plays."""
 
@@ -55,6 +55,7 @@ class _Event(msgspec.Struct):
     tokens_cached: int | None = None
     queue_s: float | None = None
     models: dict[str, int] = {}
+    capacity: int = 0
     concurrency: int | None = None
 
 
@@ -152,6 +153,7 @@ class EngineClock:
         self._models: dict[str, _Model] = {}
         self._open: dict[tuple[str, str], _Open] = {}
         self._sessions: list[float] = []
+        self._concurrency: int | None = None
         self._zero: float | None = None
         """The time of the clock at the beginning of the axis; later by each pause that was cut out."""
         self._now_s = 0.0
@@ -180,6 +182,8 @@ class EngineClock:
                 self._end(event, now_s)
             case "EVENT_RUN_START":
                 self._start(event, now_s)
+            case "EVENT_RESIZE":
+                self._resize(event)
             case "EVENT_RUN_STOP":
                 self._close(now_s)
 
@@ -235,6 +239,12 @@ class EngineClock:
         self._close(now_s)
         for name, capacity in event.models.items():
             self._model(name).slots = capacity if event.concurrency is None else min(capacity, event.concurrency)
+        self._concurrency = event.concurrency
+
+    def _resize(self, event: _Event) -> None:
+        """An engine serves another number of requests: the page shows the most that it served at once."""
+        model, most = self._model(event.model), self._concurrency
+        model.slots = max(model.slots, event.capacity if most is None else min(event.capacity, most))
 
     def _close(self, now_s: float) -> None:
         for request in self._open.values():

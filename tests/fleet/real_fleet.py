@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -19,6 +20,7 @@ from mac_runner.fleet.ports import LoopbackPorts
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.types import JsonObject
 
+T = TypeVar("T")
 WAIT_S = 60.0
 STUB = (sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--slots", "2")
 
@@ -83,6 +85,16 @@ def lane(fleet: LocalFleet, name: str) -> LaneStatus:
 
 def names_up(fleet: LocalFleet, model: str) -> list[str]:
     return [address.name for address in fleet.model(model).up]
+
+
+def run(play: Coroutine[object, object, T]) -> T:
+    """Run a test's part, for so long at most."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(2 * WAIT_S):
+            return await play
+
+    return asyncio.run(limited())
 
 
 async def until(is_so: Callable[[], object]) -> None:

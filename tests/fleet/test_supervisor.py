@@ -22,6 +22,7 @@ from tests.fleet.real_fleet import (
     names_up,
     plan_of,
     processes_below,
+    run,
     still_there,
     stub_model,
     until,
@@ -57,7 +58,7 @@ def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> No
             assert len(processes) == 8
 
     processes: list[psutil.Process] = []
-    asyncio.run(play())
+    run(play())
 
     assert still_there(processes) == []
     assert heard.names("a@0") == ["START", "UP"]
@@ -72,7 +73,7 @@ def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path
             await fleet.model("b").start()
             await until(lambda: len(fleet.model("a").up) == len(fleet.model("b").up) == 2)
 
-    asyncio.run(play())
+    run(play())
 
     for place in (0, 1):
         of_place = [name for name, fields in heard.events if fields["place"] == f"place {place}"]
@@ -100,7 +101,7 @@ def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) 
             assert after.pid != before.pid
             assert model.lost is None
 
-    asyncio.run(play())
+    run(play())
 
     assert heard.names("m@0") == ["START", "UP", "DEAD", "RESTART", "UP"]
     assert heard.names("m@1") == ["START", "UP"]
@@ -125,7 +126,7 @@ def test_lane_that_hangs_is_ended_when_it_is_reported_and_comes_back(tmp_path: P
             await until(lambda: fleet.model("m").up)
             assert lane(fleet, "m@0").pid != pid
 
-    asyncio.run(play())
+    run(play())
 
     assert heard.names("m@0") == ["START", "UP", "SUSPECT", "DEAD", "RESTART", "UP"]
     assert heard.lines[0].startswith("lane m@0 ended: no reply for 30 s, and none to a canary")
@@ -142,7 +143,7 @@ def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp_path:
             assert fleet.model("m").all == ()
             assert lane(fleet, "m@0").state is LaneState.RETIRED
 
-    asyncio.run(play())
+    run(play())
 
     assert heard.names("m@0") == ["START", "DEAD", "RESTART", "DEAD", "RETIRED"]
     assert "it ended with status 1: Error: the weights of stub are torn" in heard.lines[-1]
@@ -157,7 +158,7 @@ def test_port_that_another_process_has_is_a_start_error_and_not_a_server(tmp_pat
                 await fleet.model("m").start()
 
     with socket.create_server(("127.0.0.1", plan.lanes[0].port)) as taken:
-        asyncio.run(play(taken))
+        run(play(taken))
 
 
 def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> 
             with pytest.raises(EngineDeadError, match=r"it did not start in 0\.5 s"):
                 await fleet.model("m").start()
 
-    asyncio.run(play())
+    run(play())
 
 
 def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
             starting.cancel()
 
     processes: list[psutil.Process] = []
-    asyncio.run(play())
+    run(play())
 
     assert still_there(processes) == []
 
@@ -200,7 +201,7 @@ def test_engines_that_ignore_the_end_are_gone_within_ten_seconds(tmp_path: Path)
             return asyncio.get_running_loop().time() - began_s
 
     processes: list[psutil.Process] = []
-    took_s = asyncio.run(play())
+    took_s = run(play())
 
     assert still_there(processes) == []
     assert took_s < 10
@@ -232,10 +233,26 @@ def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path
             with pytest.raises(ConfigError, match="its lanes are m@0, m@1"):
                 await fleet.drain("m@7")
 
-    asyncio.run(play())
+    run(play())
 
     assert heard.names("m@1") == ["START", "UP", "DRAIN", "START", "UP"]
     assert heard.lines == []
+
+
+def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
+            await fleet.model("m").start()
+            processes.extend(processes_below(os.getpid()))
+            fleet.model("m").on_change(lambda: 1 / 0)  # type: ignore[arg-type]
+            processes[-1].kill()
+            await asyncio.Event().wait()
+
+    processes: list[psutil.Process] = []
+    with pytest.raises(ZeroDivisionError):
+        run(play())
+
+    assert still_there(processes) == []
 
 
 def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
@@ -248,6 +265,6 @@ def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
             assert status.log == str(tmp_path / "m@0.log")
             return status.port
 
-    port = asyncio.run(play())
+    port = run(play())
 
     assert (tmp_path / "m@0.log").read_text() == f"{port}\n"

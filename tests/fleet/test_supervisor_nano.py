@@ -12,7 +12,7 @@ import pytest
 
 from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.supervisor import LocalFleet
-from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, until
+from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until
 from tests.sim.nano_model import make_nano_model
 
 pytest.importorskip("torch")
@@ -51,7 +51,7 @@ def test_two_lanes_of_a_model_say_the_same_also_after_one_was_killed(model: Path
             await until(lambda: len(names_up(fleet, "m")) == 2)
             return [*texts, await said(fleet, "m", "m@0")]
 
-    texts = asyncio.run(play())
+    texts = run(play())
 
     assert texts[0]
     assert texts == [texts[0]] * 3
@@ -82,7 +82,7 @@ def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
             assert {status.state for status in fleet.status()} >= {LaneState.ASLEEP}
             return texts
 
-    texts = asyncio.run(play())
+    texts = run(play())
 
     assert len(texts) == 8
     assert len(set(texts)) == 1
@@ -108,7 +108,7 @@ def test_lane_that_dies_asleep_serves_again_at_its_turn(model: Path, tmp_path: P
                 assert await said(fleet, asleep.model, granted)
             return asleep.name
 
-    name = asyncio.run(play())
+    name = run(play())
 
     assert "DEAD" in heard.names(name)
     assert heard.names(name)[-1] in ("UP", "SWAP")

@@ -65,6 +65,14 @@ def test_figures_are_those_of_the_log() -> None:
     assert len(engine.latency_counts) == len(engine.latency_bounds_ms) + 1
 
 
+def test_slots_are_the_most_that_an_engine_served_at_once() -> None:
+    for concurrency, expected in ((None, 16), (12, 12)):
+        resizes = [line(at_s, "EVENT_RESIZE", capacity=capacity) for at_s, capacity in ((1.0, 0), (2.0, 16), (3.0, 2))]
+        (engine,) = engines_page([start(0, slots=8, concurrency=concurrency), *resizes]).engines
+
+        assert engine.slots == expected
+
+
 def test_pause_between_sessions_is_cut_out() -> None:
     """The first session is killed with a request in flight, and the second begins a day later."""
     killed = [start(0), *request(0.0, 0.5), line(0.5, "EVENT_INFER_START", "late"), line(1.0, "EVENT_INFER_START", "b")]

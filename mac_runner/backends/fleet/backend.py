@@ -70,8 +70,11 @@ class FleetBackend:
 
     @property
     def isolates(self) -> bool:
-        """Whether a request that engines died on is served alone on one lane, while the others go on."""
-        return self._plane.isolates
+        """Whether a request that engines died on is served alone on one lane, while the others go on.
+
+        Where models take turns, the turn names the lane, and others may be on it.
+        """
+        return self._plane.isolates and not self._lanes.is_swapped
 
     def on_resize(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever `capacity`, `lookahead` or `isolates` has changed."""

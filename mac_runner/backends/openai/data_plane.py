@@ -139,7 +139,7 @@ class DataPlane:
     def destination(self, request: Request) -> Destination | None:
         """Where `request` would go now; None while no server is open."""
         endpoint = self.endpoints.peek(request.conversation, request.request_id, self._clock.monotonic_s())
-        return None if endpoint is None else Destination(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu)
+        return None if endpoint is None else _destination(endpoint)
 
     async def generate(self, request: Request, *, lane: str | None = None) -> Reply:
         """Send the request to one server, or to that of `lane`. Raises a BackendError."""
@@ -224,7 +224,9 @@ class DataPlane:
             )
         except SendingError as fault:
             await self._judge(endpoint, fault)
-            raise self._verdict(endpoint, fault, request) from fault
+            error = self._verdict(endpoint, fault, request)
+            error.destination = _destination(endpoint)
+            raise error from fault
         self._mark_answered(endpoint)
         self.endpoints.mark_done(request.request_id)
         return reply.timed(Timing(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu))
@@ -431,3 +433,7 @@ class DataPlane:
     def _started(self) -> HttpClient:
         assert self._client is not None, "the backend was never started"
         return self._client
+
+
+def _destination(endpoint: Endpoint) -> Destination:
+    return Destination(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu)
