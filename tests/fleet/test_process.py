@@ -113,7 +113,9 @@ def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pyte
         await lane.stop(0.1)
         return [engine, near, guardian]
 
-    assert running(asyncio.run(play())) == []
+    processes = asyncio.run(play())
+
+    until(lambda: running(processes) == [])
 
 
 @pytest.mark.parametrize("manner", ["mild", "forks"])
