@@ -7,7 +7,6 @@ experiment it lists what is installed and whether Ollama runs on this machine.
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from importlib import metadata
@@ -16,39 +15,53 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
+from mac_runner.errors import MacRunnerError
+from mac_runner.fleet.gpus import GpuError, ask
 from mac_runner.plugins import KINDS, installed_plugins
 from mac_runner.printable import printable
 from mac_runner.registry import backend_specs
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import concurrency_within_descriptors
 from mac_runner.runs.examination import Finding, examine
-from mac_runner.runs.setup import RunRequest, Setup, set_up
+from mac_runner.runs.fleet import fleet_plan
+from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 
-NVIDIA_SMI_S_MAX: Final = 20.0
-_QUERY: Final = (
-    "nvidia-smi",
-    "--query-gpu=index,name,memory.total,memory.free,driver_version",
-    "--format=csv,noheader",
-)
+_QUERY: Final = ("--query-gpu=index,name,memory.total,memory.free,driver_version", "--format=csv,noheader")
 
 
 def diagnose(request: RunRequest | None) -> Exit:
     """Print what is installed and whether the experiment's engines answer; FAILURES when one does not."""
-    setups = None if request is None else _setups(request)
+    chosen = None if request is None else set_up(request)
     concurrency_within_descriptors(say, wanted=1, concurrency=None)
     _print(_about_the_machine())
-    if setups is None:
+    if chosen is None:
         _print(event_loop.run(_local_servers()))
         return Exit.OK
-    problems = sum(event_loop.run(_about_the_models(setup)) for setup in setups)
+    problems = _about_the_fleet(chosen)
+    problems += sum(event_loop.run(_about_the_models(setup)) for setup in _setups(chosen))
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 
 
-def _setups(request: RunRequest) -> Sequence[Setup]:
+def _setups(chosen: ExperimentSet) -> Sequence[Setup]:
     """The experiment; of a grid, one for each model definition in it."""
-    chosen = set_up(request)
     return chosen.setups if chosen.grid is None else tuple(chosen.by_definition())
+
+
+def _about_the_fleet(chosen: ExperimentSet) -> int:
+    """Print which engines of the models on a fleet would run where; returns the number of problems."""
+    try:
+        plan = fleet_plan(chosen.setups, SystemClock(), say)
+    except MacRunnerError as error:
+        _print(["", f"fleet        PROBLEM: {error}"])
+        return 1
+    if plan is not None:
+        lanes = [
+            f"             {lane.name} on {lane.place.label}, {lane.slots} requests at once" for lane in plan.lanes
+        ]
+        notes = [f"             note: {note}" for note in plan.notes]
+        _print(["", f"fleet        {len(plan.lanes)} lanes; of each model one is started now", *lanes, *notes])
+    return 0
 
 
 def _about_the_machine() -> list[str]:
@@ -150,15 +163,10 @@ def packages() -> Packages:
 def gpus() -> Gpus:
     """The GPUs that nvidia-smi lists."""
     try:
-        answer = subprocess.run(  # noqa: S603 - fixed words
-            _QUERY, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_S_MAX, check=False
-        )
-    except FileNotFoundError:
+        answer = ask(_QUERY)
+    except GpuError as fault:
+        return Gpus((), f"unknown: {fault}")
+    if answer is None:
         return Gpus((), "none: nvidia-smi is not installed")
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        return Gpus((), f"unknown: nvidia-smi cannot be run: {fault}")
-    if answer.returncode != 0:
-        words = printable(" ".join((answer.stdout + answer.stderr).split())[:200])
-        return Gpus((), f"unknown: nvidia-smi ended with code {answer.returncode}: {words}")
-    lines = tuple(printable(line.strip()) for line in answer.stdout.splitlines() if line.strip())
+    lines = tuple(printable(line.strip()) for line in answer.splitlines() if line.strip())
     return Gpus(lines, "" if lines else "none: nvidia-smi lists none")
