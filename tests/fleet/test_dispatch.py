@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 
 import pytest
@@ -56,7 +57,7 @@ async def storm(random: Random) -> None:
 
 def test_no_slot_is_lost_whoever_gives_up_and_however_the_limit_changes(subtests: pytest.Subtests) -> None:
     for seed in range(300 * SCALE):
-        with subtests.test(str(seed)), asyncio.Runner(loop_factory=lambda seed=seed: SimulatedLoop(seed)) as runner:
+        with subtests.test(str(seed)), asyncio.Runner(loop_factory=partial(SimulatedLoop, seed)) as runner:
             runner.run(storm(Random(seed)))
 
 
