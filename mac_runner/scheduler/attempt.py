@@ -226,8 +226,8 @@ class AttemptRunner:
         live.answered += 1
         of_backend = reply.timing
         timing = Timing(
-            queue_s=round(depart.waited_s, 6),
-            generate_s=round(took_s, 6),
+            queue_s=round(depart.waited_s + of_backend.queue_s, 6),
+            generate_s=round(took_s - of_backend.queue_s, 6),
             faults=tuple(state.faults),
             server=of_backend.server,
             lane=of_backend.lane,
