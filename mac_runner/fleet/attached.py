@@ -57,6 +57,7 @@ class AttachedFleet:
         self._models = {
             name: AttachedLanes(held.serving(name, config), self._client) for name, config in wanted.items()
         }
+        self._served = {lanes.served_as for lanes in self._models.values()}
         self._status: tuple[LaneStatus, ...] = ()
         self._version = 0
         self._polling: asyncio.Task[None] | None = None
@@ -65,6 +66,7 @@ class AttachedFleet:
         await self._client.__aenter__()
         try:
             self._adopt(await self._client.state())
+            self._note_up()
         except BaseException:
             await self._client.__aexit__(None, None, None)
             raise
@@ -106,8 +108,17 @@ class AttachedFleet:
                 continue
             misses = 0
             for name, fields in state.events:
-                self._on_event(name, fields)
+                if fields.get("model") in self._served:
+                    self._on_event(name, fields)
             self._adopt(state)
+
+    def _note_up(self) -> None:
+        """Events for the lanes that are up already."""
+        places = {lane.name: lane.place for lane in self._status}
+        for lanes in {lanes.served_as: lanes for lanes in self._models.values()}.values():
+            for lane in lanes.up:
+                fields: JsonObject = {"lane": lane.name, "model": lanes.served_as, "place": places.get(lane.name)}
+                self._on_event("EVENT_LANE_UP", {**fields, "gpu": ",".join(lane.gpus) or None})
 
     def _adopt(self, state: FleetState) -> None:
         self._version = state.version

@@ -28,7 +28,7 @@ from mac_runner.reports.grid import (
     summarise_grid,
     value_columns,
 )
-from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.status import grid_status_json, grid_status_text, lanes_json, status_json, status_text
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.turns import (
@@ -66,6 +66,7 @@ __all__ = [
     "is_made_alike",
     "is_nothing_usable",
     "lacks_stats",
+    "lanes_json",
     "list_lines",
     "listed",
     "listed_run",

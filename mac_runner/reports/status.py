@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
@@ -16,12 +17,17 @@ from mac_runner.reports.tables import NOT_COUNTED
 from mac_runner.reports.usability import by_model, usability_warning
 from mac_runner.results import number, section
 from mac_runner.store import GridStanding, SessionStanding, Standing
+from mac_runner.store.lane_log import LaneRecord
 from mac_runner.types import JsonObject, JsonValue
 
 MODELS_MAX: Final = 6
 """How many models are shown."""
 FAILURES_MAX: Final = 5
 """How many reasons of failure are shown."""
+LANES_MAX: Final = 8
+"""How many lanes are shown."""
+_LIVES: Final = ("deaths", "restarts")
+_IN_ORDER: Final = ("up", "asleep")
 _UNKNOWN: Final = "unknown"
 _LABEL_CHARS: Final = 15
 
@@ -147,6 +153,7 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield "model", f"{name}: {_usage(section(models, name))}"
     if (hidden := len(models) - MODELS_MAX) > 0:
         yield "", f"and {hidden} more models"
+    yield from _lanes(status.get("lanes"))
     if status["warning"]:
         yield "warning", str(status["warning"])
     yield from _failures(status["failures"])
@@ -198,6 +205,28 @@ def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
         yield "failed", f"{failure['count']} × {failure['reason']} ({names})"
     if (hidden := len(found) - FAILURES_MAX) > 0:
         yield "", f"and {hidden} more reasons"
+
+
+def lanes_json(lanes: Sequence[LaneRecord]) -> list[JsonValue]:
+    """The lanes of a run, for programs."""
+    return [dict(asdict(lane)) for lane in lanes]
+
+
+def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
+    """How many lanes are up, and those that are not or that died."""
+    found = [lane for lane in lanes if isinstance(lane, dict)] if isinstance(lanes, list) else []
+    if not found:
+        return
+    deaths, restarts = (sum(count for lane in found if isinstance(count := lane[key], int)) for key in _LIVES)
+    up = sum(lane["state"] == "up" for lane in found)
+    yield "lanes", f"{up} of {len(found)} up at their last event; {deaths} deaths, {restarts} restarts"
+    notable = [lane for lane in found if lane["state"] not in _IN_ORDER or lane["deaths"]]
+    for lane in notable[:LANES_MAX]:
+        reason = f"; {lane['reason']}" if lane["reason"] else ""
+        lives = f"{lane['deaths']} deaths, {lane['restarts']} restarts"
+        yield "", f"{lane['name']}: {lane['state']} on {lane['place']} since {lane['at']}, {lives}{reason}"
+    if (hidden := len(notable) - LANES_MAX) > 0:
+        yield "", f"and {hidden} more lanes"
 
 
 def _turns(session: SessionStanding) -> int:

@@ -142,7 +142,8 @@ def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
         fleet = FakeFleet()
         events: list[tuple[str, dict[str, object]]] = []
         async with asyncio.timeout(30), hosted(tmp_path / "fleet.json", fleet) as host:
-            host.note("EVENT_LANE_UP", {"lane": "before the run"})
+            host.note("EVENT_LANE_UP", {"lane": "before the run", "model": "a"})
+            fleet.models["b"].up = fleet.models["b"].all
             one = AttachedFleet(
                 tmp_path / "fleet.json",
                 CONFIGS,
@@ -161,11 +162,15 @@ def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
                     one.model("a").see(system)
                 await until(lambda: len(fleet.models["a"].systems) == 2)
                 assert fleet.models["a"].systems == ["Rules. You are A.", "Rules. You are "]
-                host.note("EVENT_LANE_DEAD", {"lane": "a@1", "seconds": 1.5, "reason": None})
-                await until(lambda: bool(events))
+                host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
+                host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
+                await until(lambda: len(events) > 1)
         assert fleet.models["a"].reports == [("stuck", "a@1", "no reply for 30 s")]
         assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
-        assert events == [("EVENT_LANE_DEAD", {"lane": "a@1", "seconds": 1.5, "reason": None})]
+        assert events == [
+            ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
+            ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
+        ]
 
     play(main())
 
