@@ -15,6 +15,7 @@ from typing import Final
 
 from yarl import URL
 
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.openai.endpoints import (
@@ -177,10 +178,12 @@ class DataPlane:
     async def _alone(self, request: Request) -> Reply:
         """Send a suspect to an endpoint that has nothing else in flight, and gets nothing else."""
         while True:
-            endpoint = await self._reserved(request)
+            with uncharged():
+                endpoint = await self._reserved(request)
             try:
-                while endpoint.in_flight and endpoint.is_up:
-                    await self._until_change()
+                with uncharged():
+                    while endpoint.in_flight and endpoint.is_up:
+                        await self._until_change()
                 if endpoint.is_up:
                     return await self._ask(endpoint, request)
             finally:
