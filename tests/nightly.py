@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.16,
+        share=0.13,
         first=1_000,
     ),
     Figure(
@@ -116,6 +116,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         by_day=12,
         promised=600,
         share=0.02,
+    ),
+    Scaled(
+        id="F2",
+        what="storms of a fleet in simulated time: promises after each event, every turn answered",
+        test="tests/fleet/test_storms.py",
+        by_day=1_000,
+        promised=20_000,
+        share=0.03,
     ),
     Scaled(
         id="A6",

@@ -7,7 +7,6 @@ experiment it lists what is installed and whether Ollama runs on this machine.
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from importlib import metadata
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
+from mac_runner.fleet.gpus import GpuError, ask
 from mac_runner.plugins import KINDS, installed_plugins
 from mac_runner.printable import printable
 from mac_runner.registry import backend_specs
@@ -24,12 +24,7 @@ from mac_runner.runs.engines import concurrency_within_descriptors
 from mac_runner.runs.examination import Finding, examine
 from mac_runner.runs.setup import RunRequest, Setup, set_up
 
-NVIDIA_SMI_S_MAX: Final = 20.0
-_QUERY: Final = (
-    "nvidia-smi",
-    "--query-gpu=index,name,memory.total,memory.free,driver_version",
-    "--format=csv,noheader",
-)
+_QUERY: Final = ("--query-gpu=index,name,memory.total,memory.free,driver_version", "--format=csv,noheader")
 
 
 def diagnose(request: RunRequest | None) -> Exit:
@@ -150,15 +145,10 @@ def packages() -> Packages:
 def gpus() -> Gpus:
     """The GPUs that nvidia-smi lists."""
     try:
-        answer = subprocess.run(  # noqa: S603 - fixed words
-            _QUERY, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_S_MAX, check=False
-        )
-    except FileNotFoundError:
+        answer = ask(_QUERY)
+    except GpuError as fault:
+        return Gpus((), f"unknown: {fault}")
+    if answer is None:
         return Gpus((), "none: nvidia-smi is not installed")
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        return Gpus((), f"unknown: nvidia-smi cannot be run: {fault}")
-    if answer.returncode != 0:
-        words = printable(" ".join((answer.stdout + answer.stderr).split())[:200])
-        return Gpus((), f"unknown: nvidia-smi ended with code {answer.returncode}: {words}")
-    lines = tuple(printable(line.strip()) for line in answer.stdout.splitlines() if line.strip())
+    lines = tuple(printable(line.strip()) for line in answer.splitlines() if line.strip())
     return Gpus(lines, "" if lines else "none: nvidia-smi lists none")

@@ -127,7 +127,9 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         is_dry=True,
     )
     surveys = {setup.slug: setup.survey() for setup in chosen.setups}
-    lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
+    lines = [*(_of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
+    if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
+        lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
     with report() as stream:
         stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
         if design := [*_design(chosen)]:

@@ -21,3 +21,6 @@ else:
 
         globals()[name] = found = getattr(import_module(f"{__name__}.engine"), name)
         return found
+
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])

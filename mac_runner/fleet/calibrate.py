@@ -59,10 +59,12 @@ class Stay:
         return self.answered_s - self.sent_s
 
 
-async def calibrate(backend: Backend, clock: Clock, *, model: str, gpu: str, engine: str, slots: int) -> Calibration:
+async def calibrate(
+    backend: Backend, clock: Clock, *, model: str, gpu: str, engine: str, slots: int, seconds: float = SWEEP_S
+) -> Calibration:
     """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
     levels = tuple(dict.fromkeys(min(level, slots) for level in IN_FLIGHT))
-    stays = [stay for level in levels for stay in await sweep(backend, clock, level)]
+    stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds)]
     steps, error = fit(stays)
     return Calibration(
         model=model,
@@ -75,7 +77,7 @@ async def calibrate(backend: Backend, clock: Clock, *, model: str, gpu: str, eng
     )
 
 
-async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float = SWEEP_S) -> list[Stay]:
+async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float) -> list[Stay]:
     """Keep so many requests in flight for `seconds`; what became of each."""
     begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
     words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])

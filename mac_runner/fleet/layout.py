@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import floor
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.config import FleetConfig
@@ -57,6 +57,10 @@ class FleetPlan:
     def on(self, place: Place) -> tuple[LaneSpec, ...]:
         """The lanes of a place."""
         return tuple(lane for lane in self.lanes if lane.place.number == place.number)
+
+
+_Way: TypeAlias = Literal["empty_of_it", "beside_itself", "taking_turns"]
+"""How a place may take a lane: it has none of the model, or one, or its lanes take turns from then on."""
 
 
 @dataclass(slots=True)
@@ -122,12 +126,8 @@ class _Layout:
     def fill(self) -> None:
         """One lane for each model, then the lanes that are asked for, then as many as have room for `auto`."""
         placed = [name for name in self._by_difficulty() if self._first(name)]
-        for name in placed:
-            if self._models[name].lanes != "auto":
-                self._asked_for(name)
-        growing = [name for name in self._models if name in placed and self._models[name].lanes == "auto"]
-        while growing:
-            growing = [name for name in growing if self._put(name, ("empty_of_it",))]
+        self._ask({name: lanes - 1 for name in placed if (lanes := self._models[name].lanes) != "auto"})
+        self._grow([name for name in self._models if name in placed and self._models[name].lanes == "auto"])
 
     def lanes(self) -> list[LaneSpec]:
         """The lanes, each without its port."""
@@ -142,14 +142,22 @@ class _Layout:
                     f"{shelf.place.label}: {names} take turns, {self._limit} at a time (swap: {self._swap}); a request "
                     "waits until its model is resident"
                 )
-        if idle := [shelf.place.label for shelf in self.shelves if not shelf.models]:
-            yield f"without a lane: {', '.join(idle)}"
+        if idle := self._idle():
+            yield f"without a lane: {', '.join(idle)}; the models ask for no more engines than this"
         checkpoints: dict[str, list[str]] = {}
         for name, model in self._models.items():
             checkpoints.setdefault(model.model, []).append(name)
         for checkpoint, several in checkpoints.items():
             if len(several) > 1:
                 yield f"{', '.join(several)} serve {checkpoint} in engines of their own; one entry would share them"
+
+    def _idle(self) -> list[str]:
+        """The GPUs, slices and places that have no lane."""
+        places = [shelf.place for shelf in self.shelves if shelf.models]
+        used, numbers = {name for place in places for name in place.visible}, {place.number for place in places}
+        gpus = [f"gpu {gpu.index}" for gpu in self._found.whole if str(gpu.index) not in used]
+        parts = [f"slice {part.uuid}" for _, part in self._found.slices if part.uuid not in used]
+        return [*gpus, *parts, *(f"place {n}" for n in range(self._found.without_gpu) if n not in numbers)]
 
     def _by_difficulty(self) -> list[str]:
         """The models that cannot take turns first, then by their weights."""
@@ -168,37 +176,59 @@ class _Layout:
         self._refuse_first(name)
         return False
 
-    def _asked_for(self, name: str) -> None:
-        asked = self._models[name].lanes
-        assert asked != "auto"
-        for number in range(1, asked):
-            if not self._put(name, ("empty_of_it", "beside_itself", "taking_turns")):
-                room = f"there is room for {number} of them: {self._room(name)}"
-                self._refuse(name, "lanes", f"asks for {asked} engines, and {room}")
-                return
-
-    def _put(self, name: str, ways: Iterable[Literal["empty_of_it", "beside_itself", "taking_turns"]]) -> bool:
-        """Give a model another lane, on the place with the fewest lanes that has room in one of these ways."""
-        shelves = self._of_size[self._models[name].tensor_parallel_size]
+    def _ask(self, missing: dict[str, int]) -> None:
+        """As many lanes as each model asks for besides its first; the others are refused."""
+        ways: tuple[_Way, ...] = ("empty_of_it", "beside_itself", "taking_turns")
         for way in ways:
-            if way == "taking_turns":
-                open_to = [shelf for shelf in shelves if self._may_take_turns(shelf, name)]
-            else:
-                open_to = [
-                    shelf
-                    for shelf in shelves
-                    if len(shelf.models) < self._limit and (way == "beside_itself" or name not in shelf.models)
-                ]
-            fitting = [shelf for shelf in open_to if not self._too_heavy(shelf.place, [*shelf.models, name])]
-            if fitting:
-                min(fitting, key=lambda shelf: len(shelf.models)).models.append(name)
+            growing = [name for name, number in missing.items() if number]
+            while growing:
+                growing = [name for name in growing if missing[name] and self._put(name, (way,))]
+                for name in growing:
+                    missing[name] -= 1
+        for name, number in missing.items():
+            if number:
+                asked = self._models[name].lanes
+                assert asked != "auto"
+                room = f"there is room for {asked - number} of them: {self._room(name)}"
+                self._refuse(name, "lanes", f"asks for {asked} engines, and {room}")
+
+    def _grow(self, names: Iterable[str]) -> None:
+        """As many lanes as have room: the model with the fewest takes the next, and of several the least free one."""
+        lanes = dict.fromkeys(names, 1)
+        while lanes:
+            options = {name: len(self._open_to(name, "empty_of_it")) for name in lanes}
+            lanes = {name: number for name, number in lanes.items() if options[name]}
+            if lanes:
+                name = min(lanes, key=lambda each: (lanes[each], options[each]))
+                self._put(name, ("empty_of_it",))
+                lanes[name] += 1
+
+    def _put(self, name: str, ways: Iterable[_Way]) -> bool:
+        """Give a model another lane, on the place with the fewest lanes that has room in the first possible way."""
+        for way in ways:
+            if open_to := self._open_to(name, way):
+                min(open_to, key=lambda shelf: len(shelf.models)).models.append(name)
                 return True
         return False
 
+    def _open_to(self, name: str, way: _Way) -> list[_Shelf]:
+        """The places that have room for another lane of a model."""
+        shelves = self._of_size[self._models[name].tensor_parallel_size]
+        if way == "taking_turns":
+            found = (shelf for shelf in shelves if self._may_take_turns(shelf, name))
+        else:
+            found = (
+                shelf
+                for shelf in shelves
+                if len(shelf.models) < self._limit and (way == "beside_itself" or name not in shelf.models)
+            )
+        return [shelf for shelf in found if not self._too_heavy(shelf.place, [*shelf.models, name])]
+
     def _may_take_turns(self, shelf: _Shelf, name: str) -> bool:
-        is_full = len(shelf.models) >= self._limit and name not in shelf.models
-        engines = {self._models[each].engine for each in [*shelf.models, name]}
-        return is_full and self._swap != "off" and "command" not in engines
+        names = [*shelf.models, name]
+        is_full, has_distinct = len(names) > self._limit, len(set(names)) == len(names)
+        engines = {self._models[each].engine for each in names}
+        return is_full and has_distinct and self._swap != "off" and "command" not in engines
 
     def _too_heavy(self, place: Place, names: Sequence[str]) -> str:
         """The first of these models whose weights exceed its share of the place; empty where all fit."""
@@ -229,16 +259,16 @@ class _Layout:
     def _room(self, name: str) -> str:
         """Why no place takes another engine of a model, and what to do."""
         shelves = self._of_size[self._models[name].tensor_parallel_size]
-        full = f"{_places(len(shelves))} for {self._limit} resident engines each"
+        number = len(shelves)
+        full = f"the {number} places have room for" if number > 1 else "the only place has room for"
+        full = f"{full} {self._limit} resident engines{' each' if number > 1 else ''}"
         if self._swap == "off":
-            return (
-                f"there are {full}, and fleet.swap.policy is off; let models take turns with `batch`, or use more GPUs"
-            )
+            return f"{full}, and fleet.swap.policy is off; let models take turns with `batch`, or use more GPUs"
         if self._models[name].engine == "command":
-            return f"there are {full}, and an engine 'command' cannot take turns, because it cannot sleep"
+            return f"{full}, and an engine 'command' cannot take turns, because it cannot sleep"
         if any(self._models[each].engine == "command" for shelf in shelves for each in shelf.models):
-            return f"there are {full}, and those of the engine 'command' cannot take turns, because they cannot sleep"
-        return f"there are {full}, and two engines of one model cannot take turns with each other; ask for fewer"
+            return f"{full}, and those of the engine 'command' cannot take turns, because they cannot sleep"
+        return f"{full}, and two engines of one model cannot take turns with each other; ask for fewer"
 
     def _no_group(self, size: int) -> str:
         whole, slices = len(self._found.whole), len(self._found.slices)
@@ -304,10 +334,6 @@ def _port_problems(config: FleetConfig, lanes: Sequence[LaneSpec], ports: Ports)
     ]:
         text = f"in use on 127.0.0.1: {', '.join(taken)}; choose another one, or null for ports that are free"
         yield Problem(path, text)
-
-
-def _places(number: int) -> str:
-    return "1 place" if number == 1 else f"{number} places"
 
 
 def _kind(place: Place) -> str:

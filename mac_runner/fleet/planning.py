@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.nano.settings import missing_packages
 from mac_runner.config import FleetConfig
 from mac_runner.files import read_regular
 from mac_runner.fleet.gpus import among, discover
-from mac_runner.fleet.layout import FleetPlan, lay_out
+from mac_runner.fleet.launch import vllm_program
+from mac_runner.fleet.layout import FleetPlan, LayoutError, lay_out
 from mac_runner.fleet.ports import LoopbackPorts
+from mac_runner.problems import Problem, dotted
 
 _WEIGHT_FILES: Final = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin")
 """Those of the first pattern that a directory has; it may hold the same weights twice."""
@@ -22,8 +27,10 @@ _SHRINKING: Final = frozenset({"quantization", "cpu_offload_gb", "load_format", 
 _CONFIG_BYTES_MAX: Final = 1_000_000
 
 
-def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FleetPlan:
+def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig], *, is_dry: bool = False) -> FleetPlan:
     """The lanes of `models`, by their names, on this machine.
+
+    With `is_dry` nothing will be started, so a program that is missing here is a note and no error.
 
     Raises LayoutError with all that does not fit, GpuError where the GPUs cannot be listed.
     """
@@ -31,7 +38,40 @@ def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> F
     if gpus is not None:
         gpus = among(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     weights = {name: size for name, model in models.items() if (size := weight_bytes(model)) is not None}
-    return lay_out(config, models, gpus, LoopbackPorts(), weights=weights)
+    programs = [problem for name, model in models.items() for problem in _missing_programs(name, model)]
+    problems = [problem for name, model in models.items() for problem in _missing_models(name, model)]
+    problems += [] if is_dry else programs
+    try:
+        plan = lay_out(config, models, gpus, LoopbackPorts(), weights=weights)
+    except LayoutError as error:
+        raise LayoutError([*error.problems, *problems]) from error
+    if problems:
+        raise LayoutError(problems)
+    return replace(plan, notes=(*plan.notes, *(f"{dotted(path)}: {text}" for path, text in programs)))
+
+
+def _missing_models(name: str, model: FleetModelConfig) -> Iterator[Problem]:
+    """A model that is named as a directory, and is none."""
+    is_directory = model.model.startswith(("/", "./", "../", "~"))
+    if model.engine != "command" and is_directory and not Path(model.model).is_dir():
+        text = f"there is no directory {model.model} here; write the path of a model in full, or its name on the hub"
+        yield Problem(("model_definitions", name, "fleet_config", "model"), text)
+
+
+def _missing_programs(name: str, model: FleetModelConfig) -> Iterator[Problem]:
+    """What is not installed here that the engines of a model need."""
+    section = ("model_definitions", name, "fleet_config")
+    if model.engine == "nano" and (packages := missing_packages()):
+        yield Problem(
+            (*section, "engine"),
+            f"'nano' needs {', '.join(packages)}, not installed here; `pip install 'mac_runner[nano]'` installs it",
+        )
+    if model.engine == "vllm" and shutil.which(vllm_program()) is None:
+        text = "'vllm' needs the program vllm, which is neither beside this Python nor in PATH; install vLLM"
+        yield Problem((*section, "engine"), text)
+    if model.command and "{" not in model.command[0] and shutil.which(model.command[0]) is None:
+        text = f"there is no program {model.command[0]!r}; write its path, or put it into PATH"
+        yield Problem((*section, "command", 0), text)
 
 
 def weight_bytes(model: FleetModelConfig) -> int | None:

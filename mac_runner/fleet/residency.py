@@ -11,8 +11,9 @@ Pure: the caller passes the time, performs what `decide` returns, and reports wh
     LEAVING    gets no requests, keeps its seat until its memory is back  ABSENT by `gone`
 
 `fifo`: one queue of all models, served strictly from its front: the first request waits until a lane of its model is
-in and has a free slot, and all others wait behind it. It takes the seat of a lane without requests. A request whose
-model has no lane that could come in is passed over. This is the queue of the specification's section 5.1.
+in and has a free slot, and all others wait behind it. Its lane takes the seat of one without requests; lanes for the
+next requests may come in meanwhile. A request whose model has no lane that could come in is passed over. This is the
+queue of the specification's section 5.1.
 
 `batch`: a queue for each model. A lane keeps its seat until its queue is dry and less than a quarter of its slots are
 busy, or until `residency_s` has passed while others wait. Its seat goes to the lane whose oldest request that nothing
@@ -23,7 +24,7 @@ times the models that share the place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -116,13 +117,15 @@ class Residency:
         for seat in self._seats.values():
             self._models.setdefault(seat.spec.model, _Model()).lanes.append(seat)
             self._places.setdefault(seat.spec.place.number, []).append(seat)
+        crowded = [seats for seats in self._places.values() if len(seats) > resident_max]
+        self._swapped = frozenset(seat.spec.model for seats in crowded for seat in seats)
         self._asks: dict[int, _Ask] = {}
         self._waiting: dict[int, _Ask] = {}
         self._last_number = 0
 
     def is_swapped(self, model: str) -> bool:
         """Whether a lane of `model` shares its place with more lanes than may be resident."""
-        return any(len(self._places[seat.spec.place.number]) > self._resident_max for seat in self._models[model].lanes)
+        return model in self._swapped
 
     def phase(self, lane: str) -> Phase:
         """Where a lane is."""
@@ -247,45 +250,53 @@ class Residency:
     # fifo
 
     def _serve_in_order(self) -> tuple[list[tuple[int, str]], list[Swap], list[str]]:
+        """Grants from the front of the queue until a request has to wait; then lanes for those that come next."""
         grants: list[tuple[int, str]] = []
         swaps: list[Swap] = []
         enters: list[str] = []
+        kept: set[str] = set()
+        """Models that requests further to the front wait for: their lanes keep their seats."""
+        is_blocked = False
         for ask in tuple(self._waiting.values()):
             lanes = self._models[ask.model].lanes
-            best = max(lanes, key=lambda seat: seat.free)
-            if best.free:
+            if not is_blocked and (best := max(lanes, key=lambda seat: seat.free)).free:
                 grants.append(self._grant(ask, best))
-                continue
-            if any(self._will_serve(seat) for seat in lanes):
-                break
-            out = [seat for seat in lanes if seat.phase is Phase.OUT]
-            if not out:
-                continue
-            self._bring_in(out, swaps, enters)
-            break
+            elif any(self._will_serve(seat) for seat in lanes):
+                is_blocked = True
+                kept.add(ask.model)
+            elif out := [seat for seat in lanes if seat.phase is Phase.OUT]:
+                is_blocked = True
+                kept.add(ask.model)
+                if not self._bring_in(out, kept, swaps, enters):
+                    break
         if not self._waiting:
             swaps += self._make_room_for_wanted()
         return grants, swaps, enters
 
-    def _bring_in(self, out: list[_Seat], swaps: list[Swap], enters: list[str]) -> None:
-        """Seat one of these lanes, if a seat is free or a lane without requests has one."""
+    def _bring_in(self, out: list[_Seat], kept: set[str], swaps: list[Swap], enters: list[str]) -> bool:
+        """Seat one of these lanes, if a seat is free or a lane without requests can give one away."""
         for seat in out:
             if self._free_seats(seat.spec.place.number) > 0:
                 enters.append(self._enter(seat))
-                return
+                return True
         for seat in out:
-            if (idle := self._idle(seat.spec.place.number)) is not None:
+            if (idle := self._idle(seat.spec.place.number, kept)) is not None:
                 swaps.append(self._give_away(idle, seat))
-                return
+                return True
+        return False
 
     def _will_serve(self, seat: _Seat) -> bool:
         """Whether a lane is in, on its way in, or is put to sleep for another one and can come back at once."""
         is_leaving_in_order = seat.phase is Phase.LEAVING and seat.promised is not None
         return seat.phase in (Phase.IN, Phase.COMING) or self._is_promised(seat) or is_leaving_in_order
 
-    def _idle(self, place: int) -> _Seat | None:
-        """The lane that has been in for longest among those without requests."""
-        idle = [seat for seat in self._places[place] if seat.phase is Phase.IN and not seat.in_flight]
+    def _idle(self, place: int, kept: Container[str] = ()) -> _Seat | None:
+        """The lane that has been in for longest among those without requests that need not be kept."""
+        idle = [
+            seat
+            for seat in self._places[place]
+            if seat.phase is Phase.IN and not seat.in_flight and seat.spec.model not in kept
+        ]
         return min(idle, key=lambda seat: seat.since_s, default=None)
 
     def _make_room_for_wanted(self) -> Iterator[Swap]:

@@ -105,7 +105,7 @@ def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]
         return None
     config = fleet_config(setups)
     with fitting(setups, engines):
-        return local_plan(config, models)
+        return local_plan(config, models, is_dry=True)
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:

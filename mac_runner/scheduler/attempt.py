@@ -149,7 +149,7 @@ class AttemptRunner:
                 raise
             return self._faulted(live, depart, fault, fault.destination or server)
         state.is_answered = True
-        waited_s = depart.waited_s + waiting.uncharged_s
+        waited_s = depart.waited_s + max(waiting.uncharged_s, reply.timing.queue_s)
         try:
             await self._fairness.turn()
         except asyncio.CancelledError:

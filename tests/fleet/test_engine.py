@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -503,6 +505,21 @@ def test_each_step_has_its_sampling() -> None:
         (0.0, None, 7),
     ]
     assert len({one.seed for one in found}) == 3
+
+
+def test_the_example_of_the_page_is_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    async def answer(request: Request) -> Reply:
+        return Reply(text=f"{request.turn.agent}: {request.prompt.messages[0].content}")
+
+    monkeypatch.setattr("mac_runner.fleet.InferenceEngine", partial(TestedEngine, answer))
+    exec(example, {"__name__": "__main__"})
+
+    assert capsys.readouterr().out == "Ann: Who is suspicious?\n['Ann: Vote.', 'Bob: Vote.']\n"
 
 
 # The timeline of section 5.1

@@ -113,6 +113,7 @@ class World:
         self.moving: dict[int, str] = {}
         self.requests: dict[int, Request] = {}
         self.turns_left: dict[str, int] = {}
+        self.settled: set[str] = set()
         self.answered = 0
         self.is_closed = False
 
@@ -371,12 +372,13 @@ class World:
 
     def _place(self, request: Request) -> None:
         """An agent of a model that is not swapped goes to its lane, or waits for one."""
-        try:
+        if request.agent in self.settled:
             lane = self.allocator.lane_of(request.agent)
-        except KeyError:
+        else:
             if not any(name in self.up for name, spec in self.specs.items() if spec.model == request.model):
                 return
             lane = self.allocator.allocate(request.agent, request.model)
+            self.settled.add(request.agent)
         if lane is not None:
             self._send(request, lane)
 
@@ -519,27 +521,22 @@ class World:
     # Truth
 
     def check(self) -> None:
+        true = dict.fromkeys(self.models, 0)
         up: set[str] = set()
-        for model in self.models:
-            lanes = self.control.up(model)
-            up.update(lane.name for lane in lanes)
-            true = [lane for lane in self.specs.values() if lane.model == model and self._serves(lane.name)]
-            assert self.control.capacity(model) == sum(lane.slots for lane in true), (
-                f"{model} offers {self.control.capacity(model)} slots; {[lane.name for lane in true]} serve"
-            )
-        for place in {lane.place.number for lane in self.specs.values()}:
-            awake = [lane for lane in self._holders(place) if lane in self.processes and self.processes[lane].is_awake]
-            assert len(awake) <= self.resident, f"{awake} are resident on place {place}, which has {self.resident}"
-        for agent in self.turns_left:
-            try:
-                lane = self.allocator.lane_of(agent)
-            except KeyError:
-                continue
-            assert lane is None or lane in up, f"{agent} is settled on {lane}, which is not up"
-
-    def _serves(self, lane: str) -> bool:
-        process = self.processes.get(lane)
-        return process is not None and process.is_warm and not process.is_doomed and lane not in self.leaving
+        awake = dict.fromkeys((lane.place.number for lane in self.specs.values()), 0)
+        for lane, process in self.processes.items():
+            spec = self.specs[lane]
+            awake[spec.place.number] += process.is_awake
+            if process.is_warm and not process.is_doomed and lane not in self.leaving:
+                true[spec.model] += spec.slots
+                up.add(lane)
+        for model, slots in true.items():
+            offered = self.control.capacity(model)
+            assert offered == slots, f"{model} offers {offered} slots; {slots} of {sorted(up)} serve"
+        assert max(awake.values()) <= self.resident, f"awake on each place: {awake}; allowed: {self.resident}"
+        for agent in self.settled & self.turns_left.keys():
+            home = self.allocator.lane_of(agent)
+            assert home is None or home in up, f"{agent} is settled on {home}, which is not up"
 
     def _picture(self) -> str:
         lanes = {lane: self.control.lane(lane).state.value for lane in self.specs}

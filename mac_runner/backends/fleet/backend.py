@@ -65,9 +65,14 @@ class FleetBackend:
 
     @property
     def lookahead(self) -> int:
-        """Where models take turns, the slots of the lanes that are not up: requests for them wait here."""
-        if not self._lanes.is_swapped or self._lanes.lost is not None:
+        """Requests that wait here, for a slot on the lane that their conversation has its home at.
+
+        Where models take turns, the slots of the lanes that are not up: a request shows that the model is wanted.
+        """
+        if self._lanes.lost is not None:
             return 0
+        if not self._lanes.is_swapped:
+            return self._plane.endpoints.lookahead
         return max(0, sum(lane.slots for lane in self._lanes.all) - self.capacity)
 
     @property

@@ -43,10 +43,14 @@ NEEDED: Final = ("torch", "numba", "llvmlite", "numpy", "safetensors", "tokenize
 """What the extra `[nano]` installs, without the packages of its server."""
 
 
+def missing_packages() -> list[str]:
+    """Those that are not installed here. Loads none of them, which would take seconds."""
+    return [package for package in NEEDED if find_spec(package) is None]
+
+
 def check_installed(name: str) -> None:
-    """Raise MissingPackageError for model `name` if there is one. Loads none of them, which would take seconds."""
-    missing = [package for package in NEEDED if find_spec(package) is None]
-    if missing:
+    """Raise MissingPackageError for model `name` if there is one."""
+    if missing := missing_packages():
         key = ("model_definitions", name, "backend")
         raise MissingPackageError(
             f"{'.'.join(key)}: 'nano' needs {', '.join(missing)}, not installed here; "

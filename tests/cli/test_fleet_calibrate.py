@@ -1,0 +1,72 @@
+"""`mac-run fleet calibrate` on processes of the stub."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mac_runner.cli.process import Exit
+from mac_runner.types import JsonObject
+from tests.cli.lab import ROOT, AtOnce, Lab, experiment
+
+
+def on_stub(*flags: str) -> JsonObject:
+    line = [sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--model", "{model}", *flags]
+    config: JsonObject = {"model": "stub", "engine": "command", "command": [*line], "max_num_seqs": 4}
+    return {"backend": "fleet", "fleet_config": config}
+
+
+def written(lab: Lab, model: JsonObject) -> str:
+    fleet: JsonObject = {"gpus": 2, "probe": {"start_s": 20}}
+    return lab.write(experiment(models={"stub": model}) | ({"fleet": fleet} if model["backend"] == "fleet" else {}))
+
+
+def test_models_are_measured_and_a_latency_can_name_the_file(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file = written(lab, on_stub("--latency-ms", "40", "--tokens", "16"))
+
+    done = at_once("fleet", "calibrate", file, "--seconds", "0.4")
+
+    assert done.returncode == Exit.OK, done.stderr
+    (known,) = json.loads((lab.path / "calibration.json").read_text())["calibrations"]
+    assert (known["model"], known["gpu"], known["engine"], known["in_flight"]) == ("stub", "none", "command", [1, 4])
+    assert "stub" in done.stdout
+    file = written(lab, scripted_with_latency())
+    assert at_once(file, "--dry-run").returncode == Exit.OK
+
+
+def scripted_with_latency() -> JsonObject:
+    return {
+        "backend": "scripted",
+        "scripted_config": {"policy": "heuristic"},
+        "latency": {"calibration": {"file": "calibration.json", "model": "stub"}},
+    }
+
+
+def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    out = lab.path / "calibration.json"
+    out.write_text("notes of mine")
+    file = written(lab, on_stub())
+
+    refused = at_once("fleet", "calibrate", file)
+    assert (refused.returncode, out.read_text()) == (Exit.BAD_INPUT, "notes of mine")
+    assert "calibration.json is no calibration file: Invalid JSON" in refused.stderr
+    assert "or name another file with --out" in refused.stderr
+
+    none = at_once("fleet", "calibrate", written(lab, scripted_with_latency() | {"latency": None}))
+    assert none.returncode == Exit.BAD_INPUT
+    assert "no model has `backend: fleet`" in none.stderr
+
+    broken = on_stub("--no-such-flag", "1")
+    failed = at_once("fleet", "calibrate", written(lab, broken), "--out", "other.json")
+    assert failed.returncode == Exit.INTERRUPTED, failed.stderr
+    assert "no-such-flag" in failed.stderr
+    assert not Path("other.json").exists()

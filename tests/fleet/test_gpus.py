@@ -1,0 +1,162 @@
+"""What `nvidia-smi` says, and what is made of it when it says nothing of use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mac_runner.errors import ConfigError
+from mac_runner.fleet.gpus import GpuError, among, ask, discover, parse
+from tests.fleet.smi import H100, listing, put_smi, slices
+
+
+def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_smi(tmp_path / "bin", monkeypatch, listing(8))
+
+    gpus = discover()
+
+    assert gpus is not None
+    assert [gpu.index for gpu in gpus] == list(range(8))
+    assert {(gpu.name, gpu.memory_mib, gpu.free_mib, gpu.is_mig, gpu.slices) for gpu in gpus} == {
+        (H100, 81_559, 81_079, False, ())
+    }
+
+
+def test_slices_belong_to_the_gpu_that_they_are_listed_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_smi(tmp_path / "bin", monkeypatch, listing(3, mig=(0, 2)), slices(3, mig=(0, 2)))
+
+    gpus = discover()
+
+    assert gpus is not None
+    assert [(gpu.is_mig, [each.uuid for each in gpu.slices]) for gpu in gpus] == [
+        (True, ["MIG-00-5b91-5ad5", "MIG-01-5b91-5ad5"]),
+        (False, []),
+        (True, ["MIG-20-5b91-5ad5", "MIG-21-5b91-5ad5"]),
+    ]
+    # A 3g.40gb slice of this GPU has 39.5 GiB; its name says 40 GB.
+    assert {(each.profile, each.memory_mib) for gpu in gpus for each in gpu.slices} == {("3g.40gb", 38_146)}
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo 'No devices were found'", "echo 'No devices were found'; exit 6"])
+def test_a_machine_whose_driver_has_no_gpu_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    put_smi(tmp_path / "bin", monkeypatch, script=script)
+
+    assert discover() == ()
+
+
+def test_a_machine_without_the_program_is_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert discover() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo 'driver is not loaded'; exit 9", "nvidia-smi ended with code 9: driver is not loaded"),
+        ("echo 'GPU is lost. Reboot' >&2; exit 15", "nvidia-smi ended with code 15: GPU is lost. Reboot"),
+        ("printf 'a\\033[31m'; exit 1", r"nvidia-smi ended with code 1: a\x1b[31m"),
+        ("printf '\\377\\376garbage'", "nvidia-smi printed what is not understood"),
+        ("kill -9 $$", "nvidia-smi ended with code -9"),
+    ],
+)
+def test_an_answer_without_gpus_is_an_error_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, expected: str
+) -> None:
+    put_smi(tmp_path / "bin", monkeypatch, script=script)
+
+    with pytest.raises(GpuError, match=re.escape(expected)):
+        discover()
+
+
+def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_smi(tmp_path / "bin", monkeypatch)
+    (tmp_path / "bin" / "nvidia-smi").write_bytes(b"\x7fELF no program")
+
+    with pytest.raises(GpuError, match="nvidia-smi cannot be run: "):
+        discover()
+
+
+def test_a_hang_ends_at_the_deadline_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_smi(tmp_path / "bin", monkeypatch, script="sleep 30; echo never")
+
+    with pytest.raises(GpuError, match=r"gave no answer in 0\.2 s and was killed"):
+        ask((), deadline_s=0.2)
+
+    left = [process for process in psutil.Process().children(recursive=True) if process.status() != "zombie"]
+    assert [process.cmdline() for process in left if "sleep" in process.cmdline()] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU is lost",
+        "0, GPU-1, NVIDIA H100, [N/A], [N/A], Disabled",
+        "0, GPU-1, NVIDIA H100, 81559, [GPU is lost], Disabled",
+        "0, GPU-1, NVIDIA H100, 81559, [Insufficient Permissions], Enabled",
+        "0, GPU-1, NVIDIA H100, 81559 MiB, 81079 MiB, Disabled",
+        "0, GPU-1, NVIDIA H100, 81559, 81079",
+        "0, GPU-1, NVIDIA H100, 81559, 81079, [Unknown Error]",
+        "[N/A], GPU-1, NVIDIA H100, 81559, 81079, Disabled",
+        "-1, GPU-1, NVIDIA H100, 81559, 81079, Disabled",
+        "0, 1, NVIDIA H100, 81559, 81079, Disabled",
+        "0, GPU-1, NVIDIA H100, 81559, 81079, Disabled\n0, GPU-2, NVIDIA H100, 81559, 81079, Disabled",
+        "0, GPU-1, NVIDIA H100, 81559, 81079, Disabled\n1, GPU-1, NVIDIA H100, 81559, 81079, Disabled",
+    ],
+)
+def test_a_line_that_is_not_understood_is_refused(line: str) -> None:
+    with pytest.raises(GpuError, match="nvidia-smi printed what is not understood: "):
+        parse(line, "")
+
+
+def test_a_gpu_without_mig_is_no_error() -> None:
+    (gpu,) = parse("0, GPU-1, NVIDIA GeForce RTX 4090, 24564, 24000, [N/A]\n", "")
+
+    assert not gpu.is_mig
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  MIG 3g.40gb     Device  0: (UUID: MIG-1)",
+        "GPU 0: NVIDIA H100 (UUID: GPU-other)",
+        "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 3g.40gb     Device  0: (UUID: lost)",
+        "GPU 0: NVIDIA H100 (UUID: GPU-1)\nUnable to determine the device handle",
+    ],
+)
+def test_a_list_of_slices_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(GpuError, match="not understood"):
+        parse("0, GPU-1, NVIDIA H100, 81559, 81079, Enabled", text)
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("2,3", [2, 3]),
+        ("3, 1", [3, 1]),
+        ("GPU-00000002", [2]),
+        ("", []),
+        ("-1", []),
+        ("1,-1,2", [1]),
+        ("MIG-11-5b91-5ad5", [1]),
+    ],
+)
+def test_only_the_gpus_of_this_process_are_used(visible: str | None, indices: list[int]) -> None:
+    gpus = parse(listing(4, mig=(1,)), slices(4, mig=(1,)))
+
+    left = among(gpus, visible)
+
+    assert [gpu.index for gpu in left] == indices
+    if visible is not None and visible.startswith("MIG"):
+        assert [each.uuid for each in left[0].slices] == [visible]
+
+
+def test_a_visible_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES names '7', and nvidia-smi lists 0, 1; correct or"):
+        among(parse(listing(2), ""), "0,7")

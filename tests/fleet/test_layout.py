@@ -1,0 +1,359 @@
+"""Which engine runs where, and what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.config import FleetConfig, SwapConfig
+from mac_runner.fleet.gpus import parse
+from mac_runner.fleet.layout import FleetPlan, LayoutError, lay_out
+from mac_runner.fleet.model import Gpu
+from tests.fleet.smi import listing, slices
+
+GIB = 1 << 30
+M = FleetModelConfig
+H100S = parse(listing(8), "")
+
+
+class FakePorts:
+    """Ports that are free but for some."""
+
+    def __init__(self, *taken: int) -> None:
+        self.taken = set(taken)
+
+    def is_free(self, port: int) -> bool:
+        return port not in self.taken
+
+    def take(self, number: int) -> tuple[int, ...]:
+        free = (port for port in count(20_000) if port not in self.taken)
+        return tuple(next(free) for _ in range(number))
+
+
+def laid(
+    models: Mapping[str, M],
+    *,
+    gpus: Sequence[Gpu] | None = H100S,
+    ports: FakePorts | None = None,
+    weights: Mapping[str, int] | None = None,
+    use: object = "auto",
+    **config: object,
+) -> FleetPlan:
+    return lay_out(
+        FleetConfig.model_validate({"gpus": use, **config}), models, gpus, ports or FakePorts(), weights=weights
+    )
+
+
+def refusal(models: Mapping[str, M], **others: object) -> list[str]:
+    """The lines that a layout is refused with."""
+    with pytest.raises(LayoutError) as caught:
+        laid(models, **others)  # type: ignore[arg-type]
+    return str(caught.value).splitlines()
+
+
+def shown(plan: FleetPlan) -> list[str]:
+    return [f"{lane.name} {lane.place.label} {lane.memory_share}" for lane in plan.lanes]
+
+
+def test_a_single_model_has_a_whole_gpu_on_each() -> None:
+    plan = laid({"folk": M(model="m", max_num_seqs=16)})
+
+    assert shown(plan) == [f"folk@{index} gpu {index} 0.92" for index in range(8)]
+    assert plan.slots == 128
+    assert plan.notes == ()
+
+
+def test_two_models_share_each_gpu_and_three_take_turns_on_one() -> None:
+    both = laid({name: M(model=name) for name in "ab"}, gpus=H100S[:2])
+    assert sorted(shown(both)) == [f"{name}@{n} gpu {n} 0.46" for name in "ab" for n in (0, 1)]
+
+    turns = laid({name: M(model=name, max_num_seqs=8) for name in "abc"}, gpus=H100S[:1])
+    assert shown(turns) == [f"{name}@0 gpu 0 0.46" for name in "abc"]
+    assert all(lane.takes_turns for lane in turns.lanes)
+    assert turns.slots == 16
+    assert turns.notes == (
+        "gpu 0: a, b, c take turns, 2 at a time (swap: batch); a request waits until its model is resident",
+    )
+
+
+def test_models_have_equally_many_lanes_where_they_can() -> None:
+    for models in range(1, 9):
+        for gpus in range(1, 9):
+            for limit in (1, 2, 3):
+                plan = laid({f"m{n}": M(model="m") for n in range(models)}, gpus=H100S[:gpus], max_agents_per_gpu=limit)
+                counts = Counter(lane.model for lane in plan.lanes)
+                assert max(counts.values()) - min(counts.values()) <= 1, (models, gpus, limit, counts)
+
+
+def test_a_number_of_lanes_goes_to_distinct_gpus_before_it_splits_one() -> None:
+    assert shown(laid({"a": M(model="m", lanes=2)})) == ["a@0 gpu 0 0.92", "a@1 gpu 1 0.92"]
+    assert shown(laid({"a": M(model="m", lanes=3)}, gpus=H100S[:2])) == [
+        *("a@0 gpu 0 0.46", "a@0.2 gpu 0 0.46", "a@1 gpu 1 0.92")
+    ]
+    assert laid({"a": M(model="m", lanes=2)}, gpus=H100S[:4]).notes == (
+        "without a lane: gpu 2, gpu 3; the models ask for no more engines than this",
+    )
+
+
+def test_groups_for_tensor_parallelism_are_of_neighbours_and_leave_room_for_others() -> None:
+    plan = laid({"big": M(model="b", tensor_parallel_size=4), "small": M(model="s")})
+    assert shown(plan) == ["big@0 gpus 0-3 0.92", *(f"small@{n - 3} gpu {n} 0.92" for n in range(4, 8))]
+    assert plan.lanes[0].place.visible == ("0", "1", "2", "3")
+
+    chosen = laid({"big": M(model="b", tensor_parallel_size=2)}, use=[0, 4, 5, 7])
+    assert [lane.place.label for lane in chosen.lanes] == ["gpus 0, 4", "gpus 5, 7"]
+
+    assert refusal({"big": M(model="b", tensor_parallel_size=4)}, gpus=H100S[:3]) == [
+        "model_definitions.big.fleet_config.tensor_parallel_size: is 4, and 3 whole GPUs are there for all models "
+        "together; use a smaller one, or more GPUs"
+    ]
+
+
+def test_a_model_that_fits_no_gpu_is_refused_with_its_size() -> None:
+    model = M(model="/models/llama-70b")
+
+    assert refusal({"big": model}, weights={"big": 140 * GIB}) == [
+        "model_definitions.big.fleet_config.model: /models/llama-70b has 140.0 GiB of weights, and an engine gets at "
+        "most 73.3 GiB on gpu 0: 92% of 79.6 GiB (NVIDIA H100 80GB HBM3); split it with tensor_parallel_size: 2, or "
+        "use a smaller model"
+    ]
+    assert (
+        len(laid({"big": model.model_copy(update={"tensor_parallel_size": 2})}, weights={"big": 140 * GIB}).lanes) == 4
+    )
+
+
+def test_models_that_fit_alone_get_gpus_of_their_own() -> None:
+    """Of `auto`, each takes as many GPUs as the other leaves; where there are none, taking turns is the remedy."""
+    heavy = dict.fromkeys("abc", 50 * GIB)
+    models = {name: M(model=name) for name in "abc"}
+
+    assert Counter(lane.model for lane in laid(models, weights=heavy).lanes) == {"a": 3, "b": 3, "c": 2}
+    assert refusal(models, weights=heavy, gpus=H100S[:2]) == [
+        "model_definitions.c.fleet_config.model: c: 50.0 GiB of weights do not fit beside those of the other models on "
+        "any GPU; set fleet.max_agents_per_gpu: 1, so that they take turns"
+    ]
+    assert len(laid(models, weights=heavy, gpus=H100S[:2], max_agents_per_gpu=1).lanes) == 3
+
+
+@pytest.mark.parametrize(
+    ("models", "swap", "expected"),
+    [
+        (
+            {name: M(model=name) for name in "abc"},
+            "off",
+            "c.fleet_config.lanes: has no place: the only place has room for 2 resident engines, and fleet.swap.policy "
+            "is off; let models take turns with `batch`, or use more GPUs",
+        ),
+        (
+            {name: M(model=name, engine="command", command=("serve", "{port}")) for name in "abc"},
+            "batch",
+            "c.fleet_config.lanes: has no place: the only place has room for 2 resident engines, and an engine "
+            "'command' cannot take turns, because it cannot sleep",
+        ),
+        (
+            {**{n: M(model=n) for n in "ab"}, "c": M(model="c", engine="command", command=("serve", "{port}"))},
+            "fifo",
+            "b.fleet_config.lanes: has no place: the only place has room for 2 resident engines, and those of the "
+            "engine 'command' cannot take turns, because they cannot sleep",
+        ),
+        (
+            {"a": M(model="a", lanes=5)},
+            "batch",
+            "a.fleet_config.lanes: asks for 5 engines, and there is room for 2 of them: the only place has "
+            "room for 2 resident engines, and two engines of one model cannot take turns with each other; ask for "
+            "fewer",
+        ),
+    ],
+)
+def test_more_lanes_than_may_take_turns_are_refused(models: Mapping[str, M], swap: str, expected: str) -> None:
+    lines = refusal(models, gpus=H100S[:1], swap={"policy": swap})
+
+    assert lines == [f"model_definitions.{expected}"]
+
+
+def test_slices_are_places_of_their_own() -> None:
+    gpus = parse(listing(2, mig=(0,)), slices(2, mig=(0,)))
+
+    plan = laid({"a": M(model="m")}, gpus=gpus, enable_mig=True)
+
+    assert [lane.place.label for lane in plan.lanes] == [
+        *("gpu 0 slice MIG-00-5b91-5ad5", "gpu 0 slice MIG-01-5b91-5ad5", "gpu 1")
+    ]
+    assert plan.lanes[0].place.visible == ("MIG-00-5b91-5ad5",)
+    assert "read the memory of another GPU" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "config", "expected"),
+    [
+        (None, {}, "fleet.gpus: there is no GPU: nvidia-smi is not installed here; on a machine without GPUs write"),
+        ((), {}, "fleet.gpus: there is no GPU: nvidia-smi lists none that this process may use"),
+        (H100S, {"gpus": [0, 9, 12]}, "fleet.gpus: there is no GPU 9, 12 for this process; there are 0, 1, 2"),
+        (
+            H100S,
+            {"enable_mig": True},
+            "fleet.enable_mig: NVIDIA H100 80GB HBM3 has no MIG slices; `nvidia-smi -i 0 -mig 1 && nvidia-smi mig -i 0 "
+            "-cgi 3g.40gb,3g.40gb -C` makes two (as root, on an idle GPU), or leave enable_mig out",
+        ),
+        (
+            parse(listing(1, mig=(0,)), ""),
+            {"enable_mig": True},
+            "gpu 0: NVIDIA H100 80GB HBM3 has no MIG slices; `nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb -C` makes two",
+        ),
+        (
+            parse(listing(1, name="NVIDIA GeForce RTX 4090"), ""),
+            {"enable_mig": True},
+            "NVIDIA GeForce RTX 4090 has no MIG slices, and none is known that it could have",
+        ),
+        (
+            None,
+            {"gpus": 2, "enable_mig": True},
+            "fleet.enable_mig: asks for slices of GPUs, and fleet.gpus is a number",
+        ),
+        (parse(listing(1, mig=(0,)), slices(1, mig=(0,))), {}, "gpu 0: MIG is on, so it has no whole memory to give"),
+        (
+            parse(listing(1, mig=(0,)), slices(1, mig=(0,), profiles=("1c.3g.40gb", "2c.3g.40gb"))),
+            {"enable_mig": True},
+            "share their memory; make one compute instance for each",
+        ),
+        (
+            parse(listing(2, free=40_000), ""),
+            {"gpus": [1]},
+            "gpu 1: 39.1 of 79.6 GiB are free, and engines take 92% of it; another process uses it",
+        ),
+    ],
+)
+def test_gpus_that_cannot_be_used_are_refused_with_the_remedy(
+    gpus: Sequence[Gpu] | None, config: Mapping[str, object], expected: str
+) -> None:
+    with pytest.raises(LayoutError, match=re.escape(expected)):
+        lay_out(FleetConfig.model_validate(config), {"a": M(model="m")}, gpus, FakePorts())
+
+
+def test_auto_leaves_out_what_cannot_be_used_and_says_so() -> None:
+    gpus = (*parse(listing(12), "")[:2], *parse(listing(12, mig=(2,)), slices(12, mig=(2,)))[2:])
+    gpus = (*gpus[:3], gpus[3].__class__(index=3, uuid="GPU-3", name="H", memory_mib=81_559, free_mib=9), *gpus[4:])
+
+    plan = laid({"a": M(model="m")}, gpus=gpus)
+
+    assert [lane.place.label for lane in plan.lanes] == [f"gpu {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
+    assert [note.partition(":")[0] for note in plan.notes] == ["gpu 2", "gpu 3", "gpu 10, 11"]
+
+
+def test_ports_follow_the_first_and_one_in_use_is_refused() -> None:
+    models = {"a": M(model="m", lanes=3)}
+    assert [lane.port for lane in laid(models, first_port=9000).lanes] == [9000, 9001, 9002]
+    assert laid(models, first_port=9000).lanes[2].url == "http://127.0.0.1:9002/v1"
+    assert refusal(models, first_port=9000, ports=FakePorts(9001)) == [
+        "fleet.first_port: in use on 127.0.0.1: 9001 (a@1); choose another one, or null for ports that are free"
+    ]
+    assert [lane.port for lane in laid(models, ports=FakePorts(20_001)).lanes] == [20_000, 20_002, 20_003]
+
+
+def test_everything_that_does_not_fit_is_reported_at_once() -> None:
+    models = {
+        "wide": M(model="w", tensor_parallel_size=16),
+        "big": M(model="b"),
+        "many": M(model="m", lanes=40),
+        "fine": M(model="f"),
+    }
+
+    lines = refusal(models, weights={"big": 900 * GIB}, first_port=9000, ports=FakePorts(9000))
+
+    assert [line.split(":")[0] for line in lines] == [
+        "model_definitions.big.fleet_config.model",
+        "model_definitions.wide.fleet_config.tensor_parallel_size",
+        "model_definitions.many.fleet_config.lanes",
+        "fleet.first_port",
+    ]
+
+
+def test_places_without_gpus_are_for_engines_of_any_size() -> None:
+    plan = laid({"a": M(model="m", tensor_parallel_size=2), "b": M(model="n")}, gpus=None, use=2)
+
+    assert sorted(shown(plan)) == [f"{name}@{n} place {n} 0.46" for name in "ab" for n in (0, 1)]
+    assert plan.lanes[0].place.visible == ()
+
+
+MODELS = st.builds(
+    M,
+    model=st.sampled_from(["one", "two", "three"]),
+    engine=st.sampled_from(["vllm", "nano", "command"]),
+    command=st.just(("serve", "{port}")),
+    lanes=st.one_of(st.just("auto"), st.integers(1, 6)),
+    tensor_parallel_size=st.sampled_from([1, 1, 1, 2, 4]),
+    max_num_seqs=st.integers(1, 9),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    models=st.dictionaries(st.sampled_from("abcdefg"), MODELS, min_size=1),
+    gpus=st.integers(1, 8),
+    has_gpus=st.booleans(),
+    has_slices=st.booleans(),
+    limit=st.integers(1, 4),
+    swap=st.sampled_from(["batch", "fifo", "off"]),
+    weights=st.one_of(st.just({}), st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 100 * GIB))),
+)
+def test_a_layout_keeps_its_limits_or_is_refused(
+    models: dict[str, M],
+    gpus: int,
+    has_gpus: bool,
+    has_slices: bool,
+    limit: int,
+    swap: str,
+    weights: dict[str, int],
+) -> None:
+    mig = (0,) if has_slices and has_gpus else ()
+    found = parse(listing(gpus, mig=mig), slices(gpus, mig=mig) if mig else "") if has_gpus else None
+    config = FleetConfig(
+        gpus="auto" if has_gpus else gpus,
+        max_agents_per_gpu=limit,
+        enable_mig=bool(mig),
+        swap=SwapConfig.model_validate({"policy": swap}),
+    )
+    try:
+        plan = lay_out(config, models, found, FakePorts(20_002), weights=weights)
+    except LayoutError as error:
+        assert {path[1] for path, _ in error.problems} <= models.keys()  # noqa: PT017 - what is refused names a model
+        return
+
+    assert len({lane.name for lane in plan.lanes}) == len({lane.port for lane in plan.lanes}) == len(plan.lanes)
+    assert 20_002 not in {lane.port for lane in plan.lanes}
+    used = [name for place in plan.places for name in place.visible]
+    assert len(used) == len(set(used)), "no GPU and no slice is in two places"
+    for name, model in models.items():
+        lanes = [lane for lane in plan.lanes if lane.model == name]
+        assert len(lanes) == model.lanes if model.lanes != "auto" else lanes
+        if has_gpus:
+            assert {len(lane.place.visible) for lane in lanes} == {model.tensor_parallel_size}
+        for lane in lanes:
+            room = lane.memory_share * (lane.place.memory_mib or 10**9) * (1 << 20) * len(lane.place.visible or "1")
+            assert weights.get(name, 0) <= room
+    for place in plan.places:
+        on = plan.on(place)
+        shares = sorted((lane.memory_share for lane in on), reverse=True)
+        assert sum(shares[:limit]) <= 0.92, "what may be resident together fits"
+        assert {lane.takes_turns for lane in on} <= {len(on) > limit}
+        if len(on) > limit:
+            assert swap != "off"
+            assert "command" not in {models[lane.model].engine for lane in on}
+            assert len({lane.model for lane in on}) == len(on), "a model takes no turns with itself"
+    for name, model in models.items():
+        counts = Counter(lane.place.number for lane in plan.lanes if lane.model == name)
+        if model.lanes == "auto":
+            assert max(counts.values()) == 1
+        if not weights:
+            others = [place for place in plan.places if len(place.visible) == model.tensor_parallel_size]
+            has_room = [place for place in others if counts[place.number] == 0 and len(plan.on(place)) < limit]
+            assert max(counts.values()) == 1 or not has_room, "distinct GPUs come first"
+            if any(not plan.on(place) for place in others):
+                assert all(len(plan.on(place)) <= 1 for place in others), "distinct GPUs come first"
