@@ -121,7 +121,9 @@ class _StartNotices:
             notice.cancel()
         took_s = self._clock.monotonic_s() - began_at_s
         if took_s >= START_QUIET_S:
-            self._say(f"model {name}: ready after {took_s:.1f} s, {backend.capacity} requests at once")
+            self._say(
+                f"model {name}: ready after {took_s:.1f} s, {backend.capacity or backend.lookahead} requests at once"
+            )
 
     async def _notify_later(self, name: str) -> None:
         await self._clock.sleep(START_QUIET_S)
