@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from mac_runner import __version__
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
+from mac_runner.errors import MacRunnerError
 from mac_runner.fleet.gpus import GpuError, ask
 from mac_runner.plugins import KINDS, installed_plugins
 from mac_runner.printable import printable
@@ -22,28 +23,45 @@ from mac_runner.registry import backend_specs
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import concurrency_within_descriptors
 from mac_runner.runs.examination import Finding, examine
-from mac_runner.runs.setup import RunRequest, Setup, set_up
+from mac_runner.runs.fleet import fleet_plan
+from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 
 _QUERY: Final = ("--query-gpu=index,name,memory.total,memory.free,driver_version", "--format=csv,noheader")
 
 
 def diagnose(request: RunRequest | None) -> Exit:
     """Print what is installed and whether the experiment's engines answer; FAILURES when one does not."""
-    setups = None if request is None else _setups(request)
+    chosen = None if request is None else set_up(request)
     concurrency_within_descriptors(say, wanted=1, concurrency=None)
     _print(_about_the_machine())
-    if setups is None:
+    if chosen is None:
         _print(event_loop.run(_local_servers()))
         return Exit.OK
-    problems = sum(event_loop.run(_about_the_models(setup)) for setup in setups)
+    problems = _about_the_fleet(chosen)
+    problems += sum(event_loop.run(_about_the_models(setup)) for setup in _setups(chosen))
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 
 
-def _setups(request: RunRequest) -> Sequence[Setup]:
+def _setups(chosen: ExperimentSet) -> Sequence[Setup]:
     """The experiment; of a grid, one for each model definition in it."""
-    chosen = set_up(request)
     return chosen.setups if chosen.grid is None else tuple(chosen.by_definition())
+
+
+def _about_the_fleet(chosen: ExperimentSet) -> int:
+    """Print which engines of the models on a fleet would run where; returns the number of problems."""
+    try:
+        plan = fleet_plan(chosen.setups, SystemClock(), say)
+    except MacRunnerError as error:
+        _print(["", f"fleet        PROBLEM: {error}"])
+        return 1
+    if plan is not None:
+        lanes = [
+            f"             {lane.name} on {lane.place.label}, {lane.slots} requests at once" for lane in plan.lanes
+        ]
+        notes = [f"             note: {note}" for note in plan.notes]
+        _print(["", f"fleet        {len(plan.lanes)} lanes; of each model one is started now", *lanes, *notes])
+    return 0
 
 
 def _about_the_machine() -> list[str]:

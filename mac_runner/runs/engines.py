@@ -24,7 +24,7 @@ from mac_runner.backends import Backend
 from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.factory import build_backend
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.lanes import Fleet
+from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
 from mac_runner.backends.players import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
@@ -200,8 +200,12 @@ def backend_of(
     say: Callable[[str], None],
     *,
     can_pull: bool = False,
+    lanes: ModelLanes | None = None,
 ) -> Backend:
-    """The backend of one model of an experiment, not started. Raises ConfigError with the place in the file."""
+    """The backend of one model of an experiment, not started. Raises ConfigError with the place in the file.
+
+    A model on a fleet can be started with its `lanes` only.
+    """
     with located(setup.loaded, ("model_definitions", name)):
         backend = build_backend(
             name,
@@ -211,6 +215,7 @@ def backend_of(
             clock=clock,
             say=say,
             can_pull=can_pull,
+            lanes=lanes,
         )
     return LocatedBackend(backend, setup.loaded, name)
 

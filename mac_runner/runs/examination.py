@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from mac_runner.backends import Backend
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.forms import held
 from mac_runner.clock import Clock
-from mac_runner.config import ModelDefinition, decoding_of, reply_form_of
+from mac_runner.config import FleetConfig, ModelDefinition, decoding_of, reply_form_of
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import (
@@ -33,7 +35,8 @@ from mac_runner.errors import (
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
 from mac_runner.runs.engines import backend_of
-from mac_runner.runs.setup import Setup
+from mac_runner.runs.fleet import local_fleet
+from mac_runner.runs.setup import Setup, located
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
 from mac_runner.types import (
     Decoding,
@@ -116,13 +119,34 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
         sampling = _sampling(setup, name)
         for engine, variant in _variants(definition):
             finding = Finding(model=name, engine=engine)
-            try:
-                backend = backend_of(setup, environment, name, variant, clock, say)
-            except MacRunnerError as error:
-                yield replace(finding, problem=str(error))
-                continue
-            has_probe = variant.spec.is_probed
-            yield await _examined(finding, backend, sampling if has_probe else None, setup, clock)
+            async with AsyncExitStack() as stack:
+                try:
+                    lanes = await _lane(stack, setup, name, variant, clock, say)
+                    backend = backend_of(setup, environment, name, variant, clock, say, lanes=lanes)
+                except MacRunnerError as error:
+                    found = replace(finding, problem=str(error))
+                else:
+                    has_probe = variant.spec.is_probed
+                    found = await _examined(finding, backend, sampling if has_probe else None, setup, clock)
+            yield found
+
+
+async def _lane(
+    stack: AsyncExitStack,
+    setup: Setup,
+    name: str,
+    definition: ModelDefinition,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> ModelLanes | None:
+    """One engine of a model that is on a fleet, with no other model beside it; None for any other model."""
+    settings = definition.backend_settings
+    if not isinstance(settings, FleetModelConfig):
+        return None
+    with located(setup.loaded):
+        planned = local_fleet(setup.experiment.fleet or FleetConfig(), {name: settings.model_copy(update={"lanes": 1})})
+    fleet = await stack.enter_async_context(planned.open(clock=clock, say=say, on_event=lambda _name, _fields: None))
+    return fleet.model(name)
 
 
 async def _examined(

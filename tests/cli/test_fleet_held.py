@@ -228,3 +228,25 @@ def test_a_run_whose_model_differs_is_refused_and_the_fleet_goes_on(
     assert (odd.returncode, "has no lane 'm@7'; it has m@0, m@1" in odd.stderr) == (Exit.BAD_INPUT, True)
     assert (early.returncode, "was not drained: it is up" in early.stderr) == (Exit.BAD_INPUT, True)
     assert {lane["state"] for lane in held.lanes(at_once).values()} == {"up"}
+
+
+def test_doctor_shows_the_lanes_and_tries_one_engine_of_each_model(lab: Lab, at_once: AtOnce) -> None:
+    lab.write(on_stubs())
+    broken = on_stubs("broken", lanes=1)
+    models = broken["model_definitions"]
+    assert isinstance(models, dict)
+    models["m"]["fleet_config"]["command"] = ["python3", "-c", "raise SystemExit('no weights')", "{port}"]  # type: ignore[index, call-overload]
+    models["m"]["fleet_config"]["lanes"] = 3  # type: ignore[index, call-overload]
+    lab.write(broken)
+
+    well, ill = at_once("doctor", "small.yaml"), at_once("doctor", "broken.yaml")
+
+    assert "fleet        2 lanes; of each model one is started now" in well.stdout
+    assert "m@1 on place 1, 2 requests at once" in well.stdout
+    assert "one token in" in well.stdout
+    assert (ill.returncode, "asks for 3 engines" in ill.stdout, "no weights" in ill.stdout) == (
+        Exit.FAILURES,
+        True,
+        True,
+    )
+    assert not (lab.path / "runs").exists()

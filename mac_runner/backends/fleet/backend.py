@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.openai.data_plane import DataPlane
@@ -109,8 +111,10 @@ class FleetBackend:
         system = next((one.content for one in request.prompt.messages[:1] if one.role == "system"), None)
         if system is not None:
             lanes.see(system)
-        async with lanes.turn(f"{request.conversation}/{request.turn.agent}") as lane:
-            await self._may_send.wait()
+        async with AsyncExitStack() as stack:
+            with uncharged():
+                lane = await stack.enter_async_context(lanes.turn(f"{request.conversation}/{request.turn.agent}"))
+                await self._may_send.wait()
             if lanes.lost is not None:
                 raise EngineDeadError(lanes.lost)
             try:

@@ -15,6 +15,7 @@ from typing import Final
 
 from yarl import URL
 
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.openai.endpoints import (
@@ -174,7 +175,8 @@ class DataPlane:
                 return self._taken(endpoint)
             if not self.endpoints.is_any_up:
                 raise self._none_up()
-            endpoint = await self._line.join(request.conversation, request.request_id)
+            with uncharged():
+                endpoint = await self._line.join(request.conversation, request.request_id)
             if endpoint is not None:
                 return endpoint
 
@@ -194,11 +196,13 @@ class DataPlane:
         while True:
             endpoint = self.endpoints.reserve(request.request_id)
             if endpoint is None:
-                await self._until_change()
+                with uncharged():
+                    await self._until_change()
                 continue
             try:
-                while endpoint.in_flight and endpoint.is_up:
-                    await self._until_change()
+                with uncharged():
+                    while endpoint.in_flight and endpoint.is_up:
+                        await self._until_change()
                 if endpoint.is_up:
                     return await self._ask(self._taken(endpoint), request)
             finally:
