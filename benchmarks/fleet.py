@@ -11,6 +11,7 @@ plane's are for that. A router is the one server of the same client. PATH is its
 | figure | |
 |---|---|
 | p95 / base | 95th percentile of sending to reply, over 400 ms |
+| line | the mean wait for a slot of a server, by its own account; it leaves out a busy machine's delays |
 | hits | the share of prompt tokens that the servers had cached, by their own counters |
 | noticed | from the signal until the server is set aside |
 | errors | faults that the client saw after kill -9; each was sent again |
@@ -179,10 +180,26 @@ def hits(engines: Sequence[Running]) -> float:
     return found["hits"] / found["queries"]
 
 
+def account_of(engine: Running) -> dict[str, float]:
+    """What it says of its requests."""
+    with urllib.request.urlopen(f"{engine.url}/account", timeout=10) as answer:
+        return {name: float(value) for name, value in json.load(answer).items()}
+
+
 def requests_at(engine: Running) -> int:
     """How many completions it has finished."""
-    with urllib.request.urlopen(f"{engine.url}/account", timeout=10) as answer:
-        return int(json.load(answer)["requests"])
+    return int(account_of(engine)["requests"])
+
+
+def line_ms(engines: Sequence[Running]) -> float:
+    """How long a request waited for a slot of its server, by the servers' own account."""
+    found = [account_of(engine) for engine in engines]
+    return 1e3 * sum(one["waited_s"] for one in found) / sum(one["requests"] for one in found)
+
+
+def figures_of(load: Load, engines: Sequence[Running]) -> JsonObject:
+    """Those of a saturated play."""
+    return {"p95/base": load.p95, "line ms": line_ms(engines), "req/s": load.per_s, "hits": hits(engines)}
 
 
 _turn = iter(range(1 << 62))
@@ -209,7 +226,7 @@ def saturated(bench: Bench, policy: str) -> JsonObject:
             stack.enter_context(mock.patch.object(Endpoints, "has_free_slot", return_value=True))
             stack.enter_context(mock.patch.object(Endpoints, "lookahead", 0))
         load, _ = bench.play([engine.url for engine in engines])
-        return {"p95/base": load.p95, "req/s": load.per_s, "hits": hits(engines), "lost": load.lost}
+        return figures_of(load, engines)
 
 
 def killed(bench: Bench, *, is_reported: bool) -> JsonObject:
@@ -297,7 +314,7 @@ def routed(bench: Bench, name: str, program: str) -> JsonObject:
     """The same through a router: saturation, and then a kill -9 with the server back after three seconds."""
     with bench.engines() as engines, router(name, program, engines) as url:
         load, _ = bench.play([url])
-        figures: JsonObject = {"p95/base": load.p95, "req/s": load.per_s, "hits": hits(engines), "lost": load.lost}
+        figures = figures_of(load, engines)
     with bench.engines() as engines, router(name, program, engines) as url, ExitStack() as stack:
 
         async def during(_load: Load, _said: list[str]) -> None:
