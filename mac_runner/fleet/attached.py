@@ -118,7 +118,7 @@ class AttachedFleet:
         for lanes in {lanes.served_as: lanes for lanes in self._models.values()}.values():
             for lane in lanes.up:
                 fields: JsonObject = {"lane": lane.name, "model": lanes.served_as, "place": places.get(lane.name)}
-                self._on_event("EVENT_LANE_UP", {**fields, "gpu": ",".join(lane.gpus) or None})
+                self._on_event("EVENT_LANE_UP", {**fields, "gpu": lane.gpu})
 
     def _adopt(self, state: FleetState) -> None:
         self._version = state.version
