@@ -285,7 +285,7 @@ class Timing:
     """Everything about a reply that depends on time, and on which server was free.
 
     `faults` has a text for each failed attempt before it. A backend that has several servers sets `server`, `lane` and
-    `gpu` as in Destination; the scheduler sets the rest.
+    `gpu` as in Destination, and may set in `queue_s` how long it let the request wait; the scheduler sets the rest.
     """
 
     queue_s: float = 0.0

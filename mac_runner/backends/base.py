@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -247,6 +250,39 @@ def _with(attribute: str, backend: Backend) -> Any:
             return None
         backend = backend.inner
     return backend
+
+
+class Waiting:
+    """The deadline of one sending, and how long it waited inside its backend for a server."""
+
+    deadline: asyncio.Timeout | None = None
+    uncharged_s: float = 0.0
+
+
+WAITING: Final[ContextVar[Waiting]] = ContextVar("mac_runner_waiting")
+"""That of the request that a task generates for."""
+
+
+@contextmanager
+def uncharged() -> Iterator[None]:
+    """Wait in the block for a server: the time is charged to no deadline, and counts as waiting for a slot.
+
+    For a `generate` whose requests wait inside the backend. What is waited for must come, or the wait must end.
+    """
+    waiting = WAITING.get(None)
+    deadline = None if waiting is None else waiting.deadline
+    if waiting is None or deadline is None or deadline.expired() or (ends_at_s := deadline.when()) is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        waited_s = loop.time() - began_s
+        waiting.uncharged_s += waited_s
+        deadline.reschedule(ends_at_s + waited_s)
 
 
 def lookahead_for(requests: int) -> int:

@@ -7,7 +7,8 @@ guardian's process group.
 It speaks over two pipes. It writes `started PID`, `failed WHY` or `ended STATUS` to its standard output as soon as it
 knows; a negative status is the signal that ended the engine. It reads `stop SECONDS` from its standard input: SIGTERM
 to the group, and SIGKILL after so many seconds. When that pipe closes, mac-run is gone, however it ended: then the
-guardian stops the engine in the same way within ORPHAN_GRACE_S.
+guardian stops the engine in the same way within ORPHAN_GRACE_S. A process that mac-run forked may hold the pipe open,
+so on Linux the kernel sends the guardian SIGHUP as well.
 
 Linux gives the guardian every process of the lane that lost its parent, so it finds those that left the group, too. The
 kernel kills the engine if the guardian itself is killed.
@@ -73,10 +74,13 @@ class Guardian:
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_end, False)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             # SIGTERM goes to the whole group, and it is for the engine.
             signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGALRM, self._on_alarm)
+        if IS_LINUX:
+            signal.signal(signal.SIGHUP, lambda *_: self._stop(ORPHAN_GRACE_S))
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
 
     def run(self, command: list[str]) -> int:
         """Start the engine and watch it to its end. Returns its status."""
@@ -162,7 +166,7 @@ class Guardian:
         for _ in range(SWEEPS):
             if not self._reap():
                 break
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with suppress(BlockingIOError):
@@ -184,12 +188,12 @@ def _signal_group(number: int) -> None:
         os.killpg(0, number)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """The processes below `pid`, the nearest first; none where the system does not list them."""
     found: list[int] = []
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123
         found = [int(word) for word in file.read().split()]
-    return found + [deeper for each in found for deeper in _descendants(each)]
+    return found + [deeper for each in found for deeper in descendants(each)]
 
 
 def _words(fault: Exception) -> str:

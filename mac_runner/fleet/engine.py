@@ -221,9 +221,9 @@ class InferenceEngine:
         self._refuse_if_closed()
         if not self._agents:
             raise ConfigError("InferenceEngine: no agent is registered; call register_agent() first")
-        if self._running is not None:
+        if self._running is not None and self._holder is not None and not self._holder.done():
             return
-        if self._holder is None or self._holder.done():
+        if self._holder is None:
             self._ready = asyncio.Event()
             self._holder = asyncio.create_task(self._hold(self._ready), name="inference engine")
         waiter = asyncio.create_task(self._ready.wait())
@@ -339,8 +339,6 @@ class InferenceEngine:
             if self._is_closed and current is not None and not current.cancelling():
                 self._refuse_closed()
             raise
-        finally:
-            task.cancel()
 
     def _check(self, agent_id: str, step: Step, max_tokens: int) -> None:
         self._refuse_if_closed()

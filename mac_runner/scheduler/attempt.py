@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.base import Backend, router
+from mac_runner.backends.base import Backend, Waiting, router
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
 from mac_runner.scheduler.conversation import LiveConversation
@@ -137,22 +137,25 @@ class AttemptRunner:
         route = self._routers[engine]
         server = None if route is None else route(request)
         live.source.recorder.event("EVENT_INFER_START", _subject(live, turn, server) | fields)
+        waiting = Waiting()
         try:
             backend = self._run.backends[engine]
-            reply = await generate(backend, request, deadline_s=deadline_at_s - state.sent_at_s)
+            reply = await generate(backend, request, deadline_s=deadline_at_s - state.sent_at_s, waiting=waiting)
         except BackendError as fault:
+            state.charged_from_s += waiting.uncharged_s
             self._accounting.landed(engine, self._clock.monotonic_s(), None)
             if fault.verdict is Verdict.FAIL_RUN:
                 fault.model = engine
                 raise
             return self._faulted(live, depart, fault, fault.destination or server)
         state.is_answered = True
+        waited_s = depart.waited_s + max(waiting.uncharged_s, reply.timing.queue_s)
         try:
             await self._fairness.turn()
         except asyncio.CancelledError:
-            self._answered(live, depart, request, reply)  # The run ends; a reply that arrived is kept.
+            self._answered(live, depart, request, reply, waited_s)  # The run ends; a reply that arrived is kept.
             raise
-        return self._answered(live, depart, request, reply)
+        return self._answered(live, depart, request, reply, waited_s)
 
     def _faulted(
         self, live: LiveConversation, depart: Depart, fault: BackendError, server: Destination | None
@@ -206,27 +209,27 @@ class AttemptRunner:
         """Take in that an engine serves another number of requests now."""
         state, backend = self._engines.get(engine), self._run.backends[engine]
         if state is not None:
-            state.resized(backend.capacity + backend.lookahead, self._clock.monotonic_s())
+            state.resized(backend.capacity, backend.lookahead, self._clock.monotonic_s())
 
     def _engine_of(self, live: LiveConversation, turn: Turn) -> EngineState:
         name = live.source.engines[turn.model]
         if name not in self._engines:
             backend = self._run.backends[name]
-            self._engines[name] = EngineState.of(backend.capacity + backend.lookahead)
+            self._engines[name] = EngineState.of(backend.capacity, backend.lookahead)
         return self._engines[name]
 
     def _answered(
-        self, live: LiveConversation, depart: Depart, request: Request, reply: Reply
+        self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, waited_s: float
     ) -> Answered | Faulted | Broken:
         turn, now_s, state = depart.turn, self._clock.monotonic_s(), live.requests.pop(depart.turn.key)
-        took_s = now_s - state.sent_at_s
+        took_s = now_s - state.sent_at_s - (waited_s - depart.waited_s)
         self._accounting.landed(live.source.engines[turn.model], now_s, reply.tokens)
         self._engine_of(live, turn).answered()
         self._run.progress.turns += 1
         live.answered += 1
         of_backend = reply.timing
         timing = Timing(
-            queue_s=round(depart.waited_s, 6),
+            queue_s=round(waited_s, 6),
             generate_s=round(took_s, 6),
             faults=tuple(state.faults),
             server=of_backend.server,

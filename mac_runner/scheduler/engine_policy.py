@@ -183,16 +183,16 @@ class EngineState:
     died_at_s: float | None = None
     """When the last death was noticed."""
     is_away: bool = False
-    """Whether it takes no request now, and says so."""
+    """Whether it serves no request now, and says so."""
 
     @classmethod
-    def of(cls, capacity: int) -> EngineState:
-        """An engine that takes `capacity` requests; its budget covers a short outage that each of them feels."""
-        return cls(retries_max=max(RETRIES_MIN, RETRIES_PER_SLOT * capacity), is_away=capacity == 0)
+    def of(cls, capacity: int, lookahead: int = 0) -> EngineState:
+        """An engine of this size; its budget covers a short outage that each request feels that it has."""
+        return cls(retries_max=_retries_max(capacity + lookahead), is_away=capacity == 0)
 
-    def resized(self, capacity: int, now_s: float) -> None:
-        """Take in that it takes another number of requests. While it takes none, its silence does not count."""
-        self.retries_max = max(self.retries_max, RETRIES_PER_SLOT * capacity)
+    def resized(self, capacity: int, lookahead: int, now_s: float) -> None:
+        """Take in another size. While it serves no request, its silence does not count."""
+        self.retries_max = max(self.retries_max, _retries_max(capacity + lookahead))
         if self.is_away and capacity and self.silent_since_s is not None:
             self.silent_since_s = now_s
         self.is_away = capacity == 0
@@ -251,6 +251,10 @@ class EngineState:
         silent_since_s = now_s if self.silent_since_s is None else self.silent_since_s
         lost_at_s = max(silent_since_s, min(self.busy_at_s, silent_since_s + ENGINE_BUSY_S_MAX)) + patience_s
         return self.is_suspect and now_s >= lost_at_s
+
+
+def _retries_max(requests: int) -> int:
+    return max(RETRIES_MIN, RETRIES_PER_SLOT * requests)
 
 
 class Retry(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import WAITING, Backend, Waiting
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     EngineCrashedError,
@@ -40,14 +40,17 @@ async def started(
     await _close(backends)
 
 
-async def generate(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
+async def generate(backend: Backend, request: Request, *, deadline_s: float, waiting: Waiting | None = None) -> Reply:
     """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError.
 
-    Its thought is cut to THINKING_CHARS_MAX.
+    Its thought is cut to THINKING_CHARS_MAX. `waiting` gets the time that the backend leaves `uncharged`.
     """
     with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as deadline:
+                if waiting is not None:
+                    waiting.deadline = deadline
+                    WAITING.set(waiting)
                 reply = await _asked(backend, request)
         except TimeoutError:
             raise RequestTimeoutError("no reply before the request's deadline") from None
@@ -118,7 +121,9 @@ class _StartNotices:
             notice.cancel()
         took_s = self._clock.monotonic_s() - began_at_s
         if took_s >= START_QUIET_S:
-            self._say(f"model {name}: ready after {took_s:.1f} s, {backend.capacity} requests at once")
+            self._say(
+                f"model {name}: ready after {took_s:.1f} s, {backend.capacity or backend.lookahead} requests at once"
+            )
 
     async def _notify_later(self, name: str) -> None:
         await self._clock.sleep(START_QUIET_S)

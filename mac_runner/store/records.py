@@ -61,6 +61,7 @@ EVENTS: Final = frozenset(
         "EVENT_INFER_START",
         *(f"EVENT_LANE_{what}" for what in ("DEAD", "DRAIN", "RESTART", "RETIRED", "START", "SUSPECT", "SWAP", "UP")),
         "EVENT_NETWORK_FILESYSTEM",
+        "EVENT_RESIZE",
         "EVENT_RETRY",
         "EVENT_RUN_MERGED",
         "EVENT_RUN_REPAIRED",

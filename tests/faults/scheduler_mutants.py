@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, Waiting
 from mac_runner.backends.openai.answer import SendingError
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint
@@ -98,8 +98,8 @@ def departure_after_stop(patch: pytest.MonkeyPatch) -> None:
 def forgotten_deadline(patch: pytest.MonkeyPatch) -> None:
     """The deadline is that of one sign of life, not of the whole request."""
 
-    async def patient(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
-        return await generate(backend, request, deadline_s=100 * deadline_s)
+    async def patient(backend: Backend, request: Request, *, deadline_s: float, waiting: Waiting) -> Reply:
+        return await generate(backend, request, deadline_s=100 * deadline_s, waiting=waiting)
 
     patch.setattr(attempt, "generate", patient)
 

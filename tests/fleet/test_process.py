@@ -29,12 +29,15 @@ time.sleep(600)
 """
 WAIT_S = 60.0
 HOLDER = """
-import asyncio, sys
+import asyncio, os, sys, time
 from pathlib import Path
 from mac_runner.fleet.process import LaneProcess
 
 async def hold():
     lane = await LaneProcess.start(sys.argv[2:], {}, Path(sys.argv[1]))
+    if sys.argv[-1] == "forks" and (fork := os.fork()) == 0:
+        time.sleep(600)
+    print(fork if sys.argv[-1] == "forks" else "", flush=True)
     await lane.gone()
 
 asyncio.run(hold())
@@ -103,22 +106,32 @@ def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pyte
 
     async def play() -> list[psutil.Process]:
         lane = await LaneProcess.start(family(), {}, tmp_path / "log")
-        engine, near, _ = await alive(tmp_path / "log")
+        engine, near, far = await alive(tmp_path / "log")
         guardian = engine.parent()
         assert guardian is not None
         guardian.suspend()
         await lane.stop(0.1)
-        return [engine, near, guardian]
+        return [engine, near, far, guardian]
 
-    assert running(asyncio.run(play())) == []
+    processes = asyncio.run(play())
+
+    until(lambda: running(processes) == [])
 
 
-def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "log"), *family()]) as holder:
+@pytest.mark.parametrize("manner", ["mild", "forks"])
+def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner: str, tmp_path: Path) -> None:
+    """Also where a process that it forked has copies of its pipes."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "log"), *family(manner)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        fork = holder.stdout.readline().strip()
         family_members = members(tmp_path / "log")
         holder.kill()
-
-    until(lambda: running(family_members) == [])
+        try:
+            until(lambda: running(family_members) == [])
+        finally:
+            if fork:
+                os.kill(int(fork), signal.SIGKILL)
 
 
 def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import psutil
 import pytest
 
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.model import LaneState
+from mac_runner.fleet.probe import Figures, figures_of
 from tests.fleet.real_fleet import (
     Heard,
     fleet_of,
@@ -44,6 +46,12 @@ async def hold():
 
 asyncio.run(hold())
 """
+
+
+async def figures(url: str) -> Figures:
+    """What an engine counts."""
+    async with aiohttp.ClientSession() as session, session.get(url.removesuffix("/v1") + "/metrics") as answer:
+        return figures_of(await answer.text())
 
 
 def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
@@ -237,6 +245,47 @@ def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path
 
     assert heard.names("m@1") == ["START", "UP", "DRAIN", "START", "UP"]
     assert heard.lines == []
+
+
+def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path) -> None:
+    async def ask(url: str) -> int:
+        body = {"model": "stub", "messages": [{"role": "user", "content": "Hello."}]}
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/chat/completions", json=body) as answer:
+            return answer.status
+
+    async def play() -> None:
+        async with fleet_of(plan_of({"m": stub_model("--latency-ms", "1500")}), Heard(), tmp_path) as fleet:
+            await fleet.model("m").start()
+            asking = asyncio.create_task(ask(fleet.model("m").up[0].url))
+            while not (await figures(fleet.model("m").up[0].url)).in_flight:
+                assert not asking.done()
+            await fleet.drain("m@0")
+            assert asking.done()
+            assert await asking == 200
+
+    run(play())
+
+
+def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path) -> None:
+    async def play() -> list[float]:
+        async with fleet_of(plan_of({"m": stub_model("--cache-tokens", "10000")}), Heard(), tmp_path) as fleet:
+            model = fleet.model("m")
+            await model.start()
+            read = [(await figures(model.up[0].url)).tokens]
+            for name in ("Ann", "Bea"):
+                model.see("These are the rules. " * 400 + name)
+            pid = lane(fleet, "m@0").pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not model.up)
+            await until(lambda: model.up)
+            read.append((await figures(model.up[0].url)).tokens)
+            return [tokens.read for tokens in read if tokens is not None]
+
+    cold, warm = run(play())
+
+    assert 0 < cold < 20
+    assert warm > 2000
 
 
 def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path) -> None:

@@ -213,22 +213,22 @@ def test_rows_9_and_10_a_retry_is_paid_from_the_budget_and_waits_the_longest_pau
     assert step(FAULT, engine=engine) == Retry(POLICY.backoff_s_max)
 
 
-def test_an_engine_that_takes_no_request_is_not_silent_meanwhile() -> None:
+def test_an_engine_that_serves_no_request_is_not_silent_meanwhile() -> None:
     engine = EngineState.of(4)
     engine.faulted(1, 0.0, is_unreachable=True)
-    engine.resized(0, 1.0)
-    engine.resized(4, 10 * PATIENCE_S)
+    engine.resized(0, 4, 1.0)
+    engine.resized(4, 0, 10 * PATIENCE_S)
 
     assert isinstance(step(UNREACHABLE, engine=engine, now_s=10 * PATIENCE_S + 1.0), Retry)
-    engine.resized(8, 11 * PATIENCE_S)
+    engine.resized(8, 0, 11 * PATIENCE_S)
     assert isinstance(step(UNREACHABLE, engine=engine, now_s=11 * PATIENCE_S), GiveUpEngine), "it took some all along"
 
 
 def test_the_retry_budget_is_not_of_a_moment_when_an_engine_took_no_request() -> None:
     engine = EngineState.of(0)
-    engine.resized(64, 1.0)
+    engine.resized(64, 0, 1.0)
     grown = engine.retries_max
-    engine.resized(8, 2.0)
+    engine.resized(8, 0, 2.0)
 
     assert engine.retries_max == grown == EngineState.of(64).retries_max
 

@@ -14,17 +14,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from mac_runner.types import JsonObject
 from tests.sim.behaviour import Behaviour, Received, Say, Send, echo
 from tests.sim.openai_server import Connection, OpenaiServer
 
+ROOT: Final = Path(__file__).parents[2]
 BLOCK_CHARS: Final = 64
 CHARS_PER_TOKEN: Final = 4
 _BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
@@ -94,6 +98,7 @@ class EngineStub(OpenaiServer):
         loop = asyncio.get_running_loop()
         if self._wedged_at_s is None:
             self._wedged_at_s = loop.time()
+            _say("wedged")
             return
         self._wedged_at_s = None
         held, self._held = self._held, []
@@ -104,8 +109,9 @@ class EngineStub(OpenaiServer):
         text = text_of(received.json)
         prompt = max(1, len(text) // CHARS_PER_TOKEN)
         cached = self._cache.take(text)
-        self.prompt_tokens += prompt
-        self.cached_tokens += cached
+        if self._wedged_at_s is None:
+            self.prompt_tokens += prompt
+            self.cached_tokens += cached
         tokens = 1 if received.is_canary else self._tokens
         latency_s = self._reply_s * tokens / self._tokens + self._prefill_s * (prompt - cached)
         return replace(echo(received), latency_s=latency_s, usage=(prompt, cached, tokens))
@@ -178,6 +184,48 @@ def command(
     return [sys.executable, "-m", "tests.sim.engine_stub", *(f"--{name}={value}" for name, value in flags.items())]
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An engine that listens."""
+
+    process: subprocess.Popen[str]
+    url: str
+    """Its base URL."""
+
+    def wait_until_wedged(self) -> None:
+        """Block until it has taken SIGUSR1; its second line says so."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == "wedged"
+
+
+@contextmanager
+def running(
+    *,
+    slots: int = 8,
+    latency_ms: float = 20.0,
+    port: int = 0,
+    tokens: int = 64,
+    cache_tokens: int = 0,
+    prefill_ms: float = 0.0,
+) -> Iterator[Running]:
+    """An engine in a process of its own, killed at the end."""
+    words = command(
+        port=port,
+        slots=slots,
+        latency_ms=latency_ms,
+        tokens=tokens,
+        cache_tokens=cache_tokens,
+        prefill_ms=prefill_ms,
+    )
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield Running(process, f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 async def _run(server: EngineStub, start_s: float) -> None:
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
@@ -186,9 +234,13 @@ async def _run(server: EngineStub, start_s: float) -> None:
         loop.add_signal_handler(number, over.set)
     await asyncio.sleep(start_s)
     async with server:
-        sys.stdout.write(f"{server.port}\n")
-        sys.stdout.flush()
+        _say(str(server.port))
         await over.wait()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

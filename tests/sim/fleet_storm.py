@@ -42,6 +42,9 @@ WEATHER_S = 400.0
 """For so long things go wrong; then they do not."""
 START_S = 100.0
 END_S = 30_000.0
+HEALED_S = 600.0
+"""So long after the weather every lane serves, sleeps or is retired."""
+SETTLED = (LaneState.UP, LaneState.ASLEEP, LaneState.RETIRED)
 
 
 @dataclass(eq=False)
@@ -115,6 +118,8 @@ class World:
         self.turns_left: dict[str, int] = {}
         self.settled: set[str] = set()
         self.answered = 0
+        self.spins = 0
+        """How often in a row the timer was due at once."""
         self.is_closed = False
 
     def _lanes(self) -> list[LaneSpec]:
@@ -151,23 +156,32 @@ class World:
         for _ in range(self.random.randint(0, 25)):
             self.at(self.random.uniform(1, WEATHER_S), self._strike)
         self.at(WEATHER_S + 1, self._calm)
-        spins = 0
         while self.turns_left or self.now_s <= WEATHER_S:
             assert self.now_s < END_S, f"not settled: {self.turns_left} {self._picture()}"
-            timer_s = self.control.next_at_s(self.now_s)
-            event_s = self.queue[0][0] if self.queue else None
-            assert timer_s is not None or event_s is not None, f"nothing will ever happen: {self._picture()}"
-            if event_s is None or (timer_s is not None and timer_s <= event_s):
-                assert timer_s is not None
-                spins = spins + 1 if timer_s <= self.now_s else 0
-                assert spins < 50, "the timer is always due"
-                self.now_s = max(self.now_s, timer_s)
-                self.perform(self.control.tick(self.now_s))
-            else:
-                self.now_s, _, what = heapq.heappop(self.queue)
-                what()
-            self.check()
+            assert self._step(), f"nothing will ever happen: {self._picture()}"
+        healed_s = self.now_s + HEALED_S
+        while self.now_s < healed_s and self._step():
+            pass
+        sick = [lane for lane in self.specs if self.control.lane(lane).state not in SETTLED]
+        assert not sick, f"{sick} neither serve nor sleep {HEALED_S:g} s after the weather: {self._picture()}"
         self.close()
+
+    def _step(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        timer_s = self.control.next_at_s(self.now_s)
+        event_s = self.queue[0][0] if self.queue else None
+        if timer_s is not None and (event_s is None or timer_s <= event_s):
+            self.spins = self.spins + 1 if timer_s <= self.now_s else 0
+            assert self.spins < 50, "the timer is always due"
+            self.now_s = max(self.now_s, timer_s)
+            self.perform(self.control.tick(self.now_s))
+        elif event_s is not None:
+            self.now_s, _, what = heapq.heappop(self.queue)
+            what()
+        else:
+            return False
+        self.check()
+        return True
 
     def close(self) -> None:
         self.is_closed = True

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from tests.sim.engine_stub import command
-from tests.sim.openai_run import ROOT
-
-
-@contextmanager
-def engine(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process and its base URL."""
-    started = subprocess.Popen([*command(), *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert started.stdout is not None
-        yield started, f"http://127.0.0.1:{int(started.stdout.readline())}"
-    finally:
-        started.kill()
-        started.communicate()
+from tests.sim.engine_stub import running
 
 
 def ask(url: str, content: str, timeout_s: float = 10.0) -> dict[str, int]:
@@ -43,13 +27,15 @@ def generated(url: str) -> float:
 
 
 def test_engine_stub_remembers_prefixes_counts_tokens_and_can_be_wedged() -> None:
-    with engine("--cache-tokens=1000", "--tokens=10", "--latency-ms=1") as (process, url):
+    with running(cache_tokens=1000, tokens=10, latency_ms=1) as engine:
+        process, url = engine.process, engine.url.removesuffix("/v1")
         first, again, other = ask(url, "x" * 640), ask(url, "x" * 640 + "y" * 64), ask(url, "z" * 640)
         assert (first["cached"], other["cached"]) == (0, 0)
         assert 0 < again["cached"] < again["prompt"]
         assert generated(url) == 30
 
         process.send_signal(signal.SIGUSR1)
+        engine.wait_until_wedged()
         try:
             ask(url, "x", timeout_s=0.2)
         except TimeoutError:

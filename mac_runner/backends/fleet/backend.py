@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.openai.data_plane import DataPlane
@@ -63,9 +65,14 @@ class FleetBackend:
 
     @property
     def lookahead(self) -> int:
-        """Where models take turns, the slots of the lanes that are not up: requests for them wait here."""
-        if not self._lanes.is_swapped or self._lanes.lost is not None:
+        """Requests that wait here, for a slot on the lane that their conversation has its home at.
+
+        Where models take turns, the slots of the lanes that are not up: a request shows that the model is wanted.
+        """
+        if self._lanes.lost is not None:
             return 0
+        if not self._lanes.is_swapped:
+            return self._plane.endpoints.lookahead
         return max(0, sum(lane.slots for lane in self._lanes.all) - self.capacity)
 
     @property
@@ -104,8 +111,10 @@ class FleetBackend:
         system = next((one.content for one in request.prompt.messages[:1] if one.role == "system"), None)
         if system is not None:
             lanes.see(system)
-        async with lanes.turn(f"{request.conversation}/{request.turn.agent}") as lane:
-            await self._may_send.wait()
+        async with AsyncExitStack() as stack:
+            with uncharged():
+                lane = await stack.enter_async_context(lanes.turn(f"{request.conversation}/{request.turn.agent}"))
+                await self._may_send.wait()
             if lanes.lost is not None:
                 raise EngineDeadError(lanes.lost)
             try:

@@ -28,7 +28,6 @@ class OpenaiBackend:
     """One entry of `model_definitions` with the backend `openai`."""
 
     token_budget: int | None = None
-    lookahead: int = 0
 
     def __init__(
         self,
@@ -44,12 +43,18 @@ class OpenaiBackend:
         self._config = config
         self._clock = clock
         endpoints = Endpoints(config.base_urls, in_flight_max=config.max_in_flight)
+        self._lookahead = endpoints.lookahead
         self._plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
 
     @property
     def capacity(self) -> int:
         """As configured: a server takes what it is sent, and does not say how much it serves at once."""
         return self._config.max_in_flight
+
+    @property
+    def lookahead(self) -> int:
+        """For several servers: the requests that wait for a slot, at best that of their conversation's home."""
+        return self._lookahead
 
     @property
     def isolates(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 
 from yarl import URL
 
+from mac_runner.backends.base import uncharged
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.openai.endpoints import (
@@ -23,6 +24,7 @@ from mac_runner.backends.openai.endpoints import (
     Endpoint,
     EndpointLog,
     Endpoints,
+    Line,
     Onward,
 )
 from mac_runner.backends.openai.request_body import BodyWriter
@@ -69,7 +71,7 @@ class DataPlane:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.endpoints = endpoints or Endpoints()
-        self.endpoints.on_change = self._changed
+        self._line = Line(self.endpoints)
         self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
         self.redactor = Redactor(key)
@@ -87,6 +89,7 @@ class DataPlane:
         self._probes: set[asyncio.Task[None]] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._client: HttpClient | None = None
+        self.endpoints.on_change = self._changed
         self._stalls = StallWatch(
             endpoints=self.endpoints,
             stall_s=config.stall_s,
@@ -145,10 +148,16 @@ class DataPlane:
         """Send the request to one server, or to that of `lane`. Raises a BackendError."""
         with redacting(self.redactor):
             if lane is not None:
-                return await self._ask(self._at_lane(lane), request)
+                return await self._ask(self._taken(self._at_lane(lane)), request)
             if request.is_suspect:
                 return await self._alone(request)
-            return await self._ask(await self._endpoint_for(request), request)
+            since_s = self._clock.monotonic_s()
+            endpoint = await self._endpoint_for(request)
+            return await self._ask(endpoint, request, waited_s=self._clock.monotonic_s() - since_s)
+
+    def _taken(self, endpoint: Endpoint) -> Endpoint:
+        self.endpoints.begin(endpoint, self._clock.monotonic_s())
+        return endpoint
 
     def _at_lane(self, lane: str) -> Endpoint:
         for endpoint in self.endpoints.all:
@@ -157,10 +166,22 @@ class DataPlane:
         raise TransientBackendError(f"{lane} is not up any more", is_unreachable=not self.endpoints.is_any_up)
 
     async def _endpoint_for(self, request: Request) -> Endpoint:
-        """An endpoint that takes any request.
+        """An endpoint that takes any request, with a slot for it. Where all slots are full, it waits in line."""
+        await self._try_resting()
+        while True:
+            now_s = self._clock.monotonic_s()
+            endpoint = self.endpoints.choose(request.conversation, request.request_id, now_s)
+            if endpoint is not None and self.endpoints.has_free_slot(endpoint):
+                return self._taken(endpoint)
+            if not self.endpoints.is_any_up:
+                raise self._none_up()
+            with uncharged():
+                endpoint = await self._line.join(request.conversation, request.request_id)
+            if endpoint is not None:
+                return endpoint
 
-        An endpoint whose rest is over gets its canary. The request waits for it only if no other endpoint is up.
-        """
+    async def _try_resting(self) -> None:
+        """Send an endpoint whose rest is over its canary. Only if no other one is up does a request wait for that."""
         resting = self.endpoints.due(self._clock.monotonic_s())
         if resting is not None:
             probe = asyncio.create_task(self._probe(resting))
@@ -168,31 +189,24 @@ class DataPlane:
             probe.add_done_callback(self._probes.discard)
             if not self.endpoints.is_any_up:
                 await probe
-        while True:
-            endpoint = self.endpoints.choose(request.conversation, request.request_id, self._clock.monotonic_s())
-            if endpoint is not None:
-                return endpoint
-            await self._until_change()  # The only one that is up is reserved.
 
     async def _alone(self, request: Request) -> Reply:
         """Send a suspect to an endpoint that has nothing else in flight, and gets nothing else."""
-        while True:
-            endpoint = await self._reserved(request)
-            try:
-                while endpoint.in_flight and endpoint.is_up:
-                    await self._until_change()
-                if endpoint.is_up:
-                    return await self._ask(endpoint, request)
-            finally:
-                self.endpoints.release(endpoint)
-
-    async def _reserved(self, request: Request) -> Endpoint:
-        await self._endpoint_for(request)
+        await self._try_resting()
         while True:
             endpoint = self.endpoints.reserve(request.request_id)
-            if endpoint is not None:
-                return endpoint
-            await self._until_change()
+            if endpoint is None:
+                with uncharged():
+                    await self._until_change()
+                continue
+            try:
+                with uncharged():
+                    while endpoint.in_flight and endpoint.is_up:
+                        await self._until_change()
+                if endpoint.is_up:
+                    return await self._ask(self._taken(endpoint), request)
+            finally:
+                self.endpoints.release(endpoint)
 
     async def _until_change(self) -> None:
         """Wait until another set of endpoints is open, or one has nothing in flight. Raises when none is up."""
@@ -207,14 +221,15 @@ class DataPlane:
         self._on_change()
 
     def _wake(self) -> None:
+        self._line.change(self._clock.monotonic_s())
         waiting, self._waiting = self._waiting, []
         for change in waiting:
             if not change.done():
                 change.set_result(None)
 
-    async def _ask(self, endpoint: Endpoint, request: Request) -> Reply:
+    async def _ask(self, endpoint: Endpoint, request: Request, *, waited_s: float = 0.0) -> Reply:
         try:
-            answer = await self._send(endpoint, self._writer.body(request), request.request_id)
+            answer = await self._send(endpoint, request)
             reply = read_answer(
                 answer,
                 has_tokens=self._has_tokens,
@@ -229,20 +244,21 @@ class DataPlane:
             raise error from fault
         self._mark_answered(endpoint)
         self.endpoints.mark_done(request.request_id)
-        return reply.timed(Timing(server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu))
+        return reply.timed(Timing(queue_s=waited_s, server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu))
 
-    async def _send(self, endpoint: Endpoint, body: bytes, request_id: str) -> Answer:
+    async def _send(self, endpoint: Endpoint, request: Request) -> Answer:
+        """Send it, and give back its slot."""
         sent_at_s = self._clock.monotonic_s()
-        if not endpoint.in_flight:
-            endpoint.silence.begin(sent_at_s)
-        endpoint.in_flight += 1
         self._stalls.arm()
         cut_off = asyncio.timeout(None)
         endpoint.sendings.add(cut_off)
         try:
             async with cut_off:
                 answer = await self._started.post(
-                    self._target(endpoint), body, request_id=request_id, deadline_s=self._config.timeout_s
+                    self._target(endpoint),
+                    self._writer.body(request),
+                    request_id=request.request_id,
+                    deadline_s=self._config.timeout_s,
                 )
             endpoint.silence.end(self._clock.monotonic_s())
             return answer
@@ -257,9 +273,14 @@ class DataPlane:
             raise
         finally:
             endpoint.sendings.discard(cut_off)
-            endpoint.in_flight -= 1
-            if not endpoint.in_flight:
-                self._wake()
+            self._leave(endpoint)
+
+    def _leave(self, endpoint: Endpoint) -> None:
+        """Give its slot to the next request."""
+        endpoint.in_flight -= 1
+        self._line.fill(endpoint, self._clock.monotonic_s())
+        if not endpoint.in_flight:
+            self._wake()
 
     async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
         """What a fault changes for the endpoint it happened at."""

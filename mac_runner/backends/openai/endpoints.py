@@ -1,7 +1,8 @@
 """The endpoints of a model: where the next request goes, and what the user reads about them.
 
 A conversation has a home, where its prefix is cached; a new one gets the endpoint with the least in flight. If the home
-has its slots full and another endpoint has a free one, the request goes there, and the home stays. A request that was
+has its slots full and another endpoint has a free one, the request goes there, and the home stays. If all slots are
+full, it waits in line for a slot, if possible one at home. A request that was
 not answered goes to another endpoint next, if there is one: otherwise an endpoint that fails at once would always have
 the least in flight. An endpoint that keeps failing is set aside, and its conversations get new homes. After a rest,
 which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
@@ -21,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from mac_runner.clock import Clock
@@ -32,6 +34,9 @@ ENDPOINT_REST_S_MAX: Final = 30.0
 ENDPOINT_PAUSE_S_MAX: Final = 30.0
 ENDPOINT_CONVERSATIONS_MAX: Final = 65_536
 """How many conversations are remembered to have their home at an endpoint, and how many failed requests with where."""
+ENDPOINT_LINE: Final = 4
+"""How many requests wait in line for each of several endpoints. With 4, two in a hundred slots that become free find
+none with its home there."""
 ENDPOINT_SAY_INTERVAL_S: Final = 60.0
 """The least time between two lines that say the same of one endpoint."""
 
@@ -47,6 +52,8 @@ class Endpoint:
     url: str
     slots: int | None = None
     """How many requests it serves at once; None: its share of what is in flight at most."""
+    width: int = 1
+    """The same as a number, which changes with how many others there are."""
     lane: str | None = None
     """What a fleet calls it."""
     gpu: str | None = None
@@ -222,7 +229,6 @@ class Endpoints:
         self._by_url: dict[str, Endpoint] = {}
         for url in urls:
             self._by_url[url] = Endpoint(url, changed=self._renew)
-        self._share = sys.maxsize
         self._open: tuple[Endpoint, ...] = ()
         self.all: tuple[Endpoint, ...] = ()
         self._renew()
@@ -230,9 +236,16 @@ class Endpoints:
     def _renew(self) -> None:
         self.all = tuple(self._by_url.values())
         self._open = tuple(endpoint for endpoint in self.all if endpoint.is_open)
-        if self._in_flight_max is not None:
-            self._share = -(-self._in_flight_max // max(1, len(self._open)))
+        share = self._share
+        for endpoint in self.all:
+            endpoint.width = endpoint.slots or share
         self.on_change()
+
+    @property
+    def _share(self) -> int:
+        if self._in_flight_max is None:
+            return sys.maxsize
+        return -(-self._in_flight_max // max(1, len(self._open)))
 
     def add(self, endpoint: Endpoint) -> None:
         """One more. Its URL is not among the others."""
@@ -259,7 +272,12 @@ class Endpoints:
     @property
     def slots(self) -> int:
         """How many requests those that are open serve at once."""
-        return sum(endpoint.slots or self._share for endpoint in self._open)
+        return sum(endpoint.width for endpoint in self._open)
+
+    @property
+    def lookahead(self) -> int:
+        """How many requests are to wait in line, so that a free slot usually finds one that has its home there."""
+        return min(ENDPOINT_LINE * len(self._open), self.slots) if len(self._open) > 1 else 0
 
     @property
     def is_any_up(self) -> bool:
@@ -283,13 +301,12 @@ class Endpoints:
         failed = self._failed.get(request_id, ())
         if home is None or not home.is_open:
             return self._least([one for one in self._open if one not in failed]) or self._least(self._open)
-        share = self._share
-        if home.in_flight < (home.slots or share) and home not in failed:
+        if home.in_flight < home.width and home not in failed:
             return home
         others = [one for one in self._open if one not in failed and one.paused_until_s <= now_s]
         if home in failed:
             return self._least(others) or home
-        return self._least([one for one in others if one.in_flight < (one.slots or share)]) or home
+        return self._least([one for one in others if one.in_flight < one.width]) or home
 
     def choose(self, conversation: str, request_id: str = "", now_s: float = math.inf) -> Endpoint | None:
         """Where a request of `conversation` goes; None when no endpoint is open."""
@@ -358,6 +375,33 @@ class Endpoints:
         if self._failed:
             self._failed.pop(request_id, None)
 
+    def begin(self, endpoint: Endpoint, now_s: float) -> None:
+        """A request takes one of its slots."""
+        if not endpoint.in_flight:
+            endpoint.silence.begin(now_s)
+        endpoint.in_flight += 1
+
+    def has_free_slot(self, endpoint: Endpoint) -> bool:
+        """Whether it serves one more request at once."""
+        return endpoint.in_flight < endpoint.width
+
+    @property
+    def free(self) -> list[Endpoint]:
+        """Those that are open and have a free slot."""
+        return [endpoint for endpoint in self._open if endpoint.in_flight < endpoint.width]
+
+    def home_of(self, conversation: str) -> Endpoint | None:
+        """Where the prefixes of a conversation are."""
+        return self._homes.get(conversation)
+
+    def suits(self, endpoint: Endpoint, conversation: str, request_id: str, now_s: float) -> bool:
+        """Whether a free slot of `endpoint` suits a request that waits for one."""
+        failed = self._failed.get(request_id, ())
+        if endpoint in failed and any(one not in failed for one in self._open):
+            return False
+        home = self._homes.get(conversation)
+        return home is None or home is endpoint or not home.is_open or endpoint.paused_until_s <= now_s
+
     def settle(self, conversation: str, url: str) -> None:
         """Make an endpoint the home of a conversation, if it is one of these and is up."""
         endpoint = self._by_url.get(url)
@@ -376,8 +420,83 @@ class Endpoints:
 
 
 def _load(endpoint: Endpoint) -> tuple[float, float]:
-    slots = endpoint.slots or 1
-    return (endpoint.in_flight / slots, endpoint.conversations / slots)
+    return (endpoint.in_flight / endpoint.width, endpoint.conversations / endpoint.width)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request in line. It is woken with its endpoint, or with None to look again."""
+
+    conversation: str
+    request_id: str
+    home: Endpoint | None
+    woken: asyncio.Future[Endpoint | None]
+
+
+class Line:
+    """Requests that wait because every endpoint has its slots full.
+
+    A slot that becomes free goes to the oldest request that has its home there, else to the oldest one. So slots stay
+    full and conversations at home, without a line at any server.
+    """
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._waiting: dict[Waiting, None] = {}
+        self._at_home: dict[Endpoint | None, dict[Waiting, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def join(self, conversation: str, request_id: str) -> Endpoint | None:
+        """Wait for a slot. It is taken when this returns; None: look again."""
+        home = self._endpoints.home_of(conversation)
+        one = Waiting(conversation, request_id, home, asyncio.get_running_loop().create_future())
+        self._waiting[one] = None
+        self._at_home.setdefault(home, {})[one] = None
+        try:
+            return await one.woken
+        except asyncio.CancelledError:
+            if one.woken.done() and not one.woken.cancelled() and (endpoint := one.woken.result()) is not None:
+                endpoint.in_flight -= 1
+            raise
+        finally:
+            self._remove(one)
+
+    def fill(self, endpoint: Endpoint, now_s: float) -> None:
+        """Hand out the free slots of `endpoint`."""
+        while self._waiting and endpoint.is_open and self._endpoints.has_free_slot(endpoint):
+            one = self._best(endpoint, now_s)
+            if one is None:
+                return
+            self._remove(one)
+            self._endpoints.begin(endpoint, now_s)
+            one.woken.set_result(endpoint)
+
+    def change(self, now_s: float) -> None:
+        """Another set of endpoints is open: their free slots are handed out, and if none is up, all look again."""
+        if not self._waiting:
+            return
+        for endpoint in self._endpoints.free:
+            self.fill(endpoint, now_s)
+        if not self._endpoints.is_any_up:
+            waiting, self._waiting, self._at_home = self._waiting, {}, {}
+            for one in waiting:
+                if not one.woken.done():
+                    one.woken.set_result(None)
+
+    def _remove(self, one: Waiting) -> None:
+        if self._waiting.pop(one, one) is None:
+            neighbours = self._at_home[one.home]
+            del neighbours[one]
+            if not neighbours:
+                del self._at_home[one.home]
+
+    def _best(self, endpoint: Endpoint, now_s: float) -> Waiting | None:
+        for one in chain(self._at_home.get(endpoint, ()), self._waiting):
+            if not one.woken.done() and self._endpoints.suits(endpoint, one.conversation, one.request_id, now_s):
+                return one
+        return None
 
 
 class EndpointLog:

@@ -72,7 +72,7 @@ def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once(
             assert scene.backend.capacity == 4 * len(up)
             assert isolates(PassingBackend(scene.backend)) == (len(up) > 1)
 
-        assert scene.sizes == [(4, 0, False), (0, 0, False), (4, 0, False), (12, 0, True)]
+        assert scene.sizes == [(4, 0, False), (0, 0, False), (4, 0, False), (12, 12, True)]
 
     play(program, OpenaiServer(), OpenaiServer(), OpenaiServer())
 

@@ -1,0 +1,217 @@
+"""A data plane in simulated time: its servers are numbers, its connections are sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+from typing import TypeVar
+
+import pytest
+from yarl import URL
+
+from mac_runner.backends.openai import data_plane
+from mac_runner.backends.openai.answer import Answer, SendingError, Standing
+from mac_runner.backends.openai.data_plane import DataPlane
+from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
+from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.types import JsonValue
+from tests.sim.engine_stub import PrefixCache, text_of
+from tests.sim.loop import SimulatedClock, simulate
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, kw_only=True)
+class SimulatedServer:
+    """Serves `slots` requests at once, each for `latency_s`; what comes beyond them waits in line.
+
+    While it `is_stopped` it does nothing, like a process after SIGSTOP. While it `is_wedged` it serves pages alone.
+    """
+
+    url: str
+    slots: int = 8
+    latency_s: float = 0.4
+    jitter: float = 0.0
+    """Latencies are spread evenly by this share to both sides."""
+    counts_tokens: bool = True
+    pages_need_slots: bool = False
+    cache_tokens: int = 0
+    is_stopped: bool = False
+    is_wedged: bool = False
+    is_dead: bool = False
+    served: list[str] = field(default_factory=list)
+    in_service: set[str] = field(default_factory=set)
+    together_max: int = 0
+    canaries: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    begun_s: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.url)
+        self._free = asyncio.Semaphore(self.slots)
+        self._cache = PrefixCache(self.cache_tokens)
+        self.changed = asyncio.Event()
+
+    def change(self, **states: bool) -> None:
+        """Stop, wedge, kill it, or let it go on."""
+        for name, value in states.items():
+            setattr(self, name, value)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def complete(self, body: bytes, request_id: str) -> Answer:
+        """The answer to a completion request."""
+        asked = json.loads(body)
+        is_canary = request_id == "canary"
+        self.canaries += is_canary
+        await self._while(lambda: self.is_stopped)
+        async with self._free:
+            self.in_service.add(request_id)
+            self.together_max = max(self.together_max, len(self.in_service))
+            self.begun_s[request_id] = asyncio.get_running_loop().time()
+            try:
+                text = text_of(asked)
+                self.prompt_tokens += len(text) // 4
+                self.cached_tokens += self._cache.take(text)
+                spread = 1.0 + self.jitter * (2 * self._random.random() - 1)
+                await self._sleep(self.latency_s * (0.01 if is_canary else spread))
+                await self._while(lambda: self.is_stopped or self.is_wedged)
+            finally:
+                self.in_service.discard(request_id)
+        self.served.append(request_id)
+        choice = {"index": 0, "finish_reason": "stop", "message": {"content": f"to {request_id}"}}
+        return Answer(status=200, body=json.dumps({"choices": [choice]}).encode())
+
+    async def page(self, path: str) -> Answer:
+        """One of its pages."""
+        await self._while(lambda: self.is_stopped)
+        if self.pages_need_slots:
+            async with self._free:
+                pass
+        if path.endswith("/metrics"):
+            if not self.counts_tokens:
+                return Answer(status=404, body=b"")
+            return Answer(status=200, body=f"vllm:generation_tokens_total {self._tokens()}\n".encode())
+        return Answer(status=200, body=b'{"data": [{"id": "stub"}]}')
+
+    def _tokens(self) -> float:
+        """Every request in service gives a token a second."""
+        if self.is_wedged:
+            return float(len(self.served))
+        now_s = asyncio.get_running_loop().time()
+        return len(self.served) * 100 + sum(now_s - self.begun_s[one] for one in self.in_service)
+
+    async def _sleep(self, delay_s: float) -> None:
+        death = asyncio.ensure_future(self._dead())
+        try:
+            await asyncio.wait([death], timeout=delay_s)
+            if self.is_dead:
+                raise SendingError("the connection broke", standing=Standing.CUT_OFF)
+        finally:
+            death.cancel()
+
+    async def _dead(self) -> None:
+        while not self.is_dead:
+            await self.changed.wait()
+
+    async def _while(self, holds: Callable[[], bool]) -> None:
+        while holds() and not self.is_dead:
+            await self.changed.wait()
+        if self.is_dead:
+            raise SendingError("the connection broke", standing=Standing.CUT_OFF)
+
+
+class SimulatedClient:
+    """Takes the place of `HttpClient`."""
+
+    servers: Mapping[str, SimulatedServer] = MappingProxyType({})
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def get(self, url: URL, *, deadline_s: float) -> Answer:
+        return await self._within(self._at(url).page(url.path), deadline_s)
+
+    async def post(self, url: URL, body: bytes, *, request_id: str, deadline_s: float) -> Answer:
+        return await self._within(self._at(url).complete(body, request_id), deadline_s)
+
+    async def close(self) -> None:
+        pass
+
+    def _at(self, url: URL) -> SimulatedServer:
+        server = self.servers[str(url.origin())]
+        if server.is_dead:
+            raise SendingError("no connection", standing=Standing.GONE)
+        return server
+
+    @staticmethod
+    async def _within(answering: Awaitable[Answer], deadline_s: float) -> Answer:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await answering
+        except TimeoutError:
+            raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from None
+
+
+@dataclass(kw_only=True)
+class Field:
+    """A data plane, its servers, and what it reported."""
+
+    plane: DataPlane
+    servers: list[SimulatedServer]
+    said: list[str]
+    stuck: list[tuple[str, float]]
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def in_simulated_time(
+    program: Callable[[Field], Awaitable[T]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    servers: int = 8,
+    max_in_flight: int = 64,
+    settings: Mapping[str, JsonValue] = MappingProxyType({}),
+    seed: int = 0,
+    **behaviour: object,
+) -> T:
+    """Run `program` with a data plane for so many servers of this behaviour."""
+
+    async def main() -> T:
+        there = [SimulatedServer(url=f"http://s{number}", **behaviour) for number in range(servers)]  # type: ignore[arg-type]
+        monkeypatch.setattr(data_plane, "HttpClient", SimulatedClient)
+        monkeypatch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
+        urls = tuple(f"{server.url}/v1" for server in there)
+        config = OpenaiConfig.model_validate(
+            {"model": "stub", "base_urls": urls, "max_in_flight": max_in_flight, **settings}
+        )
+        said: list[str] = []
+        stuck: list[tuple[str, float]] = []
+
+        def on_stuck(endpoint: Endpoint, why: str) -> None:
+            stuck.append((why, asyncio.get_running_loop().time()))
+
+        plane = DataPlane(
+            "m",
+            config,
+            Endpoints(urls, in_flight_max=max_in_flight),
+            key=None,
+            has_tokens=False,
+            clock=SimulatedClock(),
+            say=said.append,
+            on_stuck=on_stuck,
+        )
+        await plane.open()
+        try:
+            return await program(Field(plane=plane, servers=there, said=said, stuck=stuck))
+        finally:
+            await plane.close()
+
+    return simulate(main, seed=seed)
