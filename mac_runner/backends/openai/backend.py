@@ -44,7 +44,7 @@ class OpenaiBackend:
         self._clock = clock
         endpoints = Endpoints(config.base_urls, in_flight_max=config.max_in_flight)
         self._lookahead = endpoints.lookahead
-        self._plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
+        self.plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
 
     @property
     def capacity(self) -> int:
@@ -59,22 +59,22 @@ class OpenaiBackend:
     @property
     def isolates(self) -> bool:
         """Whether a suspect is served alone by one server while others serve the rest."""
-        return self._plane.isolates
+        return self.plane.isolates
 
     def destination(self, request: Request) -> Destination | None:
         """The server that `request` would go to now."""
-        return self._plane.destination(request)
+        return self.plane.destination(request)
 
     async def generate(self, request: Request) -> Reply:
         """Send the request to one server. Raises a BackendError."""
-        return await self._plane.generate(request)
+        return await self.plane.generate(request)
 
     async def start(self) -> None:
         """Ask each server for its models. Raises ConfigError, or EngineDeadError when none answers."""
-        with redacting(self._plane.redactor):
-            await self._plane.open()
+        with redacting(self.plane.redactor):
+            await self.plane.open()
             async with asyncio.TaskGroup() as group:
-                looks = {endpoint: group.create_task(self._look(endpoint)) for endpoint in self._plane.endpoints.all}
+                looks = {endpoint: group.create_task(self._look(endpoint)) for endpoint in self.plane.endpoints.all}
             silent: dict[Endpoint, str] = {}
             for endpoint, look in looks.items():
                 fault = look.result()
@@ -89,7 +89,7 @@ class OpenaiBackend:
                     f"{faults}; start the server, or correct base_urls, and run the same command again"
                 )
             for endpoint, why in silent.items():
-                self._plane.log.silent(endpoint, why)
+                self.plane.log.silent(endpoint, why)
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
         """What is wrong with an endpoint at the start; None when it serves the model.
@@ -97,13 +97,13 @@ class OpenaiBackend:
         Some servers list no models, or not for every key: there a canary decides.
         """
         try:
-            answer = await self._plane.page(endpoint, "/models")
-            names = model_names(answer, self._clock.utc_now(), self._plane.redactor)
+            answer = await self.plane.page(endpoint, "/models")
+            names = model_names(answer, self._clock.utc_now(), self.plane.redactor)
         except SendingError as fault:
-            return fault if fault.verdict is Verdict.RETRY else await self._plane.canary(endpoint)
+            return fault if fault.verdict is Verdict.RETRY else await self.plane.canary(endpoint)
         if self._config.model in names:
             return None
-        known = self._plane.redactor.quoted(", ".join(sorted(names)[:CONFIG_NAMES_MAX]), _NAMES_CHARS_MAX) or "none"
+        known = self.plane.redactor.quoted(", ".join(sorted(names)[:CONFIG_NAMES_MAX]), _NAMES_CHARS_MAX) or "none"
         text = f"it has no model {self._config.model!r}; it has: {known}"
         return NoModelError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
 
@@ -111,7 +111,7 @@ class OpenaiBackend:
         urls, text = self._config.base_urls, str(fault)
         place: tuple[str | int, ...] = ("model",)
         if not (isinstance(fault, NoModelError) and len(urls) == 1):
-            text += self._plane.hint(is_refused=fault.standing is Standing.REFUSING)
+            text += self.plane.hint(is_refused=fault.standing is Standing.REFUSING)
             # The place of a single URL in the file's list is not known: it may come from a longer one.
             place = ("base_urls",) if len(urls) == 1 else ("base_urls", urls.index(endpoint.url))
         key = ("model_definitions", self._name, "openai_config", *place)
@@ -119,4 +119,4 @@ class OpenaiBackend:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._plane.close()
+        await self.plane.close()

@@ -228,6 +228,7 @@ class DataPlane:
                 change.set_result(None)
 
     async def _ask(self, endpoint: Endpoint, request: Request, *, waited_s: float = 0.0) -> Reply:
+        """Send it, and give back its slot. A server that failed keeps the slot until it is judged."""
         try:
             answer = await self._send(endpoint, request)
             reply = read_answer(
@@ -237,17 +238,19 @@ class DataPlane:
                 now=self._clock.utc_now(),
                 redactor=self.redactor,
             )
+            self._mark_answered(endpoint)
         except SendingError as fault:
             await self._judge(endpoint, fault)
             error = self._verdict(endpoint, fault, request)
             error.destination = _destination(endpoint)
             raise error from fault
-        self._mark_answered(endpoint)
+        finally:
+            self._leave(endpoint)
         self.endpoints.mark_done(request.request_id)
-        return reply.timed(Timing(queue_s=waited_s, server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu))
+        timing = Timing(queue_s=waited_s, server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu)
+        return reply.timed(timing)
 
     async def _send(self, endpoint: Endpoint, request: Request) -> Answer:
-        """Send it, and give back its slot."""
         sent_at_s = self._clock.monotonic_s()
         self._stalls.arm()
         cut_off = asyncio.timeout(None)
@@ -273,7 +276,6 @@ class DataPlane:
             raise
         finally:
             endpoint.sendings.discard(cut_off)
-            self._leave(endpoint)
 
     def _leave(self, endpoint: Endpoint) -> None:
         """Give its slot to the next request."""
@@ -421,17 +423,17 @@ class DataPlane:
             return endpoint.is_up
         return fault.standing is Standing.SOUND
 
-    async def page(self, endpoint: Endpoint, path: str) -> Answer:
+    async def page(self, endpoint: Endpoint, path: str, within_s: float | None = None) -> Answer:
         """A page of it; that for its metrics is not below its `/v1`. Raises SendingError."""
         base = endpoint.url.rstrip("/")
         if path == "/metrics":
             base = base.removesuffix("/v1")
-        return await self._started.get(URL(base + path), deadline_s=CANARY_S_MAX)
+        return await self._started.get(URL(base + path), deadline_s=min(CANARY_S_MAX, within_s or CANARY_S_MAX))
 
-    async def look(self, endpoint: Endpoint, page: str) -> Answer | None:
+    async def look(self, endpoint: Endpoint, page: str, within_s: float | None = None) -> Answer | None:
         """A page of it, whatever its status; None where none comes in time."""
         try:
-            return await self.page(endpoint, page)
+            return await self.page(endpoint, page, within_s)
         except SendingError:
             return None
 

@@ -78,7 +78,7 @@ def verdict(looks: Looks) -> Verdict:
 class Looker(Protocol):
     """How a server is looked at."""
 
-    async def look(self, endpoint: Endpoint, page: str) -> Answer | None:
+    async def look(self, endpoint: Endpoint, page: str, within_s: float | None = None) -> Answer | None:
         """A page of it, whatever its status; None where none comes in time."""
         ...
 
@@ -160,7 +160,7 @@ class StallWatch:
         since_s = silence.checked_s
         case = self._cases.get(endpoint)
         if case is None or case.silent_from_s != since_s:
-            self._cases[endpoint] = _Case(since_s, await self._tokens(endpoint))
+            self._cases[endpoint] = _Case(since_s, await self._tokens(endpoint, self.stall_s / 2))
             return
         canary, models = await asyncio.gather(self.looker.ask(endpoint), self.looker.look(endpoint, "/models"))
         after = await self._tokens(endpoint) if models is not None and not canary else None
@@ -182,8 +182,8 @@ class StallWatch:
                 what = "and has computed no token meanwhile" if looks.models else "not to a canary or a page either"
                 self.hangs(endpoint, f"no answer for {silent_s:.0f} s, {what}")
 
-    async def _tokens(self, endpoint: Endpoint) -> float | None:
-        page = await self.looker.look(endpoint, "/metrics")
+    async def _tokens(self, endpoint: Endpoint, within_s: float | None = None) -> float | None:
+        page = await self.looker.look(endpoint, "/metrics", within_s)
         tokens = tokens_counted(page.body) if page is not None and page.status == 200 else None
         endpoint.silence.has_counters = endpoint.silence.has_counters or tokens is not None
         return tokens
