@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.13,
+        share=0.11,
         first=1_000,
     ),
     Figure(
@@ -124,6 +124,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         by_day=1_000,
         promised=20_000,
         share=0.03,
+    ),
+    Scaled(
+        id="F3",
+        what="kills of real lanes in one run: transcripts equal to those of a run on one lane",
+        test="tests/cli/test_fleet_run.py",
+        by_day=2,
+        promised=20,
+        share=0.02,
     ),
     Scaled(
         id="A6",

@@ -68,6 +68,6 @@ def _below(plan: FleetPlan) -> Iterator[str]:
         yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"
     yield ""
     for lane in plan.lanes:
-        launch = launch_of(lane, plan.models[lane.model], plan.config, admin_key=_SECRET)
+        launch = launch_of(lane, plan.models[lane.model], admin_key=_SECRET)
         environment = [f"{name}={shlex.quote(value)}" for name, value in launch.environment.items()]
         yield " ".join([*environment, shlex.join(launch.argv)])

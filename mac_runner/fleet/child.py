@@ -166,7 +166,7 @@ class Guardian:
         for _ in range(SWEEPS):
             if not self._reap():
                 break
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with suppress(BlockingIOError):
@@ -188,12 +188,12 @@ def _signal_group(number: int) -> None:
         os.killpg(0, number)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """The processes below `pid`, the nearest first; none where the system does not list them."""
     found: list[int] = []
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123
         found = [int(word) for word in file.read().split()]
-    return found + [deeper for each in found for deeper in _descendants(each)]
+    return found + [deeper for each in found for deeper in descendants(each)]
 
 
 def _words(fault: Exception) -> str:

@@ -73,7 +73,7 @@ class LaneProcess:
             self._process.stdin.write(f"stop {grace_s}\n".encode())
         await asyncio.wait({self._reader}, timeout=grace_s + GUARDIAN_GRACE_S)
         if not self._reader.done():
-            self._kill_group()
+            self._kill_tree()
         await self.gone()
 
     def last_error(self) -> str | None:
@@ -102,6 +102,14 @@ class LaneProcess:
         if not self._ended.done():
             self.was_killed = not self._is_stopping
             self._ended.set_result("its guardian process was killed")
+
+    def _kill_tree(self) -> None:
+        """Kill a guardian that does not act, with all that it has."""
+        strays = child.descendants(self._process.pid)
+        self._kill_group()
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
