@@ -84,7 +84,7 @@ def _print_addresses(held: HeldFleet, out: Path) -> None:
             stream.write(f"{printable(name)}:\n")
             settings = {"model": model.model, "server": model.dialect, "base_urls": list(model.base_urls)}
             stream.write(f"  backend: openai\n  openai_config: {printable(json.dumps(settings))}\n")
-    say(f"up: play with mac-run FILE --fleet {out}, or with the models above; mac-run fleet down {out} ends it")
+    say(f"up: play with mac-run FILE --fleet {out}; mac-run fleet down {out} ends it")
 
 
 def status(path: Path, *, as_json: bool) -> Exit:

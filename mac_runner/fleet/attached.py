@@ -168,11 +168,11 @@ class AttachedLanes:
         self._listeners.append(tell)
 
     async def start(self) -> None:
-        """Wait until a lane is up."""
+        """Wait until a lane is up, or, of a model that takes turns, until one has been."""
         await self._client.post("/start", model=self.served_as)
         changed = asyncio.Event()
         self._listeners.append(changed.set)
-        while not self.up and self.lost is None:
+        while not (self.up or self.is_swapped) and self.lost is None:
             await changed.wait()
             changed.clear()
         self._listeners.remove(changed.set)
