@@ -24,7 +24,7 @@ _SECRET = "..."  # noqa: S105 - what is printed in its place
 def show_plan(request: RunRequest) -> Exit:
     """Print the lanes of the experiment's models. Raises ConfigError with all that does not fit."""
     chosen = set_up(request)
-    plan = fleet_plan(chosen.setups, SystemClock(), say)
+    plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     if plan is None:
         raise ConfigError(
             f"{chosen.name}, profile {chosen.profile}: no model has the backend 'fleet'; choose another --profile"
@@ -68,6 +68,6 @@ def _below(plan: FleetPlan) -> Iterator[str]:
         yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"
     yield ""
     for lane in plan.lanes:
-        launch = launch_of(lane, plan.models[lane.model], plan.config, admin_key=_SECRET)
+        launch = launch_of(lane, plan.models[lane.model], admin_key=_SECRET)
         environment = [f"{name}={shlex.quote(value)}" for name, value in launch.environment.items()]
         yield " ".join([*environment, shlex.join(launch.argv)])

@@ -118,7 +118,7 @@ class AttachedFleet:
         for lanes in {lanes.served_as: lanes for lanes in self._models.values()}.values():
             for lane in lanes.up:
                 fields: JsonObject = {"lane": lane.name, "model": lanes.served_as, "place": places.get(lane.name)}
-                self._on_event("EVENT_LANE_UP", {**fields, "gpu": ",".join(lane.gpus) or None})
+                self._on_event("EVENT_LANE_UP", {**fields, "gpu": lane.gpu})
 
     def _adopt(self, state: FleetState) -> None:
         self._version = state.version
@@ -168,11 +168,11 @@ class AttachedLanes:
         self._listeners.append(tell)
 
     async def start(self) -> None:
-        """Wait until a lane is up."""
+        """Wait until a lane is up, or, of a model that takes turns, until one has been."""
         await self._client.post("/start", model=self.served_as)
         changed = asyncio.Event()
         self._listeners.append(changed.set)
-        while not self.up and self.lost is None:
+        while not (self.up or self.is_swapped) and self.lost is None:
             await changed.wait()
             changed.clear()
         self._listeners.remove(changed.set)

@@ -304,14 +304,14 @@ class Control:
             return self._settle(now_s)
         waited_s = now_s - held.owes_since_s
         if is_back:
-            self._release(held, now_s)
+            self._release(held)
         else:
             held.look_at_s = now_s + RECHECK_S
             if held.lane.state is LaneState.ASLEEP and waited_s >= MEMORY_S:
                 held.owes_since_s = None
                 self._stop(held, f"it kept its memory for {MEMORY_S:g} s after it fell asleep")
             elif not held.lane.is_running and waited_s >= self._config.probe.start_s:
-                self._give_up_memory(held, now_s)
+                self._give_up_memory(held)
         return self._settle(now_s)
 
     def drain(self, lane: str, now_s: float) -> tuple[Command, ...]:
@@ -404,7 +404,9 @@ class Control:
             self._held[swap.out].lane.drain()
             self._held[swap.in_].replaced = swap.out
             self._held[swap.in_].began_s = now_s
-            self._note("EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn")
+            self._note(
+                "EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn", fields={"next": swap.in_}
+            )
         for lane in decision.enters:
             self._held[lane].is_entering = True
 
@@ -462,16 +464,16 @@ class Control:
         held.owes_since_s, held.look_at_s = now_s, now_s
         held.is_stale = held.is_asked
 
-    def _release(self, held: _Held, now_s: float) -> None:
+    def _release(self, held: _Held) -> None:
         held.owes_since_s = None
         self._residency.gone(held.spec.name)
 
-    def _give_up_memory(self, held: _Held, now_s: float) -> None:
+    def _give_up_memory(self, held: _Held) -> None:
         if held.lane.state is not LaneState.RETIRED:
             waited = f"{self._config.probe.start_s:g} s"
             held.lane.retire(f"the memory of {held.spec.place.label} did not come back in {waited} after it ended")
             self._note("EVENT_LANE_RETIRED", held, held.lane.fault)
-        self._release(held, now_s)
+        self._release(held)
 
     def _overdue(self, lane: Lane) -> str:
         if lane.state is LaneState.DRAINING:

@@ -15,8 +15,6 @@ from mac_runner.files import read_regular
 from mac_runner.printable import printable
 from mac_runner.structs import convert
 
-FLEET_FILE: Final = Path("fleet.json")
-"""Where the verbs look where no file is named."""
 FORMAT: Final = "mac_runner.fleet/1"
 _CONTROL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 """The token is sent to this machine alone."""

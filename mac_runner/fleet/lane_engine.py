@@ -61,11 +61,6 @@ class LaneEngine:
         return None if self._process is None else self._process.pid
 
     @property
-    def can_sleep(self) -> bool:
-        """Whether its engine gives memory back and keeps its process."""
-        return self._launch.sleep is not None
-
-    @property
     def tokens_per_s(self) -> float | None:
         """Between the latest two looks."""
         return self._rate.per_s

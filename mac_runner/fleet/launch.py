@@ -13,7 +13,6 @@ from typing import Final
 
 from mac_runner.backends.fleet.checks import filled, flag_of
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.config import FleetConfig
 from mac_runner.fleet.model import LaneSpec
 from mac_runner.types import JsonObject, JsonValue
 
@@ -46,9 +45,7 @@ class Launch:
     """None for an engine that does not take turns."""
 
 
-def launch_of(
-    lane: LaneSpec, model: FleetModelConfig, config: FleetConfig, *, vllm: str | None = None, admin_key: str = ""
-) -> Launch:
+def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = None, admin_key: str = "") -> Launch:
     """How the engine of a lane is started. `vllm` is the program, which is looked for where it is not given."""
     devices = _devices(lane)
     if model.engine == "command":

@@ -24,7 +24,6 @@ class LocalModelLanes:
         self._addresses = {lane.name: _address(lane) for lane in lanes}
         self._tells: list[Callable[[], None]] = []
         self._prefix = CommonPrefix()
-        self._has_been_up = False
 
     @property
     def common_prefix(self) -> str:
@@ -66,8 +65,9 @@ class LocalModelLanes:
     async def start(self) -> None:
         """Start the engines, if that has not begun; returns when one is up."""
         self._fleet.begin()
-        await self._fleet.until(lambda: self._has_been_up or self.lost is not None)
-        if not self._has_been_up:
+        control = self._fleet.control
+        await self._fleet.until(lambda: control.has_served(self._name) or self.lost is not None)
+        if not control.has_served(self._name):
             raise EngineDeadError(f"no engine of this model could be started: {self.lost}")
 
     @asynccontextmanager
@@ -89,10 +89,6 @@ class LocalModelLanes:
 
     def report_broken(self, lane: str, why: str) -> None:
         """A connection broke. The end of the process is seen by itself, and nothing else counts."""
-
-    def came_up(self) -> None:
-        """One of the lanes came up, and may have given its place to another one at once."""
-        self._has_been_up = True
 
     def changed(self) -> None:
         """`up` or `lost` changed."""

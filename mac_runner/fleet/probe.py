@@ -1,4 +1,4 @@
-"""What the fleet asks an engine over HTTP, and what it asks `nvidia-smi` about memory.
+"""What the fleet asks an engine over HTTP: its models, its counters, and orders such as to sleep.
 
 Nothing here judges an engine's health: a page that is slow or fails costs a figure and nothing else. An engine is taken
 for ended by the end of its process, and for stuck by the requests that it leaves without a reply.

@@ -82,7 +82,7 @@ class LocalFleet:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
         self._client = EngineClient()
         for spec in self.plan.lanes:
-            launch = launch_of(spec, self.plan.models[spec.model], self.plan.config)
+            launch = launch_of(spec, self.plan.models[spec.model])
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
             self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock)
         self._owner = asyncio.current_task()
@@ -210,9 +210,7 @@ class LocalFleet:
 
     def _note(self, note: decided.Note, engine: LaneEngine) -> None:
         self._reports.note(note, engine.log)
-        if note.event in ("EVENT_LANE_UP", "EVENT_LANE_SWAP"):
-            self._models[engine.spec.model].came_up()
-        elif note.event == "EVENT_LANE_DRAIN" and self.control.lane(note.lane).is_held:
+        if note.event == "EVENT_LANE_DRAIN" and self.control.lane(note.lane).is_held:
             self._spawn(self._watch_drain(engine))
 
     def _settle_turn(self, ticket: int, settle: Callable[[asyncio.Future[str]], None]) -> None:

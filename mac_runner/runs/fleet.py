@@ -95,17 +95,18 @@ def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: Flee
         return planner(config, models)
 
 
-def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]) -> FleetPlan | None:
-    """The fleet that experiments would have on this machine; None where no model is on one. Starts nothing.
+def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None], *, is_dry: bool) -> FleetPlan | None:
+    """The fleet of experiments on this machine; None where no model is on one. Starts nothing.
 
-    Raises ConfigError as `plan_fleet` does.
+    With `is_dry` nothing will be started, so a program or package that is missing here is a note and no error. Raises
+    ConfigError as `plan_fleet` does.
     """
-    engines = list(plan_engines(setups, setups, clock, say, is_dry=True).engines.values())
+    engines = list(plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values())
     if not (models := fleet_models(engines)):
         return None
     config = fleet_config(setups)
     with fitting(setups, engines):
-        return local_plan(config, models, is_dry=True)
+        return local_plan(config, models, is_dry=is_dry)
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import click
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.config import FleetConfig
 from mac_runner.fleet.gpus import parse
 from mac_runner.fleet.launch import ADMIN_KEY, launch_of
 from mac_runner.fleet.model import LaneSpec, Place
@@ -27,7 +26,6 @@ LANE = LaneSpec(
     slots=32,
 )
 M = FleetModelConfig
-CONFIG = FleetConfig()
 
 
 def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() -> None:
@@ -40,7 +38,7 @@ def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() 
         "compilation_config.mode": 3,
     }
 
-    launch = launch_of(LANE, M(model="Qwen/Qwen3-8B", engine_args=args), CONFIG, vllm="/venv/bin/vllm")
+    launch = launch_of(LANE, M(model="Qwen/Qwen3-8B", engine_args=args), vllm="/venv/bin/vllm")
 
     assert launch.argv == (
         *("/venv/bin/vllm", "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1", "--port", "8100"),
@@ -55,19 +53,19 @@ def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() 
 
 def test_the_doors_for_sleep_are_open_only_where_lanes_take_turns() -> None:
     """They are open to whoever reaches the port."""
-    turns = launch_of(replace(LANE, takes_turns=True), M(model="m"), CONFIG)
+    turns = launch_of(replace(LANE, takes_turns=True), M(model="m"))
 
     assert "--enable-sleep-mode" in turns.argv
     assert turns.environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert turns.sleep is not None
     assert (turns.sleep.sleep_path, turns.sleep.wake_path) == ("/sleep?level=1&mode=wait", "/wake_up")
-    alone = launch_of(LANE, M(model="m"), CONFIG)
+    alone = launch_of(LANE, M(model="m"))
     assert "--enable-sleep-mode" not in alone.argv
     assert "VLLM_SERVER_DEV_MODE" not in alone.environment
 
 
 def test_the_prefix_cache_can_be_switched_off() -> None:
-    launch = launch_of(LANE, M(model="m", engine_args={"enable-prefix-caching": False}), CONFIG)
+    launch = launch_of(LANE, M(model="m", engine_args={"enable-prefix-caching": False}))
 
     assert [flag for flag in launch.argv if "prefix" in flag] == ["--no-enable-prefix-caching"]
 
@@ -75,7 +73,7 @@ def test_the_prefix_cache_can_be_switched_off() -> None:
 def test_mac_serve_understands_its_command_line_and_its_key_is_not_on_it() -> None:
     model = M(model="/models/tiny", engine="nano", engine_args={"kv_cache_gib": 0.5, "dtype": "float32"})
 
-    launch = launch_of(replace(LANE, takes_turns=True, checkpoint="/models/tiny"), model, CONFIG)
+    launch = launch_of(replace(LANE, takes_turns=True, checkpoint="/models/tiny"), model)
 
     assert launch.argv[:4] == (sys.executable, "-m", "mac_runner.serve", "/models/tiny")
     with click.Context(main) as context:
@@ -97,14 +95,14 @@ def test_mac_serve_understands_its_command_line_and_its_key_is_not_on_it() -> No
     assert launch.sleep.headers == {"Authorization": f"Bearer {key}"}
     assert all(key not in argument for argument in launch.argv)
     assert key not in repr(launch)
-    assert key != launch_of(LANE, model, CONFIG).environment[ADMIN_KEY]
+    assert key != launch_of(LANE, model).environment[ADMIN_KEY]
 
 
 def test_a_command_template_gets_its_port_its_model_and_its_gpus() -> None:
     command = ("serve", "{model}", "--port={port}", "--gpus", "{gpus}", '{"a": 1}')
     model = M(model="m", engine="command", command=command)
 
-    launch = launch_of(replace(LANE, place=Place(number=0, gpus=GPUS)), model, CONFIG)
+    launch = launch_of(replace(LANE, place=Place(number=0, gpus=GPUS)), model)
 
     assert launch.argv == ("serve", "m", "--port=8100", "--gpus", "0,1", '{"a": 1}')
     assert launch.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
@@ -113,8 +111,8 @@ def test_a_command_template_gets_its_port_its_model_and_its_gpus() -> None:
 
 def test_an_engine_sees_its_slice_alone_and_without_gpus_none() -> None:
     part = replace(LANE, place=Place(number=0, gpus=GPUS[1:], slice=GPUS[1].slices[1]))
-    assert launch_of(part, M(model="m"), CONFIG).environment["CUDA_VISIBLE_DEVICES"] == "MIG-11-5b91-5ad5"
+    assert launch_of(part, M(model="m")).environment["CUDA_VISIBLE_DEVICES"] == "MIG-11-5b91-5ad5"
 
-    bare = launch_of(replace(LANE, place=Place(number=0)), M(model="m"), CONFIG)
+    bare = launch_of(replace(LANE, place=Place(number=0)), M(model="m"))
     assert bare.environment == {"CUDA_VISIBLE_DEVICES": ""}
     assert "--gpu-memory-utilization" not in bare.argv
