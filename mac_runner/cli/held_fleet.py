@@ -16,11 +16,11 @@ from mac_runner.errors import ConfigError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState
 from mac_runner.fleet.held import HeldFleet, read_held
 from mac_runner.fleet.host import Holdable
-from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.printable import printable
 from mac_runner.runs import event_loop
-from mac_runner.runs.fleet import OnLaneEvent, fleet_plan
+from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.held_fleet import hold, is_held
 from mac_runner.runs.setup import RunRequest, set_up
 from mac_runner.store import Disk
@@ -48,7 +48,7 @@ def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> 
     for note in plan.notes:
         tell(f"fleet: {note}")
 
-    def open_fleet(on_event: OnLaneEvent) -> AbstractAsyncContextManager[Holdable]:
+    def open_fleet(on_event: OnEvent) -> AbstractAsyncContextManager[Holdable]:
         return LocalFleet(plan, clock=clock, say=say, on_event=on_event, logs=logs)
 
     def on_event(name: str, fields: JsonObject) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final
 
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.lanes import LaneAddress
@@ -20,7 +20,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, ModelState
 from mac_runner.fleet.held import read_held
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.model import LaneStatus, OnEvent, no_events
 from mac_runner.fleet.warmup import CommonPrefix
 from mac_runner.types import JsonObject
 
@@ -28,12 +28,6 @@ _POLL_S: Final = 2.0
 """How old the figures of lanes may be; what concerns requests comes at once."""
 _RETRY_S: Final = 0.2
 _PREFIX_CHARS_MAX: Final = 100_000
-
-OnEvent: TypeAlias = Callable[[str, JsonObject], None]
-
-
-def _ignore(_name: str, _fields: JsonObject) -> None:
-    """For those who want no events."""
 
 
 class AttachedFleet:
@@ -48,7 +42,7 @@ class AttachedFleet:
         wanted: Mapping[str, FleetModelConfig],
         *,
         clock: Clock,
-        on_event: OnEvent = _ignore,
+        on_event: OnEvent = no_events,
     ) -> None:
         self._held = held = read_held(path)
         self._client = FleetClient(held, path)

@@ -23,9 +23,9 @@ from mac_runner.clock import Clock, SystemClock, iso
 from mac_runner.config import FleetConfig, ModelDefinition, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError
 from mac_runner.fleet.allocator import RoundRobinAllocator
-from mac_runner.fleet.dispatch import Dispatcher, OnEvent
+from mac_runner.fleet.dispatch import Dispatcher
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.model import LaneStatus, OnEvent
 from mac_runner.fleet.planning import local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.store.disk import Disk, OpenFile

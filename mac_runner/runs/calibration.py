@@ -17,11 +17,10 @@ from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.calibrate import calibrate
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.fleet.model import LaneSpec, Place, no_events
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
-from mac_runner.types import JsonObject
 
 
 async def calibrated(
@@ -35,7 +34,7 @@ async def calibrated(
         lane = next(lane for lane in plan.lanes if lane.model == name)
         alone = replace(plan, models={name: model}, places=(lane.place,), lanes=(lane,), notes=())
         say(f"{name}: starting {lane.name} on {lane.place.label}")
-        async with LocalFleet(alone, clock=clock, say=say, on_event=_ignore) as fleet:
+        async with LocalFleet(alone, clock=clock, say=say, on_event=no_events) as fleet:
             definition = ModelDefinition.model_validate({"backend": "fleet", "fleet_config": model})
             backend = build_backend(
                 name, definition, agents=(), policy_of=_no_policy, clock=clock, say=say, lanes=fleet.model(name)
@@ -94,10 +93,6 @@ async def _version(model: FleetModelConfig, lane: LaneSpec) -> str:
         await client.close()
     version = page.get("version") if isinstance(page, dict) else None
     return f"{model.engine} {version}" if isinstance(version, str) else model.engine
-
-
-def _ignore(_name: str, _fields: JsonObject) -> None:
-    pass
 
 
 def _no_policy(name: str) -> NoReturn:

@@ -23,15 +23,16 @@ from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
 from mac_runner.fleet.attached import AttachedFleet
 from mac_runner.fleet.held import HeldFleet, HeldLane, held_model, read_held
 from mac_runner.fleet.host import FleetHost, Holdable, control_socket
+from mac_runner.fleet.model import OnEvent
 from mac_runner.runs import event_loop
-from mac_runner.runs.fleet import FleetPlanner, OnLaneEvent, PlannedFleet, RunFleet
+from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet
 from mac_runner.store import Disk
 from mac_runner.store.disk import PrivateSystem
 from mac_runner.store.lock import only_holder
 from mac_runner.store.machine import Machine
 from mac_runner.types import JsonObject
 
-OpenFleet: TypeAlias = Callable[[OnLaneEvent], AbstractAsyncContextManager[Holdable]]
+OpenFleet: TypeAlias = Callable[[OnEvent], AbstractAsyncContextManager[Holdable]]
 """Opens the fleet that is to be held, with a receiver for its events."""
 
 
@@ -89,7 +90,7 @@ async def hold(
     clock: Clock,
     stop: asyncio.Event,
     on_begin: Callable[[], None],
-    on_event: OnLaneEvent,
+    on_event: OnEvent,
     on_up: Callable[[HeldFleet], None],
 ) -> None:
     """Start the fleet, serve it to others, and return when `stop` is set and all of it has ended.
@@ -168,7 +169,7 @@ class _AttachedPlan:
     slots: int
 
     def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
     ) -> AbstractAsyncContextManager[RunFleet]:
         """The fleet of the other process; it goes on after the block."""
         return AttachedFleet(self.path, self.models, clock=clock, on_event=on_event)
