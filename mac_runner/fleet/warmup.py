@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Final
 
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
@@ -22,22 +22,11 @@ class CommonPrefix:
         self._samples = 0
 
     def see(self, system: str) -> None:
-        """Take a system message; cheap, and free of charge after SAMPLES_MAX of them."""
+        """Take a system message; later ones than the first SAMPLES_MAX change nothing."""
         if self._samples >= SAMPLES_MAX:
             return
         self._samples += 1
-        self.text = system if self.text is None else common_prefix((self.text, system))
-
-
-def common_prefix(texts: Sequence[str]) -> str:
-    """What all texts begin with."""
-    if not texts:
-        return ""
-    low, high = min(texts), max(texts)
-    for at, (one, other) in enumerate(zip(low, high, strict=False)):
-        if one != other:
-            return low[:at]
-    return low
+        self.text = system if self.text is None else commonprefix((self.text, system))  # noqa: RUF071 - of texts
 
 
 async def warm_up(client: EngineClient, base_url: str, model: str, prefix: str, *, timeout_s: float) -> None:

@@ -16,7 +16,7 @@ from mac_runner.types import JsonObject
 _MARK: Final = b'"event":"EVENT_LANE_'
 _HEAD_BYTES: Final = 1 << 20
 """A run's lanes start before its first request. A log without them in its head is not read further."""
-_STATES: Final = {
+STATES: Final = {
     "EVENT_LANE_START": "starting",
     "EVENT_LANE_RESTART": "starting",
     "EVENT_LANE_UP": "up",
@@ -26,6 +26,7 @@ _STATES: Final = {
     "EVENT_LANE_DEAD": "resting",
     "EVENT_LANE_RETIRED": "retired",
 }
+"""What a lane is after an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def lanes_of(events: Iterable[JsonObject]) -> tuple[LaneRecord, ...]:
         if kind == "EVENT_LANE_START" and before is not None and before.state != "draining":
             lanes, before = {}, None  # Another session, with a fleet of its own.
         before = before or LaneRecord(name=name, model="", place="", state="", at="")
-        state, reason = _STATES.get(kind, before.state), str(event.get("reason") or "")
+        state, reason = STATES.get(kind, before.state), str(event.get("reason") or "")
         if kind == "EVENT_LANE_DRAIN" and "next" in event:
             state = "asleep"
         lanes[name] = replace(

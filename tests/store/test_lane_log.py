@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mac_runner.fleet.model import LaneState
 from mac_runner.reports import lanes_json, status_text
-from mac_runner.store.lane_log import LaneRecord, lanes_of, read_lanes
+from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
 from mac_runner.types import JsonObject
 
 
@@ -50,6 +51,10 @@ def test_lanes_that_take_turns_are_asleep_and_drained_ones_start_again() -> None
         "m@0": "starting",
         "m@1": "up",
     }
+
+
+def test_states_are_named_as_the_fleet_names_them() -> None:
+    assert set(STATES.values()) | {"asleep"} <= set(LaneState)
 
 
 def test_the_lanes_of_an_earlier_session_are_forgotten() -> None:
