@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NoReturn
 
 from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
 from mac_runner.backends.fleet.lanes import ModelLanes
+from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.forms import FormBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
-from mac_runner.errors import MissingPackageError
+from mac_runner.errors import ConfigError, MissingPackageError
 from mac_runner.latency import EngineLatency
 from mac_runner.types import Reply, Request
 
@@ -60,6 +62,20 @@ def build_backend(
     if can := spec.constrains(definition.backend_settings):
         backend = FormBackend(backend, name, decoding, can)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
+
+
+def backend_on_fleet(
+    name: str, settings: FleetModelConfig, lanes: ModelLanes, *, clock: Clock, say: Callable[[str], None]
+) -> Backend:
+    """The backend of a model of a fleet without an experiment: no agents, and no form of replies."""
+    definition = ModelDefinition.model_validate(
+        {"backend": "fleet", "fleet_config": settings, "constrained_decoding": "none"}
+    )
+    return build_backend(name, definition, agents=(), policy_of=_no_policy, clock=clock, say=say, lanes=lanes)
+
+
+def _no_policy(name: str) -> NoReturn:
+    raise ConfigError(f"there is no scripted player {name!r} on a fleet")
 
 
 class DelayedBackend(PassingBackend):

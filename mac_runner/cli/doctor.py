@@ -51,7 +51,7 @@ def _setups(chosen: ExperimentSet) -> Sequence[Setup]:
 def _about_the_fleet(chosen: ExperimentSet) -> int:
     """Print which engines of the models on a fleet would run where; returns the number of problems."""
     try:
-        plan = fleet_plan(chosen.setups, SystemClock(), say)
+        plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     except MacRunnerError as error:
         _print(["", f"fleet        PROBLEM: {error}"])
         return 1

@@ -27,7 +27,7 @@ _ENDING = "ending the engines; once more leaves at once"
 def show_calibration(request: RunRequest, out: Path, seconds: float) -> Exit:
     """Measure each model of the experiment that is on a fleet, write `out`, and print what was found."""
     chosen = set_up(request)
-    plan = fleet_plan(chosen.setups, SystemClock(), say)
+    plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=False)
     if plan is None:
         raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is nothing to calibrate")
     known_calibrations(out)  # A file that cannot be used is refused before an engine starts.
@@ -43,16 +43,7 @@ async def _measure(plan: FleetPlan, seconds: float, out: Path, found: list[Calib
     """Whether a signal ended it. What was measured until then is in the file."""
     stop = asyncio.Event()
     with stop_on_signals(stop, say, words=_ENDING):
-        work = asyncio.create_task(_each(plan, seconds, out, found))
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        was_stopped = not work.done()
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-    if not was_stopped:
-        work.result()
-    return was_stopped
+        return await event_loop.until_stopped(stop, _each(plan, seconds, out, found))
 
 
 async def _each(plan: FleetPlan, seconds: float, out: Path, found: list[Calibration]) -> None:

@@ -24,7 +24,7 @@ _SECRET = "..."  # noqa: S105 - what is printed in its place
 def show_plan(request: RunRequest) -> Exit:
     """Print the lanes of the experiment's models. Raises ConfigError with all that does not fit."""
     chosen = set_up(request)
-    plan = fleet_plan(chosen.setups, SystemClock(), say)
+    plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=True)
     if plan is None:
         raise ConfigError(
             f"{chosen.name}, profile {chosen.profile}: no model has the backend 'fleet'; choose another --profile"

@@ -16,15 +16,13 @@ from mac_runner.errors import ConfigError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState
 from mac_runner.fleet.held import HeldFleet, read_held
 from mac_runner.fleet.host import Holdable
-from mac_runner.fleet.model import LaneState, LaneStatus
-from mac_runner.fleet.planning import local_plan
+from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.printable import printable
 from mac_runner.runs import event_loop
-from mac_runner.runs.engines import plan_engines
-from mac_runner.runs.fleet import OnLaneEvent, fleet_config, fleet_models
+from mac_runner.runs.fleet import fleet_plan
 from mac_runner.runs.held_fleet import hold, is_held
-from mac_runner.runs.setup import RunRequest, located, set_up
+from mac_runner.runs.setup import RunRequest, set_up
 from mac_runner.store import Disk
 from mac_runner.types import JsonObject
 
@@ -42,17 +40,15 @@ def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> 
     clock = SystemClock()
     tell: Callable[[str], None] = (lambda _line: None) if is_quiet else say
     chosen = set_up(request)
-    models = fleet_models(plan_engines(chosen.setups, chosen.setups, clock, tell).engines.values())
-    if not models:
+    plan = fleet_plan(chosen.setups, clock, tell, is_dry=False)
+    if plan is None:
         raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is no fleet to start")
-    with located(chosen.setups[0].loaded):
-        plan = local_plan(fleet_config(chosen.setups), models)
     if logs is not None:
         Disk().make_directory(logs)
     for note in plan.notes:
         tell(f"fleet: {note}")
 
-    def open_fleet(on_event: OnLaneEvent) -> AbstractAsyncContextManager[Holdable]:
+    def open_fleet(on_event: OnEvent) -> AbstractAsyncContextManager[Holdable]:
         return LocalFleet(plan, clock=clock, say=say, on_event=on_event, logs=logs)
 
     def on_event(name: str, fields: JsonObject) -> None:
@@ -63,7 +59,7 @@ def up(request: RunRequest, out: Path, logs: Path | None, *, is_quiet: bool) -> 
         stop = asyncio.Event()
         with stop_on_signals(stop, say, words=_ENDING):
             await hold(
-                models,
+                plan.models,
                 open_fleet,
                 out,
                 clock=clock,
@@ -88,7 +84,7 @@ def _print_addresses(held: HeldFleet, out: Path) -> None:
             stream.write(f"{printable(name)}:\n")
             settings = {"model": model.model, "server": model.dialect, "base_urls": list(model.base_urls)}
             stream.write(f"  backend: openai\n  openai_config: {printable(json.dumps(settings))}\n")
-    say(f"up: play with mac-run FILE --fleet {out}, or with the models above; mac-run fleet down {out} ends it")
+    say(f"up: play with mac-run FILE --fleet {out}; mac-run fleet down {out} ends it")
 
 
 def status(path: Path, *, as_json: bool) -> Exit:

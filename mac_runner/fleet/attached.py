@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final
 
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.lanes import LaneAddress
@@ -20,7 +20,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.client import FleetClient, FleetGoneError, FleetState, ModelState
 from mac_runner.fleet.held import read_held
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.model import LaneStatus, OnEvent, no_events
 from mac_runner.fleet.warmup import CommonPrefix
 from mac_runner.types import JsonObject
 
@@ -28,12 +28,6 @@ _POLL_S: Final = 2.0
 """How old the figures of lanes may be; what concerns requests comes at once."""
 _RETRY_S: Final = 0.2
 _PREFIX_CHARS_MAX: Final = 100_000
-
-OnEvent: TypeAlias = Callable[[str, JsonObject], None]
-
-
-def _ignore(_name: str, _fields: JsonObject) -> None:
-    """For those who want no events."""
 
 
 class AttachedFleet:
@@ -48,7 +42,7 @@ class AttachedFleet:
         wanted: Mapping[str, FleetModelConfig],
         *,
         clock: Clock,
-        on_event: OnEvent = _ignore,
+        on_event: OnEvent = no_events,
     ) -> None:
         self._held = held = read_held(path)
         self._client = FleetClient(held, path)
@@ -118,7 +112,7 @@ class AttachedFleet:
         for lanes in {lanes.served_as: lanes for lanes in self._models.values()}.values():
             for lane in lanes.up:
                 fields: JsonObject = {"lane": lane.name, "model": lanes.served_as, "place": places.get(lane.name)}
-                self._on_event("EVENT_LANE_UP", {**fields, "gpu": ",".join(lane.gpus) or None})
+                self._on_event("EVENT_LANE_UP", {**fields, "gpu": lane.gpu})
 
     def _adopt(self, state: FleetState) -> None:
         self._version = state.version
@@ -168,11 +162,11 @@ class AttachedLanes:
         self._listeners.append(tell)
 
     async def start(self) -> None:
-        """Wait until a lane is up."""
+        """Wait until a lane is up, or, of a model that takes turns, until one has been."""
         await self._client.post("/start", model=self.served_as)
         changed = asyncio.Event()
         self._listeners.append(changed.set)
-        while not self.up and self.lost is None:
+        while not (self.up or self.is_swapped) and self.lost is None:
             await changed.wait()
             changed.clear()
         self._listeners.remove(changed.set)

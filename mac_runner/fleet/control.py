@@ -404,7 +404,9 @@ class Control:
             self._held[swap.out].lane.drain()
             self._held[swap.in_].replaced = swap.out
             self._held[swap.in_].began_s = now_s
-            self._note("EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn")
+            self._note(
+                "EVENT_LANE_DRAIN", self._held[swap.out], f"{swap.in_} takes its turn", fields={"next": swap.in_}
+            )
         for lane in decision.enters:
             self._held[lane].is_entering = True
 

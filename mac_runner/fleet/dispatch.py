@@ -24,10 +24,8 @@ from mac_runner.errors import (
     TransientBackendError,
     boundary,
 )
+from mac_runner.fleet.model import OnEvent
 from mac_runner.types import Destination, JsonObject, Reply, Request
-
-OnEvent = Callable[[str, JsonObject], None]
-"""Takes the name of an event and its fields."""
 
 DEATHS_TO_SUSPECT: Final = 2
 """A request that so many engines died on is sent alone to one of them, where the backend can do that."""

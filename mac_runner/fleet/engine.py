@@ -16,16 +16,16 @@ from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, Typ
 from pydantic import ValidationError
 
 from mac_runner.backends.base import Backend, settle
-from mac_runner.backends.factory import build_backend
+from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.lanes import Fleet, ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock, SystemClock, iso
-from mac_runner.config import FleetConfig, ModelDefinition, RetryConfig
+from mac_runner.config import FleetConfig, RetryConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError
 from mac_runner.fleet.allocator import RoundRobinAllocator
-from mac_runner.fleet.dispatch import Dispatcher, OnEvent
+from mac_runner.fleet.dispatch import Dispatcher
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.model import LaneStatus, OnEvent
 from mac_runner.fleet.planning import local_plan
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.store.disk import Disk, OpenFile
@@ -394,18 +394,7 @@ class InferenceEngine:
 
     def backend_of(self, name: str, fleet: Fleet) -> Backend:
         """The backend of a model, not started."""
-        definition = ModelDefinition.model_validate(
-            {"backend": "fleet", "fleet_config": self._models[name], "constrained_decoding": "none"}
-        )
-        return build_backend(
-            name,
-            definition,
-            agents=(),
-            policy_of=_no_policy,
-            clock=self._clock,
-            say=self._say,
-            lanes=fleet.model(name),
-        )
+        return backend_on_fleet(name, self._models[name], fleet.model(name), clock=self._clock, say=self._say)
 
     def _new_name(self, checkpoint: str) -> str:
         """A short name for a checkpoint, for lanes and logs: the last part of its path."""
@@ -449,10 +438,6 @@ async def _all(calls: Iterator[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _no_policy(name: str) -> NoReturn:
-    raise ConfigError(f"there is no scripted player {name!r} on a fleet")
 
 
 def _say_nothing(_line: str) -> None:

@@ -7,7 +7,6 @@
     waking          ASLEEP                                   WARMING, with a deadline of `start_s`
     warmed          WARMING                                  UP
     suspect         UP, WARMING, DRAINING                    SUSPECT
-    cleared         SUSPECT                                  what it was before
     drain           UP                                       DRAINING; its requests in flight go on
     drained         DRAINING                                 DRAINING and dry, with a deadline of `SLEEP_S`
     slept           DRAINING and dry                         ASLEEP
@@ -85,7 +84,6 @@ class Lane:
         """Whether it drains because another lane takes its turn."""
         self._ends_free = False
         """Whether a person had it stopped, so that its end is no death."""
-        self._before_suspicion = LaneState.UP
 
     @property
     def is_up(self) -> bool:
@@ -131,15 +129,9 @@ class Lane:
             self._up_at_s = now_s
 
     def suspect(self, why: str) -> None:
-        """Something speaks against it: it gets no new requests."""
-        before = self.state
+        """It hangs: it gets no new requests, and its process is to be ended."""
         self._move("suspect", LaneState.SUSPECT, LaneState.UP, LaneState.WARMING, LaneState.DRAINING)
-        self._before_suspicion, self.fault = before, why
-
-    def cleared(self) -> None:
-        """The suspicion was wrong."""
-        self._move("cleared", self._before_suspicion, LaneState.SUSPECT)
-        self.fault = ""
+        self.fault = why
 
     def drain(self, *, by_person: bool = False) -> None:
         """Give it no new requests: for a swap, or because a person wants it out of service."""

@@ -7,8 +7,19 @@ it they take turns, and the others sleep.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
+
+from mac_runner.types import JsonObject
+
+OnEvent: TypeAlias = Callable[[str, JsonObject], None]
+"""Takes an event: its name, such as `EVENT_LANE_UP`, and its fields."""
+
+
+def no_events(_name: str, _fields: JsonObject) -> None:
+    """For those who want no events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

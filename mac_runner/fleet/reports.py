@@ -8,7 +8,7 @@ from typing import Final
 
 from mac_runner.clock import Clock
 from mac_runner.fleet.control import Note
-from mac_runner.fleet.model import LaneSpec
+from mac_runner.fleet.model import LaneSpec, OnEvent
 from mac_runner.types import JsonObject
 
 LINE_EVERY_S: Final = 60.0
@@ -24,7 +24,7 @@ class LaneReports:
         *,
         clock: Clock,
         say: Callable[[str], None],
-        on_event: Callable[[str, JsonObject], None],
+        on_event: OnEvent,
     ) -> None:
         self._lanes = {lane.name: lane for lane in lanes}
         self._clock = clock

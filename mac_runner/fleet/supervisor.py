@@ -25,11 +25,10 @@ from mac_runner.fleet.lane_engine import EngineFailedError, LaneEngine
 from mac_runner.fleet.launch import launch_of
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.memory import Memory
-from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.model_lanes import LocalModelLanes
 from mac_runner.fleet.probe import EngineClient
 from mac_runner.fleet.reports import LaneReports
-from mac_runner.types import JsonObject
 
 CLOSE_S: Final = 9.0
 """After so long `close` waits for no lane any more."""
@@ -49,7 +48,7 @@ class LocalFleet:
         *,
         clock: Clock,
         say: Callable[[str], None],
-        on_event: Callable[[str, JsonObject], None],
+        on_event: OnEvent,
         logs: Path | None = None,
     ) -> None:
         """`logs` is an existing directory for the logs of engines; without one they are in a temporary directory,

@@ -6,22 +6,19 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from mac_runner import __version__
-from mac_runner.backends.factory import build_backend
+from mac_runner.backends.factory import backend_on_fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
-from mac_runner.config import ModelDefinition
 from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.calibrate import calibrate
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.fleet.model import LaneSpec, Place, no_events
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
-from mac_runner.types import JsonObject
 
 
 async def calibrated(
@@ -35,11 +32,8 @@ async def calibrated(
         lane = next(lane for lane in plan.lanes if lane.model == name)
         alone = replace(plan, models={name: model}, places=(lane.place,), lanes=(lane,), notes=())
         say(f"{name}: starting {lane.name} on {lane.place.label}")
-        async with LocalFleet(alone, clock=clock, say=say, on_event=_ignore) as fleet:
-            definition = ModelDefinition.model_validate({"backend": "fleet", "fleet_config": model})
-            backend = build_backend(
-                name, definition, agents=(), policy_of=_no_policy, clock=clock, say=say, lanes=fleet.model(name)
-            )
+        async with LocalFleet(alone, clock=clock, say=say, on_event=no_events) as fleet:
+            backend = backend_on_fleet(name, model, fleet.model(name), clock=clock, say=say)
             try:
                 await backend.start()
                 engine = await _version(model, lane)
@@ -94,11 +88,3 @@ async def _version(model: FleetModelConfig, lane: LaneSpec) -> str:
         await client.close()
     version = page.get("version") if isinstance(page, dict) else None
     return f"{model.engine} {version}" if isinstance(version, str) else model.engine
-
-
-def _ignore(_name: str, _fields: JsonObject) -> None:
-    pass
-
-
-def _no_policy(name: str) -> NoReturn:
-    raise ConfigError(f"there is no scripted player {name!r} on a fleet")

@@ -44,6 +44,22 @@ class _RunLoop(asyncio.SelectorEventLoop):
         self._executor.shutdown(wait=False)
 
 
+async def until_stopped(stop: asyncio.Event, work: Coroutine[object, object, None]) -> bool:
+    """Do the work until it is done or fails; `stop` cancels it. Returns whether `stop` was set."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            working.result()
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.wait([working, stopping])
+        if not working.cancelled():
+            working.exception()  # Looked at, so that asyncio does not complain of it; a stop goes first.
+    return stop.is_set()
+
+
 def run(main: Coroutine[object, object, T]) -> T:
     """Like `asyncio.run`, but returns as soon as `main` has, even if blocking calls are still under way."""
     try:

@@ -32,6 +32,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     boundary,
 )
+from mac_runner.fleet.model import no_events
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
 from mac_runner.runs.engines import backend_of
@@ -145,7 +146,7 @@ async def _lane(
         return None
     with located(setup.loaded):
         planned = local_fleet(setup.experiment.fleet or FleetConfig(), {name: settings.model_copy(update={"lanes": 1})})
-    fleet = await stack.enter_async_context(planned.open(clock=clock, say=say, on_event=lambda _name, _fields: None))
+    fleet = await stack.enter_async_context(planned.open(clock=clock, say=say, on_event=no_events))
     return fleet.model(name)
 
 

@@ -18,15 +18,12 @@ from mac_runner.config import FleetConfig
 from mac_runner.config.experiment import MODELS
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.fleet.layout import FleetPlan, LayoutError
-from mac_runner.fleet.model import LaneStatus
+from mac_runner.fleet.model import LaneStatus, OnEvent
 from mac_runner.fleet.planning import local_plan
 from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
 from mac_runner.types import JsonObject
-
-OnLaneEvent = Callable[[str, JsonObject], None]
-"""Takes an event of a lane: its name, such as `EVENT_LANE_UP`, and its fields."""
 
 
 class RunFleet(Fleet, Protocol):
@@ -46,7 +43,7 @@ class PlannedFleet(Protocol):
         ...
 
     def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
     ) -> AbstractAsyncContextManager[RunFleet]:
         """The fleet, which is there inside the block. A model's lanes are started by `ModelLanes.start`."""
         ...
@@ -72,7 +69,7 @@ class _LocalPlan:
         return sum(lane.slots for lane in self.plan.lanes)
 
     def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
     ) -> AbstractAsyncContextManager[RunFleet]:
         from mac_runner.fleet.supervisor import LocalFleet
 
@@ -95,17 +92,18 @@ def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: Flee
         return planner(config, models)
 
 
-def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]) -> FleetPlan | None:
-    """The fleet that experiments would have on this machine; None where no model is on one. Starts nothing.
+def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None], *, is_dry: bool) -> FleetPlan | None:
+    """The fleet of experiments on this machine; None where no model is on one. Starts nothing.
 
-    Raises ConfigError as `plan_fleet` does.
+    With `is_dry` nothing will be started, so a program or package that is missing here is a note and no error. Raises
+    ConfigError as `plan_fleet` does.
     """
-    engines = list(plan_engines(setups, setups, clock, say, is_dry=True).engines.values())
+    engines = list(plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values())
     if not (models := fleet_models(engines)):
         return None
     config = fleet_config(setups)
     with fitting(setups, engines):
-        return local_plan(config, models, is_dry=True)
+        return local_plan(config, models, is_dry=is_dry)
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
@@ -157,7 +155,7 @@ def _placed(problem: Problem, setup: Setup, engines: Sequence[Engine]) -> str:
 
 @asynccontextmanager
 async def opened(
-    planned: PlannedFleet | None, log: OnLaneEvent, *, clock: Clock, say: Callable[[str], None]
+    planned: PlannedFleet | None, log: OnEvent, *, clock: Clock, say: Callable[[str], None]
 ) -> AsyncIterator[RunFleet | None]:
     """The fleet of a run inside the block, with its events in the run's log; None where nothing is planned."""
     if planned is None:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,16 @@ from mac_runner.errors import ConfigError, EngineDeadError, RunLockedError
 from mac_runner.fleet.attached import AttachedFleet
 from mac_runner.fleet.held import HeldFleet, HeldLane, held_model, read_held
 from mac_runner.fleet.host import FleetHost, Holdable, control_socket
-from mac_runner.runs.fleet import FleetPlanner, OnLaneEvent, PlannedFleet, RunFleet
+from mac_runner.fleet.model import OnEvent
+from mac_runner.runs import event_loop
+from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet
 from mac_runner.store import Disk
 from mac_runner.store.disk import PrivateSystem
 from mac_runner.store.lock import only_holder
 from mac_runner.store.machine import Machine
 from mac_runner.types import JsonObject
 
-OpenFleet: TypeAlias = Callable[[OnLaneEvent], AbstractAsyncContextManager[Holdable]]
+OpenFleet: TypeAlias = Callable[[OnEvent], AbstractAsyncContextManager[Holdable]]
 """Opens the fleet that is to be held, with a receiver for its events."""
 
 
@@ -88,7 +90,7 @@ async def hold(
     clock: Clock,
     stop: asyncio.Event,
     on_begin: Callable[[], None],
-    on_event: OnLaneEvent,
+    on_event: OnEvent,
     on_up: Callable[[HeldFleet], None],
 ) -> None:
     """Start the fleet, serve it to others, and return when `stop` is set and all of it has ended.
@@ -111,7 +113,7 @@ async def hold(
                 hosts.append(host)
                 disk.write_atomic(path, [held.encoded()])
                 on_begin()
-                await _until(stop, _serve(fleet, models, lambda: on_up(held)))
+                await event_loop.until_stopped(stop, _serve(fleet, models, lambda: on_up(held)))
 
 
 async def _serve(fleet: Holdable, models: Iterable[str], on_up: Callable[[], None]) -> None:
@@ -132,21 +134,6 @@ async def _serve(fleet: Holdable, models: Iterable[str], on_up: Callable[[], Non
         await changed.wait()
         changed.clear()
     raise EngineDeadError("; ".join(f"{name}: {each.lost}" for name, each in lanes.items()))
-
-
-async def _until(stop: asyncio.Event, work: Coroutine[object, object, None]) -> None:
-    """Do the work until it fails or `stop` is set."""
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if not stop.is_set():
-            working.result()
-    finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.wait([working, stopping])
-        if not working.cancelled():
-            working.exception()  # Looked at, so that asyncio does not complain of it; a stop goes first.
 
 
 def _described(
@@ -182,7 +169,7 @@ class _AttachedPlan:
     slots: int
 
     def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
+        self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent
     ) -> AbstractAsyncContextManager[RunFleet]:
         """The fleet of the other process; it goes on after the block."""
         return AttachedFleet(self.path, self.models, clock=clock, on_event=on_event)

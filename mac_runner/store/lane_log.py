@@ -61,7 +61,7 @@ def lanes_of(events: Iterable[JsonObject]) -> tuple[LaneRecord, ...]:
             lanes, before = {}, None  # Another session, with a fleet of its own.
         before = before or LaneRecord(name=name, model="", place="", state="", at="")
         state, reason = _STATES.get(kind, before.state), str(event.get("reason") or "")
-        if kind == "EVENT_LANE_DRAIN" and reason.endswith("takes its turn"):
+        if kind == "EVENT_LANE_DRAIN" and "next" in event:
             state = "asleep"
         lanes[name] = replace(
             before,

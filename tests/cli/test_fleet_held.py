@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -65,16 +66,22 @@ class Held:
             return {name: lane["state"] for name, lane in found.items()} == states
 
         wait_for(is_so, f"lanes in the states {states}")
-        self.engines += [
-            one
-            for one in psutil.Process(self.process.pid).children(recursive=True)
-            if "tests.sim.engine_stub" in one.cmdline()
-        ]
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):  # It has ended.
+                if "tests.sim.engine_stub" in one.cmdline():
+                    self.engines.append(one)
         return found
 
     def is_gone(self) -> bool:
         """Whether no engine is left."""
-        return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in self.engines)
+        return not any(map(_lives, self.engines))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def hold(lab: Lab) -> Iterator[Callable[[JsonObject], Held]]:
     for held in helds:
         held.process.kill()
         for engine in held.engines:
-            if engine.is_running():
+            with suppress(psutil.Error):
                 engine.kill()
 
 

@@ -46,7 +46,7 @@ class FakeLanes:
         await self.may_start.wait()
         if self.lost is not None:
             raise EngineDeadError(self.lost)
-        self.up = self.all
+        self.up = () if self.is_swapped else self.all
         self.tell()
 
     def turn(self, agent: str) -> AbstractAsyncContextManager[str | None]:

@@ -118,6 +118,9 @@ def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(t
             async with attached(tmp_path / "fleet.json") as one:
                 lanes = one.model("a")
                 assert lanes.is_swapped
+                model.may_start.set()
+                await lanes.start()
+                assert not lanes.up
                 assert not one.model("b").is_swapped
                 async with one.model("b").turn("at once") as lane:
                     assert lane is None

@@ -197,16 +197,6 @@ def test_lane_that_is_asked_up_while_it_is_stopped_starts_again_free_of_charge()
     assert (lane.state, lane.deaths) == (LaneState.PLANNED, 0)
 
 
-def test_suspicion_is_cleared_to_what_was_before() -> None:
-    lane = up(new())
-    lane.drain()
-    lane.suspect("no reply for 30 s")
-    assert lane.fault == "no reply for 30 s"
-    lane.cleared()
-
-    assert lane.state is LaneState.DRAINING
-
-
 def test_retired_lane_never_starts() -> None:
     lane = up(new())
     lane.retire("the fleet is closed")
@@ -217,7 +207,7 @@ def test_retired_lane_never_starts() -> None:
 
 
 @pytest.mark.parametrize("moment", ["planned", "starting", "warming", "up", "asleep", "resting"])
-@pytest.mark.parametrize("event", ["starting", "started", "warmed", "cleared", "drained", "slept", "waking"])
+@pytest.mark.parametrize("event", ["starting", "started", "warmed", "drained", "slept", "waking"])
 def test_event_that_cannot_come_now_is_a_bug(moment: str, event: str) -> None:
     possible = {
         ("planned", "starting"),
@@ -231,7 +221,6 @@ def test_event_that_cannot_come_now_is_a_bug(moment: str, event: str) -> None:
         "starting": lambda: lane.starting(50),
         "started": lane.started,
         "warmed": lambda: lane.warmed(50),
-        "cleared": lane.cleared,
         "drained": lambda: lane.drained(50),
         "slept": lane.slept,
         "waking": lambda: lane.waking(50),

@@ -12,8 +12,7 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import EngineDeadError
-from mac_runner.fleet.model import LaneState, LaneStatus
-from mac_runner.runs.fleet import OnLaneEvent
+from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
 
 
 def lane_at(url: str, name: str = "m@0", *, slots: int = 4, gpus: tuple[str, ...] = ()) -> LaneAddress:
@@ -87,7 +86,7 @@ class FakeFleet:
     asked: list[tuple[FleetConfig, Mapping[str, FleetModelConfig]]] = field(default_factory=list)
     opened: int = 0
     closed: int = 0
-    events: OnLaneEvent | None = None
+    events: OnEvent | None = None
     slots: int = 8
 
     def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FakeFleet:
@@ -95,9 +94,7 @@ class FakeFleet:
         return self
 
     @asynccontextmanager
-    async def open(
-        self, *, clock: Clock, say: Callable[[str], None], on_event: OnLaneEvent
-    ) -> AsyncIterator[FakeFleet]:
+    async def open(self, *, clock: Clock, say: Callable[[str], None], on_event: OnEvent) -> AsyncIterator[FakeFleet]:
         self.opened += 1
         for name, lanes in self.models.items():
             for lane in lanes.all:

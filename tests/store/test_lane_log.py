@@ -42,7 +42,7 @@ def test_a_lane_is_what_its_latest_event_made_of_it_and_its_deaths_are_counted()
 
 
 def test_lanes_that_take_turns_are_asleep_and_drained_ones_start_again() -> None:
-    turn = event("DRAIN", "m@0", reason="n@0 takes its turn")
+    turn = event("DRAIN", "m@0", reason="n@0 takes its turn", next="n@0")
     assert states(event("UP", "m@0"), turn, event("SWAP", "n@0")) == {"m@0": "asleep", "n@0": "up"}
     by_hand = event("DRAIN", "m@0", reason="a person drains it")
     assert states(event("START", "m@0"), event("UP", "m@1"), by_hand) == {"m@0": "draining", "m@1": "up"}

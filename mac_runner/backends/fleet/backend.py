@@ -148,7 +148,7 @@ class FleetBackend:
             elif endpoint.url not in up and not endpoint.is_held:
                 plane.report_down(endpoint.url, "it is not up")
         for url, lane in up.items():
-            plane.add(url, slots=lane.slots, lane=lane.name, gpu=",".join(lane.gpus) or None)
+            plane.add(url, slots=lane.slots, lane=lane.name, gpu=lane.gpu)
         if up or lanes.lost is not None:
             self._may_send.set()
         else:

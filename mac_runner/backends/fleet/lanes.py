@@ -21,6 +21,11 @@ class LaneAddress:
     slots: int
     """How many requests it serves at once."""
 
+    @property
+    def gpu(self) -> str | None:
+        """Its GPUs as events name them; None on a machine without GPUs."""
+        return ",".join(self.gpus) or None
+
 
 class ModelLanes(Protocol):
     """The engines of one entry of `model_definitions`. All calls are made in the loop of the fleet."""

@@ -71,7 +71,7 @@ class DataPlane:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.endpoints = endpoints or Endpoints()
-        self._line = Line(self.endpoints)
+        self._line = Line(self.endpoints, self._leave)
         self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
         self.redactor = Redactor(key)
@@ -278,7 +278,7 @@ class DataPlane:
             endpoint.sendings.discard(cut_off)
 
     def _leave(self, endpoint: Endpoint) -> None:
-        """Give its slot to the next request."""
+        """A request has left it: give the slot to the next one."""
         endpoint.in_flight -= 1
         self._line.fill(endpoint, self._clock.monotonic_s())
         if not endpoint.in_flight:

@@ -437,11 +437,13 @@ class Line:
     """Requests that wait because every endpoint has its slots full.
 
     A slot that becomes free goes to the oldest request that has its home there, else to the oldest one. So slots stay
-    full and conversations at home, without a line at any server.
+    full and conversations at home, without a line at any server. `give_back` is called with the endpoint of a slot
+    whose request was cancelled as it got it.
     """
 
-    def __init__(self, endpoints: Endpoints) -> None:
+    def __init__(self, endpoints: Endpoints, give_back: Callable[[Endpoint], None]) -> None:
         self._endpoints = endpoints
+        self._give_back = give_back
         self._waiting: dict[Waiting, None] = {}
         self._at_home: dict[Endpoint | None, dict[Waiting, None]] = {}
 
@@ -458,7 +460,7 @@ class Line:
             return await one.woken
         except asyncio.CancelledError:
             if one.woken.done() and not one.woken.cancelled() and (endpoint := one.woken.result()) is not None:
-                endpoint.in_flight -= 1
+                self._give_back(endpoint)
             raise
         finally:
             self._remove(one)

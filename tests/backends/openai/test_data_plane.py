@@ -152,6 +152,23 @@ def test_server_that_dies_costs_its_requests_no_more_than_another_sending(monkey
     in_simulated_time(program, monkeypatch, servers=2, max_in_flight=16)
 
 
+def test_slot_of_a_request_that_ends_as_it_gets_it_goes_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def program(field: Field) -> None:
+        async def first() -> None:
+            await field.plane.generate(turn_of("a", 0))
+            second.cancel()  # In the step in which the slot has gone to it.
+
+        leading = asyncio.create_task(first())
+        await asyncio.sleep(0)
+        second, third = (asyncio.create_task(field.plane.generate(turn_of(name, 0))) for name in "bc")
+        await asyncio.wait({second, third}, timeout=60)
+        await leading
+        assert (second.cancelled(), third.done()) == (True, True)
+        assert field.plane.endpoints.all[0].in_flight == 0
+
+    in_simulated_time(program, monkeypatch, servers=1, slots=1, max_in_flight=1)
+
+
 def test_request_that_every_server_has_failed_is_sent_after_a_pause() -> None:
     endpoints = Endpoints([f"http://{name}/v1" for name in "abc"])
     ways = []
