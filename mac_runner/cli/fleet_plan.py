@@ -62,7 +62,9 @@ def _memory(lane: LaneSpec) -> str:
 
 def _below(plan: FleetPlan) -> Iterator[str]:
     yield ""
-    yield f"{plan.slots} requests at once on {len(plan.lanes)} lanes and {len(plan.places)} places"
+    found = [(plan.slots, "request"), (len(plan.lanes), "lane"), (len(plan.places), "place")]
+    requests, lanes, places = (f"{n} {word}{'' if n == 1 else 's'}" for n, word in found)
+    yield f"{requests} at once on {lanes} and {places}"
     yield from (f"note: {note}" for note in plan.notes)
     if plan.config.first_port is None:
         yield "note: the ports are free now, and a run may choose others; fleet.first_port fixes them"

@@ -107,7 +107,8 @@ def drain(path: Path, lane: str, *, is_undone: bool) -> Exit:
         _asked(path, held, lambda client: client.post("/undrain", lane=lane))
         say(f"{lane} is being started; mac-run fleet status {path} shows when it is up")
         return Exit.OK
-    say(f"{lane} gets no new requests; waiting for those in flight")
+    if any(known.name == lane for known in _asked(path, held, lambda client: client.state()).lanes):
+        say(f"{lane} gets no new requests; waiting for those in flight")
     _asked(path, held, lambda client: client.post("/drain", lane=lane))
     say(f"{lane} has ended; mac-run fleet drain {lane} {path} --undo starts it again")
     return Exit.OK

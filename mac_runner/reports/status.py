@@ -219,14 +219,19 @@ def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
         return
     deaths, restarts = (sum(count for lane in found if isinstance(count := lane[key], int)) for key in _LIVES)
     up = sum(lane["state"] == "up" for lane in found)
-    yield "lanes", f"{up} of {len(found)} up at their last event; {deaths} deaths, {restarts} restarts"
+    yield "lanes", f"{up} of {len(found)} up at their last event; {_lives(deaths, restarts)}"
     notable = [lane for lane in found if lane["state"] not in _IN_ORDER or lane["deaths"]]
     for lane in notable[:LANES_MAX]:
         reason = f"; {lane['reason']}" if lane["reason"] else ""
-        lives = f"{lane['deaths']} deaths, {lane['restarts']} restarts"
+        deaths, restarts = (count for key in _LIVES if isinstance(count := lane[key], int))
+        lives = _lives(deaths, restarts)
         yield "", f"{lane['name']}: {lane['state']} on {lane['place']} since {lane['at']}, {lives}{reason}"
     if (hidden := len(notable) - LANES_MAX) > 0:
         yield "", f"and {hidden} more lanes"
+
+
+def _lives(deaths: int, restarts: int) -> str:
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((deaths, "death"), (restarts, "restart")))
 
 
 def _turns(session: SessionStanding) -> int:

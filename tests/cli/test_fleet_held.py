@@ -120,6 +120,9 @@ def test_runs_share_a_held_fleet_whose_lanes_are_drained_and_brought_back(
 
     assert "lanes           2 of 2 up at their last event" in at_once("status", "runs/one").stdout
 
+    unknown = at_once("fleet", "drain", "m@2")
+    assert unknown.returncode == Exit.BAD_INPUT
+    assert unknown.stderr == "mac-run: this fleet has no lane 'm@2'; it has m@0, m@1\n"
     drained = at_once("fleet", "drain", "m@0")
     assert (drained.returncode, "m@0 has ended" in drained.stderr) == (Exit.OK, True)
     found = held.until(at_once, {"m@0": "drained", "m@1": "up"})

@@ -66,6 +66,7 @@ def test_plan_says_which_models_take_turns(plan: AtOnce) -> None:
     ended = plan("fleet.gpus=1", *(f"model_definitions.m{n}={more % n}" for n in (1, 2)))
 
     assert "note: place 0: folk, m1, m2 take turns, 2 at a time (swap: batch)" in ended.stdout
+    assert " on 3 lanes and 1 place\n" in ended.stdout
     assert "VLLM_SERVER_DEV_MODE=1" in ended.stdout
     assert "MAC_RUNNER_LANE_ADMIN_KEY=..." in ended.stdout
 
