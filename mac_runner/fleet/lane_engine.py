@@ -82,7 +82,8 @@ class LaneEngine:
         assert self._process is not None
         process = self._process
         how = await process.ended()
-        error = await asyncio.to_thread(process.last_error)
+        # What was killed had no time to say why.
+        error = None if process.was_killed else await asyncio.to_thread(process.last_error)
         return End(how if error is None else f"{how}: {error}", process.was_killed)
 
     async def gone(self) -> None:

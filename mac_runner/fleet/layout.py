@@ -261,7 +261,8 @@ class _Layout:
         shelves = self._of_size[self._models[name].tensor_parallel_size]
         number = len(shelves)
         full = f"the {number} places have room for" if number > 1 else "the only place has room for"
-        full = f"{full} {self._limit} resident engines{' each' if number > 1 else ''}"
+        engines = "1 resident engine" if self._limit == 1 else f"{self._limit} resident engines"
+        full = f"{full} {engines}{' each' if number > 1 else ''}"
         if self._swap == "off":
             return f"{full}, and fleet.swap.policy is off; let models take turns with `batch`, or use more GPUs"
         if self._models[name].engine == "command":

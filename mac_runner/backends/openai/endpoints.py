@@ -522,7 +522,8 @@ class EndpointLog:
     def down(self, endpoint: Endpoint, why: str) -> None:
         """It is set aside, or stays so after a canary."""
         if endpoint not in self._down and self._is_time(self._down_at_s, endpoint):
-            self._note_down(endpoint, f"is set aside ({why}); it is tried again now and then")
+            next_step = "it is tried again now and then" if endpoint.lane is None else "other lanes take its requests"
+            self._note_down(endpoint, f"is set aside ({why}); {next_step}")
 
     def up(self, endpoint: Endpoint) -> None:
         """It serves again; said only if its being set aside was."""

@@ -34,6 +34,13 @@ def test_a_server_that_goes_and_comes_back_is_told_of_with_the_reason() -> None:
     ]
 
 
+def test_lane_that_goes_is_left_to_its_fleet() -> None:
+    said: list[str] = []
+    EndpointLog("m", HandClock(), said.append).down(Endpoint("http://one/v1", lane="m@0"), "no connection")
+
+    assert said == ["model m: m@0 is set aside (no connection); other lanes take its requests"]
+
+
 def test_a_server_that_comes_and_goes_all_the_time_is_told_of_now_and_then() -> None:
     said: list[str] = []
     clock = HandClock()
