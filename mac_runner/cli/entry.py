@@ -21,7 +21,9 @@ def main() -> None:
 
         code = obey()
     except Exception as fault:
-        error = fault if isinstance(fault, MacRunnerError) else shortage_of(fault, "the command could not start")
+        # An import raises SystemError where the interpreter has no memory for a MemoryError either.
+        cause = MemoryError() if isinstance(fault, SystemError) else fault
+        error = fault if isinstance(fault, MacRunnerError) else shortage_of(cause, "the command could not start")
         if error is not None:
             say(f"mac-run: {error}")
             sys.exit(exit_of(error))

@@ -71,7 +71,7 @@ def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
     second = lab.run(file)
 
     assert first.poll() is None
-    assert second.returncode == 2
+    assert second.returncode == 5
     assert f"pid {first.pid} " in second.stderr
     assert "--out" in second.stderr
     first.send_signal(signal.SIGTERM)

@@ -40,7 +40,7 @@ def test_a_key_in_the_wrong_place_is_refused_with_the_right_one(
 def test_a_key_of_several_sections_is_refused_with_the_nearest_ones(refusal: Refusal, game_text: str) -> None:
     (line,) = refusal(game_text, overrides=["model_definitions.folk.model_path=x"])
 
-    places = line.partition("it belongs at ")[2].split(" or ")
+    places = line.partition("it belongs at ")[2].removesuffix(", and elsewhere").split(" or ")
     assert "model_definitions.NAME.vllm_config.model" in places
     assert all(place.startswith("model_definitions.NAME.") and place.endswith(".model") for place in places)
 

@@ -68,7 +68,7 @@ def two_starts(control: Control, _was: Callable[..., bool], place: int) -> bool:
 
 def memory_taken_for_granted(control: Control, was: Callable[..., None], held: Any, now_s: float) -> None:
     was(control, held, now_s)
-    control._release(held, now_s)
+    control._release(held)
 
 
 def no_budget(_lane: Lane, _was: Callable[..., bool], _now_s: float) -> bool:
