@@ -22,6 +22,25 @@ def test_run_page_opens(watch: Watch, served: Served, games: Path, scheme: Schem
     page.get_by_text("games").first.wait_for()
 
 
+AT_FIRST_SIGHT: Final = """
+new MutationObserver((_, observer) => {
+  if (!document.body?.innerText || location.hash) return;
+  observer.disconnect();
+  location.hash = "#/c/1";
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+def test_place_that_changes_as_soon_as_something_is_drawn_is_followed(
+    watch: Watch, served: Served, games: Path
+) -> None:
+    page = watch.open()
+    page.add_init_script(AT_FIRST_SIGHT)
+    page.goto(served(games))
+
+    page.get_by_text("Conversation 1").first.wait_for()
+
+
 TROUBLES: Final = (
     "console.error('no')",
     "setTimeout(() => { throw new Error('no') })",

@@ -1,5 +1,5 @@
 // Places of the pages as hash routes: `#/`, `#/c/17?e=60`, `#/r/SLUG/c/17`.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 export type PageName = "run" | "c" | "compare" | "forks" | "engines" | "flow" | "unknown";
 
@@ -63,11 +63,12 @@ export function setQuery(changes: Readonly<Record<string, string>>, how: { repla
 
 /** The place where the reader is; a change draws the page again. */
 export function usePlace(): Place {
-  const [place, setPlace] = useState(() => parsePlace(window.location.hash));
+  const [hash, setHash] = useState(() => window.location.hash);
   useEffect(() => {
-    const follow = (): void => setPlace(parsePlace(window.location.hash));
+    const follow = (): void => setHash(window.location.hash);
     window.addEventListener("hashchange", follow);
+    follow(); // The hash may have changed between the first drawing and this.
     return () => window.removeEventListener("hashchange", follow);
   }, []);
-  return place;
+  return useMemo(() => parsePlace(hash), [hash]);
 }
