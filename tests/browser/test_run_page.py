@@ -280,7 +280,7 @@ STATES = {
 
 
 def test_each_state_of_a_run_is_said_in_words(watch: Watch) -> None:
-    watch.allow("ERR_CONNECTION_RE(FUSED|SET)")
+    watch.allow("ERR_(CONNECTION_RE(FUSED|SET)|SOCKET_NOT_CONNECTED)")
     for name, (run, words) in STATES.items():
         with made_up_run(run, index_of(run.done)) as made:
             page = watch.open(made.url)
@@ -302,7 +302,7 @@ def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
         CombinationView(f"parity-{n}", {"parity": str(n)}, 10, 10 - n, n, {"wins of town": f"0.{5 - n}1 [0.1, 0.6]"})
         for n in range(3)
     )
-    watch.allow("ERR_CONNECTION_RE(FUSED|SET)")
+    watch.allow("ERR_(CONNECTION_RE(FUSED|SET)|SOCKET_NOT_CONNECTED)")
     grid = RunPage("grid", "runs/grid", "town_of_salem", "", "complete", 30, 27, 3, False, (), (), (), combinations)
     with made_up_run(grid) as made:
         page = watch.open(made.url)
