@@ -13,6 +13,7 @@ from mac_runner.fleet.gpus import parse
 from mac_runner.fleet.launch import ADMIN_KEY, launch_of
 from mac_runner.fleet.model import LaneSpec, Place
 from mac_runner.serve import main
+from mac_runner.types import JsonObject
 from tests.fleet.smi import listing, slices
 
 GPUS = parse(listing(2, mig=(1,)), slices(2, mig=(1,)))
@@ -29,7 +30,7 @@ M = FleetModelConfig
 
 
 def test_vllm_is_started_on_loopback_with_its_share_and_the_flags_of_the_file() -> None:
-    args = {
+    args: JsonObject = {
         "kv_cache_dtype": "fp8",
         "enforce_eager": True,
         "enable-chunked-prefill": False,

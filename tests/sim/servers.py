@@ -52,7 +52,7 @@ class ServersEngine(SimulatedEngine):
         super().__init__(dice=dice)
 
     @property
-    def capacity(self) -> int:  # type: ignore[override]
+    def capacity(self) -> int:
         return self.slots * sum(server.is_up and not server.is_kept for server in self.servers)
 
     @capacity.setter

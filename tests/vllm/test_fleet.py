@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mac_runner.cli.process import Exit
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import Lab
 
 PATIENCE_S = 500.0
@@ -27,7 +27,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def talk(model: Path) -> JsonObject:
     """Discussions over one lane; the reply's form is held by vLLM's grammar."""
-    command = [
+    command: list[JsonValue] = [
         # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
         # Its warnings are not ours to mend.
         *("env", "PYTHONWARNINGS=default", sys.executable),
