@@ -49,6 +49,7 @@ from mac_runner.errors import RunDirectoryError
 CONFIG: Final = "experiment.yaml"
 MANIFEST: Final = "task_manifest.json"
 SUMMARY: Final = "summary.json"
+EVENTS: Final = "events.jsonl"
 SHARD: Final = "shard.json"
 SHARDS: Final = "shards.json"
 SHARD_DIRECTORIES: Final = "shards"
@@ -100,7 +101,7 @@ class Layout:
             "manifest": MANIFEST,
             "summary": SUMMARY,
             "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
-            "events": "events.jsonl",
+            "events": EVENTS,
             **{name: name for name in ("journal", "transcripts", "attempts", "damaged")},
         }
         for attribute, name in names.items():
@@ -116,11 +117,15 @@ class Layout:
         """Each journal, by the number that its sessions are counted from."""
         return {0: self.journal}
 
-    def part(self, task_id: str) -> Layout:  # noqa: ARG002 - of a directory of shards it matters
+    def continues(self, other: Layout) -> bool:
+        """Whether what was read of `other` holds here, of which there may be more shards."""
+        return type(self) is type(other) and self.experiment_name == other.experiment_name
+
+    def part(self, task_id: str) -> Layout:
         """The run directory of a task."""
         return self
 
-    def source(self, session: int) -> str | None:  # noqa: ARG002 - of a directory of shards it matters
+    def source(self, session: int) -> str | None:
         """The run directory that a session comes from, where that is not this one."""
         return None
 

@@ -39,8 +39,8 @@ from mac_runner.store.lock import Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import lines, row_id
-from mac_runner.store.sharded import read_head
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
+from mac_runner.store.sharded import places_of_work, read_head
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -264,7 +264,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     """
     disk = disk or Disk()
     layout, resolved, planned = read_head(directory, disk=disk)
-    holder = most_alive(disk, [directory, *(part.directory for part in layout.parts)], machine or Machine())
+    holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
     state = read_state(disk, layout)
     failures: list[JsonObject] = []
     counts: JsonObject = {}

@@ -17,7 +17,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard, index_of, task_name
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
-from mac_runner.store.layout import CONFIG, MANIFEST, SESSIONS_PER_SHARD, SHARD_DIRECTORIES, SHARDS, Layout
+from mac_runner.store.layout import CONFIG, EVENTS, MANIFEST, SESSIONS_PER_SHARD, WORKERS, Layout
 from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.shards import is_shards, read_shards, shard_directories, shard_directory
 from mac_runner.types import JsonObject
@@ -82,16 +82,32 @@ class RunHead(NamedTuple):
     planned: Mapping[str, int]
 
 
+def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """The event logs of a run; of shards those of all shards and all workers."""
+    places = [directory / WORKERS / name for name in (disk or Disk()).names(directory / WORKERS)]
+    parts = run_directories(directory, disk=disk)
+    return [place / EVENTS for place in (*parts, *(places if parts != (directory,) else ()))]
+
+
 def head_files(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """The files that say what a run is, some of which may not be there yet."""
-    parts = run_directories(directory, disk=disk)
-    of_shards = [directory / CONFIG, directory / SHARDS, directory / SHARD_DIRECTORIES]
-    return [*of_shards, *(path / name for path in parts for name in (CONFIG, MANIFEST))]
+    return [path / name for path in run_directories(directory, disk=disk) for name in (CONFIG, MANIFEST)]
 
 
 def run_directories(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
     """The directory itself, or the run directories of its shards that have begun, where those are not merged yet."""
     return shard_directories(directory, disk=disk) if is_shards(directory, disk=disk) else (directory,)
+
+
+def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """Where those leave notes who work on a run or a grid: in it, and while shards are claimed, also below it."""
+    disk = disk or Disk()
+    places = [directory]
+    if not disk.exists(directory / CONFIG):
+        places += [directory / WORKERS / name for name in disk.names(directory / WORKERS)]
+    if is_shards(directory, disk=disk):
+        places += shard_directories(directory, disk=disk)
+    return places
 
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
