@@ -21,6 +21,7 @@ GROUND = (
     "section",
     "problems",
     "latency",
+    "calibration",
     "intervals",
     "bottleneck",
     "comparisons",
