@@ -41,6 +41,7 @@ from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import (
     ConfigError,
     ConstraintError,
+    DivergenceError,
     EngineStoppedError,
     InvalidRequestError,
     MissingTensorError,
@@ -71,6 +72,7 @@ __all__ = [
     "ConfigError",
     "ConstraintError",
     "Delta",
+    "DivergenceError",
     "EngineConfig",
     "EngineState",
     "EngineStats",
