@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "fleet": {"config", "store", "backends"},
     "metrics": {"environments"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
+    "simulation": {"config", "plan", "store", "environments", "backends", "scheduler"},
     "status": {"fleet", "scheduler"},
     "reports": {"store"},
     "views": {"config", "store", "environments", "metrics", "reports"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "data": {"store", "environments", "reports"},
     "runs": {
         *("config", "plan", "store", "environments", "backends", "fleet", "metrics", "scheduler", "status", "reports"),
-        *("views", "figures", "data"),
+        *("simulation", "views", "figures", "data"),
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
