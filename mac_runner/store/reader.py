@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
@@ -38,9 +39,9 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.lock import Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
-from mac_runner.store.records import lines, row_id
+from mac_runner.store.records import in_time_order, lines, row_id
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
-from mac_runner.store.sharded import places_of_work, read_head
+from mac_runner.store.sharded import event_logs, places_of_work, read_head
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -189,15 +190,20 @@ class RunContents:
 
         An event is logged after its reply, so one may be missing after a kill. A torn line is skipped.
         """
-        for line in lines(self.disk.chunks(self.layout.part(task_id).events)):
+        named = task_id.encode()
+        for event in self.events("EVENT_INFER_DONE", is_wanted=lambda line: named in line):
+            if event["task"] == task_id and not event["is_dropped"]:
+                yield event
+
+    def events(self, *names: str, is_wanted: Callable[[bytes], bool] = lambda _line: True) -> Iterator[JsonObject]:
+        """The events of these names, in the order in which they were logged. A torn line is skipped."""
+        quoted = [f'"{name}"'.encode() for name in names]
+        logs = event_logs(self.layout.directory, disk=self.disk)
+        for line in in_time_order([self.disk.chunks(log) for log in logs]):
             # Most lines are about other things, and parsing costs far more than looking.
-            if b'"EVENT_INFER_DONE"' in line.data and task_id.encode() in line.data:
-                try:
-                    event = json.loads(line.data)
-                except ValueError:
-                    continue
-                if event["task"] == task_id and not event["is_dropped"]:
-                    yield event
+            if is_wanted(line) and any(name in line for name in quoted):
+                with suppress(ValueError):
+                    yield json.loads(line)
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""
