@@ -62,7 +62,7 @@ def printed(call: Callable[[], object]) -> str:
 
 def tables(directory: Path) -> object:
     view = mac_runner.open_run(directory)
-    return {name: view.table(name).to_pylist() for name in view.tables}
+    return view.schema, view.conversations().to_pylist(), view.summary, view.conversation(4).view()
 
 
 def files(directory: Path) -> object:
@@ -75,7 +75,7 @@ def exported(directory: Path, to: Path) -> object:
 
 
 def published(directory: Path, to: Path) -> object:
-    publish(PublishRequest(directory=directory, out=to))
+    publish(PublishRequest(directory=directory, out=to, sample=1))
     return files(to)
 
 
