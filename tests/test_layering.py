@@ -61,10 +61,11 @@ MAY_IMPORT = {
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
+    "executors": {"store", "fleet", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
         *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
-        "testing",
+        *("executors", "testing"),
     },
     "serve": {"nano"},
     "__main__": {"cli"},
@@ -165,7 +166,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "filelock": {"store"},
         "httpx": {"backends"},
         "httpx2": {"backends"},
-        "jinja2": {"environments", "figures", "nano"},
+        "jinja2": {"environments", "executors", "figures", "nano"},
         "json_repair": {"environments"},
         "msgspec": {
             "backends",
