@@ -40,6 +40,7 @@ from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine
 from mac_runner.nano.errors import (
     ConfigError,
     ConstraintError,
+    DivergenceError,
     EngineStoppedError,
     InvalidRequestError,
     MissingTensorError,
@@ -69,6 +70,7 @@ __all__ = [
     "ConfigError",
     "ConstraintError",
     "Delta",
+    "DivergenceError",
     "EngineConfig",
     "EngineState",
     "EngineStats",

@@ -13,12 +13,12 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import Clock
 from mac_runner.config.materials import MaterialError, read_calibrations
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.calibrate import calibrate
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.model import LaneSpec, Place, no_events
 from mac_runner.fleet.probe import EngineClient, EngineRefusedError
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.latency import Calibration, Calibrations
+from mac_runner.runs.sweeps import calibrate
 
 
 async def calibrated(

@@ -9,7 +9,8 @@ and `read_grid_standing` do the same for a grid.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
 `manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
-`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge` and `grid` (what others call).
+`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`, `grid` and `shards` (what others
+call).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from mac_runner.store.records import encode_for_reading
 from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
+from mac_runner.store.shards import ShardsRecord, Worker, is_shards, read_shards, read_workers, shard_directories
 from mac_runner.store.space import Need
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -73,10 +75,12 @@ __all__ = [
     "Run",
     "RunContents",
     "SessionStanding",
+    "ShardsRecord",
     "Standing",
     "Survey",
     "System",
     "VerifyReport",
+    "Worker",
     "begun_combinations",
     "build_transcript",
     "encode_for_reading",
@@ -87,6 +91,7 @@ __all__ = [
     "index_row",
     "is_complete",
     "is_grid",
+    "is_shards",
     "is_sound",
     "merge_accounting",
     "merge_runs",
@@ -95,9 +100,12 @@ __all__ = [
     "read_grid",
     "read_grid_standing",
     "read_run",
+    "read_shards",
     "read_standing",
+    "read_workers",
     "replies_before_failure",
     "replies_of",
+    "shard_directories",
     "survey",
     "task_of",
     "verify_run",

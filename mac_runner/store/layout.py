@@ -25,6 +25,15 @@ And in the directory of a grid::
       events.jsonl           when engines ran and combinations were opened and closed
       journal/               one segment per session: what it used
       SLUG/                  the run directory of one combination, complete in itself
+
+And where workers claim shards, until the last one merges them into this directory itself::
+
+    SHARED/
+      shards.json            how many shards there are, and of which experiment: written first, and once
+      shards/03-of-64/       the run directory of one shard
+      workers/NAME/          one directory for each worker that came: its signs of life, events and accounts
+
+The directory of a grid then has `workers/`, and each `SLUG/` is such a directory of shards.
 """
 
 from __future__ import annotations
@@ -40,6 +49,9 @@ CONFIG: Final = "experiment.yaml"
 MANIFEST: Final = "task_manifest.json"
 SUMMARY: Final = "summary.json"
 SHARD: Final = "shard.json"
+SHARDS: Final = "shards.json"
+SHARD_DIRECTORIES: Final = "shards"
+WORKERS: Final = "workers"
 FORK: Final = "fork.json"
 VALUE: Final = "value.json"
 GRID: Final = "grid.yaml"

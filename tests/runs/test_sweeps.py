@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
+from mac_runner.calibration import non_negative_least_squares
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.calibrate import calibrate, non_negative_least_squares
 from mac_runner.latency import Calibration, StepModel
+from mac_runner.runs.sweeps import calibrate
+from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
 from mac_runner.types import FinishReason, Reply, Request, TokenCount
-from tests.sim.loop import SimulatedClock, SimulatedLoop
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
 

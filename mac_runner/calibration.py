@@ -1,51 +1,38 @@
-"""Calibration: a sweep of one engine, and the step model that is fitted to it.
+"""The step model that is fitted to what requests took.
 
 A request stays in an engine for as long as the steps that it takes part in:
 
     stay = a * steps + b * tokens decoded + c * prompt tokens read + d * context tokens read
 
-where the last three count what all requests do during the stay. One concurrency cannot separate `a` from `b`, so the
-sweep has several.
+where the last three count what all requests do during the stay. One concurrency cannot separate `a` from `b` well, so
+a calibration has several.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from statistics import median
 from typing import Final
 
-from mac_runner.backends.base import Backend
-from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
-from mac_runner.latency import Calibration, StepModel
-from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn, stable_hash
+from mac_runner.latency import StepModel
 
-IN_FLIGHT: Final = (1, 4, 16)
-"""How many requests are in flight, sweep by sweep."""
-SWEEP_S: Final = 5.0
-"""How long each sweep sends requests."""
 SAMPLES_MIN: Final = 8
 """The fewest replies that a model is fitted to."""
 _FITS: Final = 3
 _PASSES: Final = 20
 _LEAST: Final = 0.02
 """The least share of the time between two moments that is taken for decoding at first."""
-_PROMPT_WORDS: Final = ((16, 64, 32), (1536, 768, 256))
-"""Short prompts in the first half of a sweep and long ones in the second half: only so do the tokens of context that
-are read differ from sweep to sweep in another way than the tokens that are decoded."""
-_REPLY_TOKENS: Final = (16, 64, 32, 96)
-_WORDS: Final = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "heron")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """One request of a sweep: when it was sent and answered, and its tokens."""
+    """One request: when it was sent and answered, and its tokens."""
 
-    in_flight: int
-    """How many requests its sweep keeps in flight."""
+    beside: Hashable
+    """Requests with the same value were in the engine together, and its clock is theirs."""
     sent_s: float
     answered_s: float
     prompt_tokens: int
@@ -57,77 +44,6 @@ class Stay:
     def seconds(self) -> float:
         """How long it took."""
         return self.answered_s - self.sent_s
-
-
-async def calibrate(
-    backend: Backend, clock: Clock, *, model: str, gpu: str, engine: str, slots: int, seconds: float = SWEEP_S
-) -> Calibration:
-    """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
-    levels = tuple(dict.fromkeys(min(level, slots) for level in IN_FLIGHT))
-    stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds)]
-    steps, error = fit(stays)
-    return Calibration(
-        model=model,
-        gpu=gpu,
-        engine=engine,
-        steps=steps,
-        in_flight=levels,
-        requests=len(stays),
-        error=round(error, 4),
-    )
-
-
-async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float) -> list[Stay]:
-    """Keep so many requests in flight for `seconds`; what became of each."""
-    begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
-    words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])
-
-    async def client() -> None:
-        nonlocal words_max
-        while (sent_s := clock.monotonic_s()) < begun_s + seconds:
-            index = next(number)
-            lengths = _PROMPT_WORDS[sent_s >= begun_s + seconds / 2]
-            words = min(words_max, lengths[index % len(lengths)])
-            request = _request(in_flight, index, words)
-            reply = await backend.generate(request)
-            if reply.finish_reason is FinishReason.OVERFLOW:
-                if words <= 1:
-                    raise ConfigError("calibration: the engine takes no prompt of one word; raise its context length")
-                words_max = min(words_max, words // 2)
-                continue
-            if not reply.tokens.is_counted or not reply.tokens.completion:
-                raise ConfigError("calibration: the engine does not count tokens; use one whose replies have `usage`")
-            stays.append(
-                Stay(
-                    in_flight=in_flight,
-                    sent_s=sent_s,
-                    answered_s=clock.monotonic_s(),
-                    prompt_tokens=reply.tokens.prompt,
-                    read_tokens=reply.tokens.prompt - reply.tokens.cached,
-                    completion_tokens=reply.tokens.completion,
-                )
-            )
-
-    clients = [asyncio.ensure_future(client()) for _ in range(in_flight)]
-    try:
-        await asyncio.gather(*clients)
-    finally:
-        for one in clients:
-            one.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
-    return stays
-
-
-def _request(in_flight: int, index: int, words: int) -> Request:
-    """A prompt that shares no beginning with any other, so that no part of it is in the cache."""
-    number = stable_hash("calibration", in_flight, index)
-    text = " ".join([str(number), *(_WORDS[(number >> (at % 60)) & 7] for at in range(words))])
-    return Request(
-        conversation=f"calibration {in_flight} {index}",
-        turn=Turn(round=0, agent="calibration", model="", place=0),
-        prompt=Prompt(messages=(Message(role="user", content=f"{text}\nContinue this list of words."),)),
-        sampling=Sampling(max_tokens=_REPLY_TOKENS[index % len(_REPLY_TOKENS)], seed=number % (1 << 31)),
-    )
 
 
 def fit(stays: Sequence[Stay]) -> tuple[StepModel, float]:
@@ -149,18 +65,18 @@ def fit(stays: Sequence[Stay]) -> tuple[StepModel, float]:
 
 
 def _counted(stays: Sequence[Stay], prompt_token_s: float) -> Iterator[tuple[float, float, float, float]]:
-    """For each stay its steps, and what all requests of its sweep decode, read of prompts and of context during it.
+    """For each stay its steps, and what all requests beside it decode, read of prompts and of context during it.
 
     `prompt_token_s` is what the fit before found: the time in which a prompt is read has few steps.
     """
-    sweeps: dict[int, list[Stay]] = {}
+    groups: dict[Hashable, list[Stay]] = {}
     for stay in sorted(stays, key=lambda stay: stay.sent_s):
-        sweeps.setdefault(stay.in_flight, []).append(stay)
-    steps = {level: _Steps(of, prompt_token_s) for level, of in sweeps.items()}
-    longest_s = {level: max(stay.seconds for stay in of) for level, of in sweeps.items()}
+        groups.setdefault(stay.beside, []).append(stay)
+    steps = {key: _Steps(of, prompt_token_s) for key, of in groups.items()}
+    longest_s = {key: max(stay.seconds for stay in of) for key, of in groups.items()}
     for stay in stays:
-        level = stay.in_flight
-        yield _counts_of(stay, sweeps[level], longest_s[level], steps[level])
+        key = stay.beside
+        yield _counts_of(stay, groups[key], longest_s[key], steps[key])
 
 
 class _Steps:
@@ -193,11 +109,9 @@ class _Steps:
         return self._made[after_s] - self._made[before_s]
 
 
-def _counts_of(
-    stay: Stay, sweep_of: Sequence[Stay], longest_s: float, steps: _Steps
-) -> tuple[float, float, float, float]:
+def _counts_of(stay: Stay, group: Sequence[Stay], longest_s: float, steps: _Steps) -> tuple[float, float, float, float]:
     decoded = read = context = 0.0
-    for other in sweep_of:
+    for other in group:
         if other.sent_s >= stay.answered_s:
             break
         if other.sent_s < stay.sent_s - longest_s or other.answered_s <= stay.sent_s:
