@@ -83,7 +83,13 @@ def _slurm(request: SubmitRequest) -> Executor:
     return SlurmExecutor(request.sbatch_args or "")
 
 
-EXECUTORS: Final[Mapping[str, Callable[[SubmitRequest], Executor]]] = {"slurm": _slurm, "local": _local}
+def _ray(_request: SubmitRequest) -> Executor:
+    from mac_runner.executors.ray import RayExecutor
+
+    return RayExecutor()
+
+
+EXECUTORS: Final[Mapping[str, Callable[[SubmitRequest], Executor]]] = {"slurm": _slurm, "ray": _ray, "local": _local}
 
 
 def _executor(request: SubmitRequest) -> Executor:

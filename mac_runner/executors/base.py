@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.errors import ConfigError
+from mac_runner.store.layout import WORKERS
 from mac_runner.store.machine import Machine, is_network
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Job:
     @property
     def files(self) -> Path:
         """The directory of the script and the logs of this job."""
-        return self.directory / "workers"
+        return self.directory / WORKERS
 
     def log(self, number: int | str) -> Path:
         """The output of one worker, counted from 0."""
