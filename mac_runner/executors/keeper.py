@@ -70,8 +70,10 @@ class Keeper:
             stopping.cancel()
             await process.stop(WARNING_S)
         how = await ended
-        error = process.last_error() if process.status not in (INTERRUPTED, None) else None
-        return process.status, how if error is None else f"{how}: {error}"
+        status = process.status
+        has_words = status is not None and status > 0 and status != INTERRUPTED
+        error = process.last_error() if has_words else None
+        return status, how if error is None else f"{how}: {error}"
 
     async def _pause(self, pause_s: float) -> None:
         sleeping = asyncio.create_task(self.clock.sleep(pause_s))
