@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, check_state_dict
-from mac_runner.nano.attention import ForwardBatch, KVStore, TorchKVStore, bytes_per_token
+from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError
 from mac_runner.nano.model import Model, build_model, can_pack, model_forward
 from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
+from mac_runner.nano.torch_attention import TorchKVStore
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ADDRESSES = 1 << 47

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
@@ -187,15 +188,19 @@ class RunContents:
 
         An event is logged after its reply, so one may be missing after a kill. A torn line is skipped.
         """
+        named = task_id.encode()
+        for event in self.events("EVENT_INFER_DONE", is_wanted=lambda line: named in line):
+            if event["task"] == task_id and not event["is_dropped"]:
+                yield event
+
+    def events(self, *names: str, is_wanted: Callable[[bytes], bool] = lambda _line: True) -> Iterator[JsonObject]:
+        """The events of these names, in the order in which they were logged. A torn line is skipped."""
+        quoted = [f'"{name}"'.encode() for name in names]
         for line in lines(self.disk.chunks(self.layout.events)):
             # Most lines are about other things, and parsing costs far more than looking.
-            if b'"EVENT_INFER_DONE"' in line.data and task_id.encode() in line.data:
-                try:
-                    event = json.loads(line.data)
-                except ValueError:
-                    continue
-                if event["task"] == task_id and not event["is_dropped"]:
-                    yield event
+            if is_wanted(line.data) and any(name in line.data for name in quoted):
+                with suppress(ValueError):
+                    yield json.loads(line.data)
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""
