@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -124,6 +125,21 @@ def _read(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
                     yield name, tensors.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{file} cannot be read: {error}") from error
+
+
+def model_files(directory: Path) -> list[Path]:
+    """The files that decide what a model computes: its weights, shape, tokenizer and templates."""
+    others = (path for pattern in _PATTERNS for path in directory.glob(pattern) if path.suffix != ".safetensors")
+    return [*sorted(others), *_files(directory)]
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file. Raises ModelError."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
 
 
 def _files(directory: Path) -> list[Path]:

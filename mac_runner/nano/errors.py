@@ -16,6 +16,7 @@
     │   └── QueueFullError             too many requests are waiting: come again later
     └── EngineStoppedError    the engine was shut down, or died of the error it names
         └── RankFailedError            one of its processes failed or died, and all were ended
+            └── DivergenceError            its processes disagree about what they compute
 
 Each message says what happened, to what, and what to do.
 """
@@ -85,3 +86,7 @@ class EngineStoppedError(NanoError):
 
 class RankFailedError(EngineStoppedError):
     """One process of an engine failed or died, and all were ended. The notes hold its traceback."""
+
+
+class DivergenceError(RankFailedError):
+    """Processes of one engine disagree about what they compute, or compute with; all were ended."""

@@ -10,7 +10,7 @@ from mac_runner.backends.factory import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.registry import backend_specs
 from mac_runner.section import Section
-from tests.sim.loop import SimulatedClock
+from mac_runner.simulation.loop import SimulatedClock
 
 
 def defined(settings: Section, **more: object) -> ModelDefinition:

@@ -10,9 +10,9 @@ from mac_runner.backends.factory import DelayedBackend
 from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
 from mac_runner.latency import EngineLatency
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import Reply
 from tests.backends.building import built, defined
-from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
 LATENCY = EngineLatency(prefill_ms=100, kernel_ms=10, quantum=4)

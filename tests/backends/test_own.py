@@ -25,9 +25,9 @@ from mac_runner.errors import (
 )
 from mac_runner.plugins import Code, Plugin
 from mac_runner.scheduler.engines import generate
+from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, Turn
-from tests.sim.loop import SimulatedClock
 
 
 def plugin(value: object) -> Plugin:

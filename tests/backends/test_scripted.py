@@ -7,9 +7,9 @@ import pytest
 
 from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.building import built, defined
-from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from mac_runner.fleet.dispatch import Gate
+from mac_runner.simulation.loop import SimulatedLoop
 from tests.faults.tier import SCALE
-from tests.sim.loop import SimulatedLoop
 
 
 async def storm(random: Random) -> None:

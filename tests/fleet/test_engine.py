@@ -32,8 +32,8 @@ from mac_runner.fleet.engine import chat_of
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
 from mac_runner.fleet.residency import Residency
+from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
-from tests.sim.loop import SimulatedClock, SimulatedLoop
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import pytest
 
 from mac_runner.backends.base import Backend
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from tests.sim.engine import SimulatedEngine
-from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work, tasks
 

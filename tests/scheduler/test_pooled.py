@@ -12,9 +12,9 @@ import pytest
 from mac_runner.backends.base import Backend
 from mac_runner.errors import StoreError
 from mac_runner.scheduler import Job, RetryPolicy, RunResult, Source, run_pooled
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import JsonValue, Reply, Request
 from tests.sim.engine import SimulatedEngine
-from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work, tasks
 

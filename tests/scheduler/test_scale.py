@@ -15,10 +15,10 @@ from mac_runner.environments.echo import EchoConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.scheduler import Progress, RetryPolicy, run_conversations
 from mac_runner.scheduler.pools import OPEN_CONVERSATIONS_PER_SLOT_MAX
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
 from tests.backends.building import defined
 from tests.sim.engine import SimulatedEngine
-from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.recorder import MemoryRecorder
 
 SLOTS = 50

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 
+from mac_runner.simulation.loop import SimulatedLoop, simulate
 from mac_runner.types import JsonValue
 from tests.scheduler.conftest import Stage
-from tests.sim.loop import SimulatedLoop, simulate
 from tests.sim.toy import tasks
 from tests.sim.watch import Watch
 from tests.sim.weather import StormyEngine, StormyRecorder, Weather

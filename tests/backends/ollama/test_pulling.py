@@ -11,7 +11,7 @@ from ollama import ProgressResponse
 from mac_runner.backends.ollama.backend import OLLAMA_PULL_STALL_S_MAX, follow_pull
 from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import EngineDeadError
-from tests.sim.loop import SimulatedClock, simulate
+from mac_runner.simulation.loop import SimulatedClock, simulate
 
 UNKEYED = Redactor(None)
 

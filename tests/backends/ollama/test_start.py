@@ -10,8 +10,8 @@ import pytest
 from mac_runner.backends.ollama.backend import OLLAMA_PULL_SAY_INTERVAL_S
 from mac_runner.backends.ollama.settings import missing_in
 from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.simulation.loop import SimulatedClock
 from tests.backends.ollama.asking import ask, backend_at, started
-from tests.sim.loop import SimulatedClock
 from tests.sim.ollama_server import OllamaStub, StubModel
 
 NEW = "llama3.2:3b"

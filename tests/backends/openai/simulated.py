@@ -18,9 +18,9 @@ from mac_runner.backends.openai.answer import Answer, SendingError, Standing
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import JsonValue
 from tests.sim.engine_stub import PrefixCache, text_of
-from tests.sim.loop import SimulatedClock, simulate
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""An asyncio loop whose time is a number: timers jump, the order of what is ready is drawn from a seed.
+"""An asyncio loop whose time is a number: timers jump, and the order of what is ready may be drawn from a seed.
 
 Hours pass in milliseconds, two runs of one seed are the same run, and a program in which all tasks wait for ever is
 an error immediately. It has no sockets, executor or signals: a request for one of them raises.
@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NoReturn, TypeVar
+
+from mac_runner.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -60,19 +62,21 @@ class _JumpingSelector(selectors.BaseSelector):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """`asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed))` runs a program on it.
 
-    `at_turn` is called with the number of each turn of the loop, before what is ready runs: no task of the program is
-    running then, each is at one of its awaits.
+    Without a seed, what is ready runs in the order in which it became ready. `at_turn` is called with the number of
+    each turn of the loop, before what is ready runs: no task of the program is running then, each is at one of its
+    awaits.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | None) -> None:
         self._jumping = _JumpingSelector()
-        self._random = Random(seed)
+        self._random = None if seed is None else Random(seed)  # noqa: S311 - a simulation, not secrecy
         self.at_turn: Callable[[int], None] | None = None
         self.turns = 0
         super().__init__(self._jumping)
         self._jumping.is_sealed = True  # What it has now is the pipe by which other threads wake it.
 
     def time(self) -> float:
+        """Simulated seconds since the loop was made."""
         return self._jumping.now_s
 
     def _process_events(self, event_list: list[object]) -> None:
@@ -80,38 +84,40 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.turns += 1
         if self.at_turn is not None:
             self.at_turn(self.turns)
+        if self._random is None:
+            return
         ready = list(self._ready)  # type: ignore[attr-defined]
         self._random.shuffle(ready)
         self._ready.clear()  # type: ignore[attr-defined]
         self._ready.extend(ready)  # type: ignore[attr-defined]
 
     def run_in_executor(self, *call: object) -> NoReturn:
+        """Raise ForbiddenError."""
         raise ForbiddenError(f"no threads in simulated time: {call}")
 
     def add_signal_handler(self, *handler: object) -> NoReturn:
+        """Raise ForbiddenError."""
         raise ForbiddenError(f"no signals in simulated time: {handler}")
 
 
-class SimulatedClock:
+class SimulatedClock(SystemClock):
     """The Clock of the running simulated loop."""
 
-    def utc_now(self) -> datetime:
+    def utc_now(self) -> datetime:  # noqa: D102
         return _EPOCH + timedelta(seconds=self.monotonic_s())
 
-    def monotonic_s(self) -> float:
+    def monotonic_s(self) -> float:  # noqa: D102
         return asyncio.get_running_loop().time()
 
-    async def sleep(self, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
 
-
-def simulate(program: Callable[[], Awaitable[T]], *, seed: int = 0) -> T:
+def simulate(program: Callable[[], Awaitable[T]], *, seed: int | None = 0) -> T:
     """Run `program` on a simulated loop; every task it leaves behind is an error."""
 
     async def main() -> T:
         result = await program()
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, f"tasks left behind: {left}"
+        if left:
+            raise AssertionError(f"tasks left behind: {left}")
         return result
 
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:

@@ -11,7 +11,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.sim.loop import DeadlockError, ForbiddenError, SimulatedClock, SimulatedLoop, simulate
+from mac_runner.simulation.loop import DeadlockError, ForbiddenError, SimulatedClock, SimulatedLoop, simulate
 
 
 def order(seed: int, names: str = "abc") -> str:

@@ -1,0 +1,104 @@
+"""Whether ranks that must do the same have the same: digests of it, and the first one that differs.
+
+There are two occasions. When ranks join, they compare what decides every bit: settings, this package, the model's
+files, threads, torch. While they work, a `StepDigests` takes in every step of a rank, and the ranks compare theirs from
+time to time. A step that differed once is found at the next comparison, because digests go over all steps so far.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Mapping
+from dataclasses import fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import file_digest, model_files
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.errors import DivergenceError
+
+Digests = Mapping[str, str]
+"""Digests, or short values themselves, by the names of what they are of; the first that differs is reported."""
+MISSING = "nothing"
+_DIGEST_BYTES = 12
+_OWN_TO_A_RANK = frozenset({"model_path", "num_threads"})
+"""Settings that may differ: where a host keeps the model, and a number that `threads` compares as it turned out."""
+_BATCH_FIELDS = ("token_ids", "positions", "slots", "page_table", "lengths", "logit_rows")
+
+
+class Difference(NamedTuple):
+    """Two ranks disagree in a field."""
+
+    field: str
+    rank: str
+    digest: str
+    other: str
+    other_digest: str
+
+
+def first_difference(found: Mapping[str, Digests]) -> Difference | None:
+    """The first field in which a rank disagrees with the first rank; ranks by name, in order."""
+    (first, expected), *others = found.items()
+    names = dict.fromkeys(name for digests in found.values() for name in digests)
+    for name in names:
+        for rank, digests in others:
+            ours, theirs = expected.get(name, MISSING), digests.get(name, MISSING)
+            if ours != theirs:
+                return Difference(name, rank, theirs, first, ours)
+    return None
+
+
+def require_equal(found: Mapping[str, Digests], when: str) -> None:
+    """Raise DivergenceError for the first difference between ranks."""
+    if (met := first_difference(found)) is not None:
+        raise DivergenceError(
+            f"{when} {met.rank} and {met.other} disagree in {met.field}: {met.digest} and {met.other_digest}"
+        )
+
+
+class StepDigests:
+    """Digests of all steps that one rank has computed."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self._version = 0
+        self._fields = {name: blake2b(digest_size=_DIGEST_BYTES) for name in _BATCH_FIELDS}
+
+    def add(self, version: int, batch: ForwardBatch) -> None:
+        """Take in a step: the number of the weights that it computes with, and what it computes."""
+        self.num_steps += 1
+        self._version = version
+        pages = tuple(span.block_ids for span in batch.spans)
+        lengths = tuple((span.start, span.num_tokens) for span in batch.spans)
+        values = (batch.token_ids, batch.positions, batch.slots, pages, lengths, batch.logit_rows)
+        for digest, value in zip(self._fields.values(), values, strict=True):
+            digest.update(_bytes_of(value))
+
+    def digests(self) -> dict[str, str]:
+        """What to compare with other ranks after the same step."""
+        batch = {name: digest.hexdigest() for name, digest in self._fields.items()}
+        return {"round": str(self.num_steps), "weight_version": str(self._version), **batch}
+
+
+def _bytes_of(value: tuple[Any, ...]) -> bytes:
+    # Version 2 writes every object in full. Later ones also write which objects are the same, which may differ.
+    return marshal.dumps(value, 2)
+
+
+def join_digests(config: EngineConfig, directory: Path, num_threads: int) -> dict[str, str]:
+    """What decides the bits of a rank: to be compared before its first step."""
+    settings = {field.name: str(getattr(config, field.name)) for field in fields(config)}
+    package = sorted(Path(__file__).parents[1].rglob("*.py"))
+    digest = blake2b("".join(map(file_digest, package)).encode(), digest_size=_DIGEST_BYTES)
+    return {
+        **{f"EngineConfig.{name}": value for name, value in settings.items() if name not in _OWN_TO_A_RANK},
+        "the code of mac_runner.nano": digest.hexdigest(),
+        "the version of torch": torch.__version__,
+        "threads": str(num_threads),
+        "the instructions of the CPU": torch.backends.cpu.get_cpu_capability(),
+        **{f"the model's file {path.name}": file_digest(path) for path in model_files(directory)},
+    }

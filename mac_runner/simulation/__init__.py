@@ -1,0 +1,1 @@
+"""Simulated time: the real scheduler and environments, against engines that are computed."""
