@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
 from mac_runner.types import Prompt, Reply, Request, TokenCount
@@ -32,7 +33,7 @@ class Asked:
     def prompt_tokens(self) -> int:
         return max(1, round(self.prompt.size_chars / CHARS_PER_TOKEN))
 
-    @property
+    @cached_property
     def blocks(self) -> list[str]:
         """All beginnings of the prompt that are whole blocks."""
         text = "\x1e".join(f"{message.role}\x1f{message.content}" for message in self.prompt.messages)

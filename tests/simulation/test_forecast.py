@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mac_runner.runs.sweeps import calibrate
+from mac_runner.runs.sweeps import EngineName, calibrate
+from mac_runner.scheduler import Progress
 from mac_runner.simulation.forecast import Forecast
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
 from mac_runner.simulation.run import PILOT, Study, forecast
@@ -19,7 +20,7 @@ from tests.sim.studies import STEPS, played, study
 KV_TOKENS = 1 << 20
 
 
-def actual(asked: Study) -> Forecast | Any:
+def actual(asked: Study) -> tuple[float, Progress]:
     """The study on an engine that takes every step."""
     model = asked.engines["engine"]
     lane = SteppingLane(STEPS, model.slots, model.step_tokens, model.kv_tokens or KV_TOKENS)
@@ -52,9 +53,8 @@ def test_a_calibrated_engine_is_forecast_within_ten_percent(subtests: pytest.Sub
 
     async def sweep() -> Any:
         lane = SteppingLane(STEPS, 64, is_shared=False)
-        return await calibrate(
-            SteppingEngine(lane, counted), SimulatedClock(), model="m", gpu="g", engine="e", slots=16, seconds=3.0
-        )
+        engine = SteppingEngine(lane, counted)
+        return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "e"), slots=16, seconds=3.0)
 
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(3)) as runner:
         found = runner.run(sweep())
@@ -68,27 +68,27 @@ def test_a_calibrated_engine_is_forecast_within_ten_percent(subtests: pytest.Sub
 
 
 def test_a_slice_of_the_lanes_shows_the_whole() -> None:
-    asked = study(conversations=960, lanes=16, slots=2, client_ms=0.3)
+    asked = study(conversations=240, lanes=16, slots=2, client_ms=0.3)
 
-    whole, part = forecast(asked), forecast(asked, turns_max=9 * 240)
+    whole, part = forecast(asked), forecast(asked, turns_max=1)
 
-    assert (whole.played, whole.played_share) == (960, 1.0)
-    assert (part.played, part.played_share) == (240, 0.25)
+    assert (whole.played, whole.played_share) == (240, 1.0)
+    assert (part.played, part.played_share) == (60, 0.25)
     assert part.client_share == pytest.approx(whole.client_share, rel=0.05)
     near(part, whole, 0.05)
 
 
 def test_the_first_conversations_show_how_the_others_go() -> None:
-    asked = study(conversations=800, slots=12)
+    asked = study(conversations=320, slots=12)
 
     whole, part = forecast(asked), forecast(asked, turns_max=1)
 
-    assert (whole.played, part.played, part.played_share) == (800, PILOT, 1.0)
+    assert (whole.played, part.played, part.played_share) == (320, PILOT, 1.0)
     near(part, whole, 0.03)
 
 
 def test_a_part_is_large_enough_for_conversations_to_begin_as_others_end() -> None:
-    part = forecast(study(conversations=800, slots=60), turns_max=1)
+    part = forecast(study(conversations=320, slots=60), turns_max=1)
 
     assert PILOT < part.played < 200
 
