@@ -41,8 +41,8 @@ from mac_runner.store import (
 )
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
-from mac_runner.store.shards import open_worker
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
+from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject
 
 COLLECTION_OBJECTS: Final = 5_000
