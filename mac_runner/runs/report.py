@@ -46,7 +46,7 @@ from mac_runner.store import (
 from mac_runner.store.grid import grid_usage
 from mac_runner.store.records import lines
 from mac_runner.store.sharded import event_logs
-from mac_runner.store.shards import worker_events
+from mac_runner.store.workers import worker_events
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage
 from mac_runner.views.engines import Classes, EngineClock

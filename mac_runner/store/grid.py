@@ -30,8 +30,8 @@ from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import merge_accounting, read_state
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.sharded import has_run, places_of_work
-from mac_runner.store.shards import read_workers
 from mac_runner.store.space import Need, check_room
+from mac_runner.store.workers import read_workers
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
