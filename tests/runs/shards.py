@@ -48,4 +48,12 @@ def unmerge(directory: Path) -> None:
     """Take the merged run out of a directory of shards again."""
     for path in directory.iterdir():
         if path.name not in (SHARDS, SHARD_DIRECTORIES, WORKERS):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -20,16 +20,24 @@ import mac_runner
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
-from mac_runner.reports import status_json
+from mac_runner.reports import grid_status_json, status_json
 from mac_runner.runs.maintenance import repair_all, verify_all
 from mac_runner.runs.recorded import recorded_plan
 from mac_runner.runs.report import report_of
 from mac_runner.runs.summary import summary_of
-from mac_runner.store import Disk, has_run, merge_runs, read_run, read_standing
+from mac_runner.store import (
+    Disk,
+    begun_combinations,
+    has_run,
+    merge_runs,
+    read_grid_standing,
+    read_run,
+    read_standing,
+)
 from mac_runner.store.lock import locked
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
-from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, unmerge
+from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge
 from tests.viewer.served import served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +122,33 @@ def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, me
 
     for name, read in READERS.items():
         assert before[name] == read(own, tmp_path / f"{name} after"), name
+
+
+def test_grid_of_shards_reads_like_the_grid_that_its_merge_makes(tmp_path: Path) -> None:
+    grid = tmp_path / "small"
+    varied = {**asked(), "_grid": {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}}
+    mac_runner.run(varied, out=grid, shard="auto/2", limit=2, progress=False)
+    readers = {"export": exported, "state": state_of_grid, "engines": engines_of_grid}
+    after = {name: read(grid, tmp_path / f"{name} after") for name, read in readers.items()}
+    slugs = [entry.slug for entry in begun_combinations(grid)]
+    for slug in slugs:
+        unmerge(grid / slug)
+    for name in {path.name for path in grid.iterdir()} - {"grid.yaml", "workers", *slugs}:
+        remove(grid / name)
+
+    for name, read in readers.items():
+        assert read(grid, tmp_path / f"{name} before") == after[name], name
+
+
+def state_of_grid(grid: Path, _to: Path) -> object:
+    """The status of a grid, without the session in which it was merged."""
+    status = grid_status_json(read_grid_standing(grid), NOW)
+    return {key: value for key, value in status.items() if key not in ("wall_s", "sessions")}
+
+
+def engines_of_grid(grid: Path, _to: Path) -> object:
+    report = report_of([grid], NOW)
+    return report.sections, report.state
 
 
 def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -> None:
