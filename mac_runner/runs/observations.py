@@ -36,8 +36,12 @@ class Observed:
     in_flight: int
     """The most requests that one server had at once."""
     servers: int
+    capacity: int | None
+    """How many requests all servers served at once."""
     chars_per_token: float
     """Of prompts."""
+    reply_tokens: tuple[int, ...]
+    """Of the replies that were fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +95,12 @@ def observed(runs: Sequence[RunContents]) -> Observations:
             f"{names}: no reply in the events has counted tokens, so nothing says how long an engine takes; name a "
             "run on an engine that counts tokens, or measure one with mac-run calibrate"
         )
-    return Observations(models={model: _observed(model, seen) for model in sorted(seen)}, client_ms=_client_ms(runs))
+    capacities = _capacities(runs)
+    models = {model: _observed(model, seen, capacities.get(model)) for model in sorted(seen)}
+    return Observations(models=models, client_ms=_client_ms(runs))
 
 
-def _observed(model: str, seen: dict[str, _Seen]) -> Observed:
+def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Observed:
     own = seen[model]
     beside = [other for other in seen.values() if other.servers & own.servers]
     stays = [stay for other in beside for stay in other.stays]
@@ -110,7 +116,9 @@ def _observed(model: str, seen: dict[str, _Seen]) -> Observed:
         requests=len(stays),
         in_flight=_most_at_once(stays),
         servers=len(own.servers),
+        capacity=capacity,
         chars_per_token=own.prompt_chars / own.prompt_tokens,
+        reply_tokens=tuple(stay.completion_tokens for stay in own.stays),
     )
 
 
@@ -164,6 +172,17 @@ def _most_at_once(stays: Sequence[Stay]) -> int:
         now[place] += by
         most = max(most, now[place])
     return most
+
+
+def _capacities(runs: Sequence[RunContents]) -> dict[str, int]:
+    """How many requests each engine served at once in the last session that says it."""
+    found: dict[str, int] = {}
+    for contents in runs:
+        for session in contents.state.sessions:
+            models = session.usage.get("models")
+            accounts = models.items() if isinstance(models, dict) else ()
+            found |= {name: _whole(account, "capacity") for name, account in accounts if isinstance(account, dict)}
+    return found
 
 
 def _client_ms(runs: Sequence[RunContents]) -> float | None:
