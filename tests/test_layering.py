@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
         *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
-        "testing",
+        *("simulation", "testing"),
     },
     "serve": {"nano"},
     "__main__": {"cli"},

@@ -15,6 +15,7 @@ from typing import Final
 
 from mac_runner.clock import SystemClock
 from mac_runner.config import differences
+from mac_runner.data.sources import sources_of
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
@@ -33,7 +34,7 @@ from mac_runner.types import Reply, Request, stable_hash
 
 SCRIPTED_SLOTS: Final = 1_000
 RESAMPLINGS: Final = 20
-SPREAD_TURNS: Final = 5_000
+SPREAD_TURNS: Final = 2_000
 """How many turns a resampling simulates at most."""
 _SPREAD_SLOTS: Final = 16
 _PLAYERS: Final = ("heuristic", "discussant", "echo", "random")
@@ -105,11 +106,19 @@ class Cost:
         return next(found, None)
 
 
-def cost_of(request: CostRequest, runs: Sequence[RunContents], say: Callable[[str], None]) -> Cost:
-    """Simulate a study on each number of lanes and slots. `runs` are those of the calibration; none: it is a file.
+def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
+    """Simulate a study on each number of lanes and slots.
 
-    Raises ConfigError where the calibration does not fit the experiment.
+    Raises ConfigError where the calibration does not fit the experiment, RunDirectoryError for a directory that is none
+    of a run.
     """
+    path = request.calibration
+    if not path.exists():
+        raise ConfigError(
+            f"--calibration: there is no run and no file {path}; play a pilot of the experiment with --limit 20, or "
+            "measure its engines with mac-run calibrate"
+        )
+    runs = [source.contents for source in sources_of([path]).runs] if path.is_dir() else []
     planned = _Planned(request, set_up(request.run), runs, say)
     shapes = [(lanes, slots) for slots in request.slots or (None,) for lanes in request.lanes or (None,)]
     rows = []

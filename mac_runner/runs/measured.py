@@ -38,6 +38,7 @@ class Measured:
     is_sweep: bool
     """Whether it was measured with several numbers of requests in flight, each for a while."""
     cache_tokens: int | None = None
+    is_prefix_cached: bool = True
     chars_per_token: float = CHARS_PER_TOKEN
     lanes: int = 1
     capacity: int | None = None
@@ -67,10 +68,13 @@ class RunCalibration:
         model, found = self._same(engine)
         _judge(f"model {model} of the run", found.error, self._note)
         self._note(f"{engine.name}: measured by the run; the forecast holds for the GPUs that it was played on")
+        if not found.is_prefix_cached:
+            self._note(f"{engine.name}: the engine reported no cached tokens, so prompts are taken to be read whole")
         return Measured(
             steps=found.steps,
             in_flight=found.in_flight,
             is_sweep=False,
+            is_prefix_cached=found.is_prefix_cached,
             chars_per_token=found.chars_per_token,
             lanes=found.servers,
             capacity=found.capacity,
@@ -181,6 +185,7 @@ def engine_model(
         context_tokens=getattr(settings, "max_model_len", None),
         admits_by_tokens=in_process and kv_tokens is not None,
         lookahead=lookahead_for(slots) if in_process else None,
+        is_prefix_cached=measured.is_prefix_cached,
         chars_per_token=measured.chars_per_token,
     )
 

@@ -40,6 +40,8 @@ class Observed:
     """How many requests all servers served at once."""
     chars_per_token: float
     """Of prompts."""
+    is_prefix_cached: bool
+    """Whether the engine reported tokens of prompts that were in its cache."""
     reply_tokens: tuple[int, ...]
     """Of the replies that were fitted."""
 
@@ -71,6 +73,7 @@ class _Seen:
     requests: int = 0
     prompt_chars: int = 0
     prompt_tokens: int = 0
+    read_tokens: int = 0
 
     @property
     def stays(self) -> list[Stay]:
@@ -89,6 +92,7 @@ def observed(runs: Sequence[RunContents]) -> Observations:
             found.requests += 1
             found.prompt_chars += chars
             found.prompt_tokens += stay.prompt_tokens
+            found.read_tokens += stay.read_tokens
     if not seen:
         names = ", ".join(str(contents.layout.directory) for contents in runs)
         raise ConfigError(
@@ -118,6 +122,7 @@ def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Obser
         servers=len(own.servers),
         capacity=capacity,
         chars_per_token=own.prompt_chars / own.prompt_tokens,
+        is_prefix_cached=own.read_tokens < own.prompt_tokens,
         reply_tokens=tuple(stay.completion_tokens for stay in own.stays),
     )
 
