@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, check_state_dict
-from mac_runner.nano.attention import ForwardBatch, KVStore, TorchKVStore, bytes_per_token
+from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError
 from mac_runner.nano.model import Model, build_model, can_pack, model_forward
 from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
+from mac_runner.nano.torch_attention import TorchKVStore
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ADDRESSES = 1 << 47
@@ -143,13 +145,25 @@ class ModelRunner:
         self._store = self._model = None
 
 
+class ModelHolder(Protocol):
+    """Builds models, and computes with one of them."""
+
+    def build(self, state_dict: StateDict) -> Prepared:
+        """A model of these weights; may run beside batches."""
+        ...
+
+    def replace(self, prepared: Prepared) -> None:
+        """Compute with this model from now on."""
+        ...
+
+
 class WeightSync:
     """The weights that a runner computes with, and those that come next.
 
     `on_install` is called with each new version.
     """
 
-    def __init__(self, runner: ModelRunner, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
+    def __init__(self, runner: ModelHolder, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
         self.version = 0
         self._on_install = on_install
         self._runner = runner
