@@ -28,12 +28,14 @@ from mac_runner.scheduler import RetryPolicy
 from mac_runner.simulation.engine import EngineModel
 from mac_runner.simulation.forecast import Forecast
 from mac_runner.simulation.replies import ReplySource, ScriptedReplies
-from mac_runner.simulation.run import CLIENT_MS, Load, Study, forecast
+from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, Load, Study, forecast
 from mac_runner.store import RunContents
 from mac_runner.types import Reply, Request, stable_hash
 
 SCRIPTED_SLOTS: Final = 1_000
 RESAMPLINGS: Final = 20
+ROW_TURNS_MIN: Final = 20_000
+"""Each row of a table simulates so many turns at least, where the study has them."""
 SPREAD_TURNS: Final = 2_000
 """How many turns a resampling simulates at most."""
 _SPREAD_SLOTS: Final = 16
@@ -126,7 +128,7 @@ def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
         study = planned.study(lanes, slots)
         sizes = ", ".join(f"{name}: {model.lanes} x {model.slots}" for name, model in study.engines.items())
         say(f"plan: simulating {number} of {len(shapes)} ({sizes})")
-        rows.append(planned.row(study, forecast(study)))
+        rows.append(planned.row(study, forecast(study, turns_max=max(ROW_TURNS_MIN, TURNS_MAX // len(shapes)))))
     return Cost(
         name=planned.chosen.name,
         rows=tuple(rows),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -12,72 +11,9 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
 from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
-from mac_runner.types import FinishReason, Reply, Request, TokenCount
+from tests.sim.stepping import SteppingEngine
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
-
-
-@dataclass
-class Sequence:
-    prompt: int
-    left: int
-    done: asyncio.Future[None]
-    decoded: int = 0
-
-
-@dataclass
-class SteppingEngine:
-    """An engine in simulated time whose steps take what a step model says."""
-
-    true: StepModel
-    slots: int = 32
-    noise: float = 0.0
-    context_max: int = 1 << 30
-    random: Random = field(default_factory=lambda: Random(1))
-    waiting: list[Sequence] = field(default_factory=list)
-    running: list[Sequence] = field(default_factory=list)
-    worker: asyncio.Task[None] | None = None
-
-    most: int = 0
-
-    capacity = 32
-    lookahead = 0
-    token_budget = None
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def generate(self, request: Request) -> Reply:
-        prompt = len(request.prompt.messages[0].content.split())
-        if prompt + request.sampling.max_tokens > self.context_max:
-            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-        completion = self.random.randint(request.sampling.max_tokens // 2, request.sampling.max_tokens)
-        sequence = Sequence(prompt, completion, asyncio.get_running_loop().create_future())
-        self.waiting.append(sequence)
-        if self.worker is None or self.worker.done():
-            self.worker = asyncio.create_task(self._work())
-        await sequence.done
-        return Reply(text="words", tokens=TokenCount(prompt=prompt, completion=completion))
-
-    async def _work(self) -> None:
-        while self.waiting or self.running:
-            new, self.waiting = self.waiting, []
-            self.running += new
-            self.most = max(self.most, len(self.running))
-            took_ms = (
-                self.true.step_ms
-                + self.true.token_ms * len(self.running)
-                + self.true.prompt_token_ms * sum(one.prompt for one in new)
-                + self.true.context_token_ms * sum(one.prompt + one.decoded for one in self.running)
-            )
-            await asyncio.sleep(took_ms / 1000 * (1 + self.random.uniform(-self.noise, self.noise)))
-            for one in self.running:
-                one.decoded += 1
-                if one.decoded == one.left:
-                    one.done.set_result(None)
-            self.running = [one for one in self.running if not one.done.done()]
-            await asyncio.sleep(0)
 
 
 def swept(engine: SteppingEngine) -> Calibration:
