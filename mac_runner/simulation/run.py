@@ -35,7 +35,7 @@ from mac_runner.types import TokenCount
 
 CLIENT_MS: Final = 0.7
 """The runner's CPU time for a request where it was not measured."""
-TURNS_MAX: Final = 200_000
+TURNS_MAX: Final = 100_000
 """How many turns are simulated, unless a part of that size would not show how the study goes."""
 PILOT: Final = 64
 """How many conversations are played on engines that serve nothing else, for the critical path."""
