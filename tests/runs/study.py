@@ -12,11 +12,11 @@ from mac_runner.runs.setup import RunRequest, Setup, set_up
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.store import open_run
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.sim.stepping import SteppingEngine
 
 
-def experiment(conversations: int = 24, **model: object) -> JsonObject:
+def experiment(conversations: int = 24, **model: JsonValue) -> JsonObject:
     """Discussions of three agents, of which one waits for the others, on one server."""
     config: JsonObject = {"model": "stub", "base_urls": ["http://127.0.0.1:9/v1"], "max_in_flight": 8}
     agents: list[JsonObject] = [
