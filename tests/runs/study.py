@@ -13,7 +13,7 @@ from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, JsonValue
-from tests.sim.stepping import SteppingEngine
+from tests.sim.sleeping import SleepingEngine
 
 
 def experiment(conversations: int = 24, **model: JsonValue) -> JsonObject:
@@ -64,7 +64,7 @@ def played(file: Path, directory: Path, *, slots: int = 8) -> float:
 
 
 async def _program(setup: Setup, directory: Path, slots: int) -> float:
-    clock, engine = LoopClock(asyncio.get_running_loop()), SteppingEngine(slots=slots)
+    clock, engine = LoopClock(asyncio.get_running_loop()), SleepingEngine(slots=slots)
     with open_run(
         directory, experiment_name=setup.name, resolved=setup.loaded.resolved, tasks=setup.tasks, clock=clock
     ) as run:

@@ -11,12 +11,12 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
 from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
-from tests.sim.stepping import SteppingEngine
+from tests.sim.sleeping import SleepingEngine
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
 
 
-def swept(engine: SteppingEngine) -> Calibration:
+def swept(engine: SleepingEngine) -> Calibration:
     async def program() -> Calibration:
         return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "stub 1"), slots=engine.slots)
 
@@ -33,7 +33,7 @@ def model(*milliseconds: float) -> StepModel:
 def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
     true: tuple[float, ...], noise: float, subtests: pytest.Subtests
 ) -> None:
-    found = swept(SteppingEngine(model(*true), noise=noise))
+    found = swept(SleepingEngine(model(*true), noise=noise))
 
     for name, value in zip(NAMES, true, strict=True):
         with subtests.test(name):
@@ -46,14 +46,14 @@ def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
 
 
 def test_no_more_requests_are_in_flight_than_the_engine_has_slots() -> None:
-    engine = SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), slots=3)
+    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), slots=3)
 
     assert swept(engine).in_flight == (1, 3)
     assert engine.most <= 3
 
 
 def test_prompts_that_the_context_has_no_room_for_are_shortened() -> None:
-    engine = SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=200)
+    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=200)
 
     found = swept(engine)
 
@@ -62,12 +62,12 @@ def test_prompts_that_the_context_has_no_room_for_are_shortened() -> None:
 
 def test_an_engine_without_room_for_one_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="no prompt of one word"):
-        swept(SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=5))
+        swept(SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=5))
 
 
 def test_too_few_replies_are_refused() -> None:
     with pytest.raises(ConfigError, match="sweep for longer"):
-        swept(SteppingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1))
+        swept(SleepingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1))
 
 
 def test_least_squares_take_no_negative_factor() -> None:
