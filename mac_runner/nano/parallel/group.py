@@ -76,6 +76,10 @@ def require_divisible(config: ModelConfig, size: int) -> None:
         )
 
 
+class PeerLostError(RankFailedError):
+    """A rank waited in vain for others; why, only rank 0 can find out."""
+
+
 class Group:
     """The ranks that compute a batch together, seen from one of them; here a single rank."""
 
@@ -178,8 +182,8 @@ class MemoryGroup(Group):
             if counters[place] >= turn:
                 return
             if self._is_over.wait(_NAP_S):
-                raise RankFailedError(f"rank {rank} is lost")
-        raise RankFailedError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
+                raise PeerLostError(f"rank {rank} is lost")
+        raise PeerLostError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
 
 
 class TorchGroup(Group):
@@ -191,7 +195,7 @@ class TorchGroup(Group):
     def __init__(self, shard: Shard, device: torch.device, store: object, address: str) -> None:
         """Meet the others at `store`; they reach this rank at `address`."""
         self.shard = shard
-        self._group = _process_group(shard, device, store, address)
+        self._group = process_group(shard, device, store, address)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Gather bytes, because not every backend knows every type."""
@@ -201,7 +205,7 @@ class TorchGroup(Group):
                 [[piece.view(torch.uint8) for piece in pieces]], [part.contiguous().view(torch.uint8)]
             ).wait()
         except RuntimeError as error:
-            raise RankFailedError(f"a gather over torch.distributed has failed: {error}") from error
+            raise PeerLostError(f"a gather over torch.distributed has failed: {error}") from error
         return torch.cat(pieces, dim=-1)
 
     def abort(self) -> None:
@@ -209,7 +213,10 @@ class TorchGroup(Group):
         self._group.abort()
 
 
-def _process_group(shard: Shard, device: torch.device, store: object, address: str) -> torch.distributed.ProcessGroup:
+def process_group(
+    shard: Shard, device: torch.device, store: object, address: str = LOCAL
+) -> torch.distributed.ProcessGroup:
+    """The ranks that find each other at `store`, in a group of its own; they reach this one at `address`."""
     import torch.distributed as dist
 
     if device.type == "cuda":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 from mac_runner.nano.base_engine import BaseEngine
@@ -58,8 +59,7 @@ def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:
 def follow(config: EngineConfig, world: World) -> None:
     """Do what rank 0 asks for, until it ends; this process is another rank. Raises NanoError."""
     # Each of them is also a program, which must not have been imported before it runs.
-    from mac_runner.nano.parallel.follower import follow as follow_rank
-    from mac_runner.nano.parallel.follower import watch_connection
+    from mac_runner.nano.parallel.follower import Follower, serve, watch_connection
     from mac_runner.nano.parallel.replica import serve_leader
 
     rendezvous, config = _meet(config, world)
@@ -70,7 +70,8 @@ def follow(config: EngineConfig, world: World) -> None:
     else:
         connection = rendezvous.connect(replica_label(world.dp_rank), world.head(world.dp_rank))
         Thread(target=watch_connection, args=(connection,), name="nano-leader-watch", daemon=True).start()
-        follow_rank(connection, world.tp_rank, config.model_path, world.local_rank)
+        make = partial(Follower, world.tp_rank, connection, model_path=config.model_path, device=world.local_rank)
+        serve(connection, make)
 
 
 def _meet(config: EngineConfig, world: World) -> tuple[Rendezvous, EngineConfig]:

@@ -118,6 +118,12 @@ def start(name: str, module: str, arguments: Sequence[str], environ: Mapping[str
     return Member(name, Connection(ours.detach()), process)
 
 
+def start_all(module: str, kind: str, size: int, num_threads: int) -> list[Member]:
+    """Processes 1 to `size - 1` of a kind, each given its number, and its threads set before it loads torch."""
+    environ = {"OMP_NUM_THREADS": str(num_threads)}
+    return [start(f"{kind} {number}", module, [str(number)], environ) for number in range(1, size)]
+
+
 def shares_memory(connection: Connection) -> bool:
     """Whether the process at the other end is on this machine, so that it can take descriptors."""
     with _borrowed(connection) as lent:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from threading import Condition, Event, Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,11 +25,12 @@ from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.errors import RankFailedError
 from mac_runner.nano.parallel import members
-from mac_runner.nano.parallel.group import anonymous_memory
+from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
 from mac_runner.nano.parallel.members import Member
 
 CALL_S_MAX = 1800.0
 """How long a call may take; the longest is to read and pack a large model's weights."""
+_OVER = ": the engine is over, make another one"
 _ALIGNMENT_BYTES = 64
 
 
@@ -39,7 +40,7 @@ class Call:
 
     number: int
     method: str
-    arguments: tuple[object, ...]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Done:
     """The call of this number has returned `value`."""
 
     number: int
-    value: int | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Ranks:
         self._failure: Failed | None = None
         self._is_closing = False
         self._numbers = count(1)
-        self._answers = dict[int, list[int | None]]()
+        self._answers = dict[int, list[Any]]()
         self._changed = Condition()
         self._sending = Lock()  # Gives all ranks the same messages in the same order.
         self._members = others
@@ -130,7 +131,7 @@ class Ranks:
         self.send(Call(number, method, arguments), fd, is_on_disk=is_on_disk)
         return number
 
-    def wait(self, number: int) -> list[int | None]:
+    def wait(self, number: int) -> list[Any]:
         """Wait until a call has returned on all ranks; the values, in any order. Raises RankFailedError."""
         with self._changed:
             is_decided = self._changed.wait_for(
@@ -142,7 +143,7 @@ class Ranks:
         self.check()
         return answers
 
-    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[int | None]:
+    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[Any]:
         """Call a method on all ranks, and wait until it has returned."""
         return self.wait(self.begin(method, *arguments, fd=fd))
 
@@ -151,8 +152,11 @@ class Ranks:
         """For what all ranks do or none: a failure here or on another rank ends the engine."""
         try:
             yield
-        except RankFailedError as error:
+        except PeerLostError as error:
             raise self.blame(str(error)) from error
+        except RankFailedError as error:
+            self.fail(Failed(str(error)))
+            raise
         except BaseException as error:
             self.fail(Failed(f"rank 0 failed: {error!r}"))
             raise
@@ -222,7 +226,7 @@ class Ranks:
 
 
 def _error(failure: Failed) -> RankFailedError:
-    error = RankFailedError(f"{failure.message}: the engine is over, make another one")
+    error = RankFailedError(f"{failure.message.removesuffix(_OVER)}{_OVER}")
     if failure.trace:
         error.add_note(failure.trace)
     return error

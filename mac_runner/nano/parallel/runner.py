@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -34,10 +35,12 @@ from mac_runner.nano.parallel.group import (
     host_store,
     require_divisible,
 )
-from mac_runner.nano.parallel.members import Member, start
+from mac_runner.nano.parallel.members import Member, start_all
 from mac_runner.nano.parallel.ranks import Ranks, pack
 from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import ModelRunner, Prepared
+
+BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,10 @@ class ParallelRunner(ModelRunner):
         check_state_dict(state_dict, model_config)
         super().__init__(config, model_config, Shard(0, size, joined.device if joined is not None else None))
         self._address = LOCAL if joined is None else joined.address
-        self._tickets = count(1)
-        self._forgotten = deque[int]()
         is_here = joined is None or all(member.shares_memory for member in joined.members)
         gathers_in_memory = _gathers_in_memory(config, self.device, is_here=is_here)
-        self._ranks = Ranks(_started(size, num_threads) if joined is None else joined.members)
+        self._ranks = Ranks(start_all(FOLLOWER, "rank", size, num_threads) if joined is None else joined.members)
+        self._builds = Builds(self._ranks, model_config)
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
@@ -114,21 +116,10 @@ class ParallelRunner(ModelRunner):
         return self._build(read_state_dict(directory), is_on_disk=True)
 
     def _build(self, state_dict: StateDict, *, is_on_disk: bool) -> Prepared:
-        ticket, forgotten = next(self._tickets), tuple(drained(self._forgotten))
-        parcel, fd = pack(state_dict, expected_shapes(self._model_config))
-        try:
-            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd, is_on_disk=is_on_disk)
-        finally:
-            os.close(fd)
-        try:
-            prepared = Prepared(super().build(state_dict).model, ticket)
-        except BaseException:
-            self._forgotten.append(ticket)
-            raise
-        # A finalizer may run anywhere, so it only takes note; the next build carries it.
-        weakref.finalize(prepared, self._forgotten.append, ticket).atexit = False
-        self._ranks.wait(number)
-        return prepared
+        build = super().build
+        return self._builds.build(
+            state_dict, lambda ticket: Prepared(build(state_dict).model, ticket), is_on_disk=is_on_disk
+        )
 
     def replace(self, prepared: Prepared) -> None:
         """Compute with this model from now on."""
@@ -187,18 +178,44 @@ class ParallelRunner(ModelRunner):
         return group
 
 
+class Builds:
+    """Models that other ranks build of one state dict, beside this one, and keep under a ticket."""
+
+    def __init__(self, ranks: Ranks, model_config: ModelConfig) -> None:
+        self._ranks = ranks
+        self._model_config = model_config
+        self._tickets = count(1)
+        self._forgotten = deque[int]()
+
+    def build(
+        self, state_dict: StateDict, build: Callable[[int], BuiltModel], *, is_on_disk: bool = False
+    ) -> BuiltModel:
+        """Let all ranks build under a new ticket, this one by `build`; what it returns, when all have built.
+
+        Ranks of other hosts read weights that are `is_on_disk` in their own copy.
+        """
+        ticket, forgotten = next(self._tickets), tuple(drained(self._forgotten))
+        parcel, fd = pack(state_dict, expected_shapes(self._model_config))
+        try:
+            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd, is_on_disk=is_on_disk)
+        finally:
+            os.close(fd)
+        try:
+            prepared = build(ticket)
+        except BaseException:
+            self._forgotten.append(ticket)
+            raise
+        # A finalizer may run anywhere, so it only takes note; the next build carries it.
+        weakref.finalize(prepared, self._forgotten.append, ticket).atexit = False
+        self._ranks.wait(number)
+        return prepared
+
+
 def drained(numbers: deque[int]) -> Iterator[int]:
     """Take all numbers; another thread may take some of them meanwhile."""
     with suppress(IndexError):
         while True:
             yield numbers.popleft()
-
-
-def _started(size: int, num_threads: int) -> list[Member]:
-    """Ranks 1 to `size - 1`, their threads set before they load torch."""
-    return [
-        start(f"rank {rank}", FOLLOWER, [str(rank)], {"OMP_NUM_THREADS": str(num_threads)}) for rank in range(1, size)
-    ]
 
 
 def _gathers_in_memory(config: EngineConfig, device: torch.device, *, is_here: bool) -> bool:
