@@ -37,6 +37,11 @@ def make_engine(config: EngineConfig, world: World = ALONE) -> BaseEngine:
         return _of_a_world(config, world)
     if config.data_parallel_size == 1:
         return InferenceEngine(config)
+    if config.data_parallel_mode == "lock_step":
+        # It imports a program, which must not have been imported before it runs.
+        from mac_runner.nano.parallel.lockstep import LockstepEngine
+
+        return LockstepEngine(config)
     begins = [(_start(config, number), Begin(_of_a_replica(config))) for number in range(config.data_parallel_size)]
     return ReplicatedEngine(config, begins)
 

@@ -65,8 +65,8 @@ class LockstepEngine(BaseEngine):
             raise
         self.directory, self.model_config = self._engine.directory, self._engine.model_config
         self.tokenizer, self.max_model_len = self._engine.tokenizer, self._engine.max_model_len
-        num_blocks = min(stats.num_blocks for stats in self._stats.values())
-        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, num_blocks)
+        self.num_blocks = min(stats.num_blocks for stats in self._stats.values())
+        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, self.num_blocks)
         self._models = _Models(self._ranks, self._engine, self.model_config)
         self._sync = WeightSync(self._models, self.model_config, on_install=self._install)
         self._coming = list[Admission]()
