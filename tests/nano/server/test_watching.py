@@ -110,6 +110,7 @@ def test_metrics_are_exact() -> None:
         "nano_kv_blocks state=free": 5,
         "nano_kv_blocks state=cached": 3,
         "nano_kv_blocks state=held": 2,
+        "nano_replicas": 1,
         "nano_weight_version": 2,
         "nano_steps_total": 0,
         "nano_prompt_tokens_total": 12_345_678,
