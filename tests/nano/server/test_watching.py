@@ -123,7 +123,7 @@ def test_metrics_are_exact() -> None:
 def test_metrics_have_a_type_and_a_help_each() -> None:
     page = Metrics(Tally(), stats()).page().decode()
 
-    assert page.count("# TYPE ") == page.count("# HELP ") == 12
+    assert page.count("# TYPE ") == page.count("# HELP ") == 13
     assert "# TYPE nano_steps_total counter\n" in page
     assert "# TYPE nano_kv_blocks gauge\n" in page
 
