@@ -20,7 +20,7 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.ending import end as _end
 from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
-from mac_runner.cli.planning_commands import calibrate_command
+from mac_runner.cli.planning_commands import calibrate_command, plan_command
 from mac_runner.cli.process import Exit, report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
@@ -114,6 +114,7 @@ def cli() -> None:
     mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
+    mac-run plan FILE       say how long it will take, and what it will cost
     mac-run calibrate FILE  measure how long the engines it needs take
     mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
     mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
@@ -687,6 +688,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
 
 cli.add_command(fleet)
 cli.add_command(calibrate_command)
+cli.add_command(plan_command)
 
 
 @cli.command(name="check")
