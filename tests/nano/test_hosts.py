@@ -1,4 +1,4 @@
-"""Ranks that a launcher has started, on two hosts as they see it: they share no memory, and each has its own weights."""
+"""Ranks that a launcher has started on two hosts, as they see it: they share no memory, and each has its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mac_runner.nano import InferenceEngine, RankFailedError, SamplingParams
+from mac_runner.nano import InferenceEngine, RankFailedError, SamplingParams, TrainingSample
 from mac_runner.nano.errors import DivergenceError
 from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.launch import make_engine
@@ -51,7 +51,7 @@ def other_rank(path: Path, *options: str) -> Iterator[tuple[dict[str, str], subp
             process.kill()
 
 
-def same_settings(path: Path, **sizes: int) -> dict[str, object]:
+def same_settings(**sizes: int) -> dict[str, object]:
     """What the options of `other_rank` come to."""
     return {"num_blocks": None, "max_waiting": 1024, **sizes}
 
@@ -65,7 +65,7 @@ def test_two_ranks_of_a_model_on_two_hosts_have_the_bits_of_one_process_and_end_
         one.update_weights(weights, blocking=True)
         expected.append(bits(by_name(one.generate(PROMPTS, PARAMS))))
     with other_rank(path, "--tensor-parallel-size", "2") as (environ, process):
-        with make_engine(settings(path, **same_settings(path, **sizes)), world_of(environ, **sizes)) as engine:
+        with make_engine(settings(path, **same_settings(**sizes)), world_of(environ, **sizes)) as engine:
             found = [bits(by_name(engine.generate(PROMPTS, PARAMS)))]
             engine.update_weights(weights, blocking=True)
             found.append(bits(by_name(engine.generate(PROMPTS, PARAMS))))
@@ -78,14 +78,16 @@ def test_replica_of_another_host_that_is_killed_is_noticed_and_its_requests_are_
     path, sizes = model("qwen2"), {"data_parallel_size": 2}
     with InferenceEngine(settings(path)) as one:
         expected = bits(by_name(one.generate(PROMPTS, PARAMS)))
-    with other_rank(path, "--data-parallel-size", "2") as (environ, process):
-        with make_engine(settings(path, **same_settings(path, **sizes)), world_of(environ, **sizes)) as engine:
-            assert engine.stats().num_replicas == 2
-            numbers = [engine.add_request(prompt, PARAMS) for prompt in PROMPTS]
-            process.send_signal(signal.SIGKILL)
-            samples = []
-            while len(samples) < len(numbers):
-                samples += engine.step()
+    with (
+        other_rank(path, "--data-parallel-size", "2") as (environ, process),
+        make_engine(settings(path, **same_settings(**sizes)), world_of(environ, **sizes)) as engine,
+    ):
+        assert engine.stats().num_replicas == 2
+        numbers = [engine.add_request(prompt, PARAMS) for prompt in PROMPTS]
+        process.send_signal(signal.SIGKILL)
+        samples = list[TrainingSample]()
+        while len(samples) < len(numbers):
+            samples += engine.step()
 
     assert bits(by_name(samples)) == expected
 
@@ -99,7 +101,7 @@ def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
     save_file(random_state_dict(make_model(tmp_path, "qwen2"), seed=9), str(tmp_path / "model.safetensors"))
     with other_rank(tmp_path, "--data-parallel-size", "2") as (environ, process):
         with pytest.raises(DivergenceError, match=r"rank 1 on .* rank 0 on .* disagree in .*model\.safetensors"):
-            make_engine(settings(path, **same_settings(path, **sizes)), world_of(environ, **sizes))
+            make_engine(settings(path, **same_settings(**sizes)), world_of(environ, **sizes))
         _, said = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 1
