@@ -71,7 +71,7 @@ def test_any_difference_of_a_past_step_is_named() -> None:
     assert first_difference({"rank 0": after(steps), "rank 1": after(steps[:-1])}) == Difference(
         "round", "rank 1", "19", "rank 0", "20"
     )
-    with pytest.raises(DivergenceError, match="in round 20 rank 1 and rank 0 disagree in weight_version: 7 and 0"):
+    with pytest.raises(DivergenceError, match="in round 20 rank 1 and rank 0 disagree in weights: 7 and 0"):
         require_equal({"rank 0": after(steps), "rank 1": after(steps, version=7)}, "in round 20")
 
 
