@@ -23,9 +23,11 @@ from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import Shard, host_store
 from mac_runner.nano.parallel.lockstep_follower import joined
+from mac_runner.nano.parallel.members import start_all
 from mac_runner.nano.parallel.ranks import Ranks
 from mac_runner.nano.parallel.rounds import Admission, Joined, Meeting, Replica, Report, Round
 from mac_runner.nano.parallel.runner import Builds
+from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sequence import Delta, TrainingSample
 
@@ -50,7 +52,7 @@ class LockstepEngine(BaseEngine):
         size = config.data_parallel_size
         threads = ThreadPin(config.num_threads, size * config.tensor_parallel_size)
         one = replace(config, data_parallel_size=1, num_threads=threads.count)
-        self._ranks = Ranks(size, threads.count, module=FOLLOWER, kind="replica")
+        self._ranks = Ranks(start_all(FOLLOWER, "replica", size, threads.count))
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
@@ -180,7 +182,7 @@ class LockstepEngine(BaseEngine):
     def _meet(self, size: int) -> Meeting:
         store, port = host_store(size)
         # Each waits for all others, so they meet while this one does.
-        number = self._ranks.begin("meet", port, size)
+        number = self._ranks.begin("meet", LOCAL, port, size)
         meeting = Meeting(Shard(0, size), store)
         self._ranks.wait(number)
         self._ranks.on_loss = meeting.abort
