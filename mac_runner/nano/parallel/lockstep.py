@@ -180,7 +180,13 @@ class LockstepEngine(BaseEngine):
         number = self._ranks.begin("meet", address, port, size)
         meeting = Meeting(Shard(0, size), store, address)
         self._ranks.wait(number)
-        self._ranks.on_loss = meeting.abort
+        own_engine = self._engine
+
+        def end() -> None:
+            meeting.abort()
+            own_engine.fail("another replica is lost")
+
+        self._ranks.on_loss = end
         return meeting
 
     def _home(self, request: PreparedRequest) -> int | None:

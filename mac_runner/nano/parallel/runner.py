@@ -37,7 +37,7 @@ from mac_runner.nano.parallel.group import (
     require_divisible,
 )
 from mac_runner.nano.parallel.members import Member, start_all
-from mac_runner.nano.parallel.ranks import Ranks, pack
+from mac_runner.nano.parallel.ranks import Failed, Ranks, pack
 from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import ModelRunner, Prepared
 
@@ -164,6 +164,10 @@ class ParallelRunner(ModelRunner):
         with self._ranks.in_step():
             self._ranks.call("drop_weights")
             super().drop_weights()
+
+    def fail(self, reason: str) -> None:
+        """End the other ranks at once; any thread may call it."""
+        self._ranks.fail(Failed(reason))
 
     def check(self) -> None:
         """Raise RankFailedError if a rank was lost."""
