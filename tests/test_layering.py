@@ -67,7 +67,7 @@ MAY_IMPORT = {
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
         *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),
-        *("executors", "testing"),
+        *("executors", "simulation", "testing"),
     },
     "serve": {"nano"},
     "__main__": {"cli"},
