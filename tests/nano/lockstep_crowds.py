@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from threading import Thread
 
-from mac_runner.nano import EngineConfig, SamplingParams, TrainingSample
+from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
 from mac_runner.nano.base_engine import BaseEngine
+from mac_runner.nano.parallel.follower import Servant
 from mac_runner.nano.parallel.launch import make_engine, replica_config
 from mac_runner.nano.parallel.lockstep import LockstepEngine
 from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
 from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.ranks import Done
+from mac_runner.nano.parallel.runner import Joined
 from tests.nano.tiny_models import VOCAB_SIZE
 
+Make = Callable[..., Servant]
 PATIENCE_S = 60.0
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
 SCHEMA = (
@@ -57,29 +60,50 @@ def settings(path: Path, replicas: int, **changes: object) -> EngineConfig:
 @contextmanager
 def as_threads(path: Path, replicas: int = 2, **changes: object) -> Iterator[LockstepEngine]:
     """Replicas as threads of this process: everything is real but the processes."""
-    config, members, threads = settings(path, replicas, **changes), list[Member](), list[Thread]()
-    for number in range(1, replicas):
+    config = settings(path, replicas, **changes)
+    with (
+        _threads("replica", replicas, LockstepFollower) as members,
+        LockstepEngine(config, replica_config(config), members) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def ranks_as_threads(path: Path, make: Make, **changes: object) -> Iterator[InferenceEngine]:
+    """Two ranks of one model, the second as a thread of this process."""
+    config = settings(path, 1, tensor_parallel_size=2, **changes)
+    with _threads("rank", 2, make) as members, InferenceEngine(config, Joined(members)) as engine:
+        yield engine
+
+
+@contextmanager
+def _threads(kind: str, size: int, make: Make) -> Iterator[list[Member]]:
+    members, threads = list[Member](), list[Thread]()
+    for number in range(1, size):
         ours, theirs = socket.socketpair()
-        members.append(Member(f"replica {number}", Connection(ours.detach())))
-        threads.append(Thread(target=_live, args=(Connection(theirs.detach()), number)))
+        members.append(Member(f"{kind} {number}", Connection(ours.detach())))
+        threads.append(Thread(target=_live, args=(Connection(theirs.detach()), number, make)))
         threads[-1].start()
     try:
-        with LockstepEngine(config, replica_config(config), members) as engine:
-            yield engine
+        yield members
     finally:
         for thread in threads:
             thread.join(PATIENCE_S)
     assert [thread for thread in threads if thread.is_alive()] == []
 
 
-def _live(connection: Connection, number: int) -> None:
-    """What the process of a replica does."""
-    with closing(connection), suppress(EOFError):
+def _live(connection: Connection, number: int, make: Make) -> None:
+    """What the process of a replica or a rank does."""
+    with closing(connection), suppress(EOFError, ConnectionError):
         first = connection.recv()
-        follower = LockstepFollower(number, connection, *first.arguments)
-        with follower._engine:
-            connection.send(Done(first.number, follower.joined()))
-            follower.run()
+        servant = make(number, connection, *first.arguments)
+        try:
+            connection.send(Done(first.number, servant.joined()))
+            servant.run()
+        finally:  # A process ends with all it has; a thread does not.
+            servant._builder.shutdown()
+            if isinstance(servant, LockstepFollower):
+                servant._engine.shutdown()
 
 
 @contextmanager
