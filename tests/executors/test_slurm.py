@@ -148,6 +148,10 @@ def test_job_that_cannot_run_is_refused_before_anything_is_written(
         SlurmExecutor(machine=Local()).check(job)
     with pytest.raises(ConfigError, match="No closing quotation; quote it as for a shell"):
         SlurmExecutor("--comment='a")
+    with pytest.raises(ConfigError, match="leave backslashes and control characters out"):
+        SlurmExecutor("--comment='a\nb'")
+    with pytest.raises(ConfigError, match=r"sbatch cannot read this name .* --out"):
+        SlurmExecutor().check(replace(job, directory=tmp_path / "a\nb"))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match="sbatch is not on the PATH"):
         SlurmExecutor().check(job)
