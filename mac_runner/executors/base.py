@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.errors import ConfigError
+from mac_runner.plan import AutoShard
 from mac_runner.store.layout import WORKERS
 from mac_runner.store.machine import Machine, is_network
 
@@ -96,10 +97,10 @@ class Executor(Protocol):
         ...
 
 
-def worker_argv(file: Path, directory: Path, shards: int, options: Sequence[str] = ()) -> tuple[str, ...]:
+def worker_argv(file: Path, directory: Path, shard: AutoShard, options: Sequence[str] = ()) -> tuple[str, ...]:
     """The command of a worker, by this interpreter: the environment of the submitter need not be activated."""
     python = (sys.executable, "-P", "-m", "mac_runner")  # -P: modules in the working directory hide none of ours.
-    command = ("run", str(file), "--shard", f"auto/{shards}", "--out", str(directory), "--no-live", *options)
+    command = ("run", str(file), "--shard", str(shard), "--out", str(directory), "--no-live", *options)
     return (*python, *command)
 
 
