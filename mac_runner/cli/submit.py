@@ -120,4 +120,6 @@ EXECUTORS: Final[Mapping[str, Callable[[SubmitRequest], Executor]]] = {"slurm": 
 def _executor(request: SubmitRequest) -> Executor:
     if request.sbatch_args is not None and request.executor != "slurm":
         raise ConfigError(f"--sbatch-args is for --executor slurm, and this is {request.executor}: leave it out")
+    if request.is_assumed_shared and request.executor == "local":
+        raise ConfigError("--assume-shared is about other hosts, and local workers need none: leave it out")
     return EXECUTORS[request.executor](request)
