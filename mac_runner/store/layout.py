@@ -32,6 +32,7 @@ And where workers claim shards, until the last one merges them into this directo
       shards.json            how many shards there are, and of which experiment: written first, and once
       shards/03-of-64/       the run directory of one shard
       workers/NAME/          one directory for each worker that came: its signs of life, events and accounts
+      workers/worker-0.log   the output of a worker that `mac-run submit` started; array.sh is its script for Slurm
 
 The directory of a grid then has `workers/`, and each `SLUG/` is such a directory of shards.
 """

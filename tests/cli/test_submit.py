@@ -19,9 +19,9 @@ CONVERSATIONS = 4
 SHARDS = ("--shards", "4")
 
 
-def study() -> JsonObject:
+def study(latency_ms: float = 40) -> JsonObject:
     """An experiment that takes some seconds."""
-    return experiment(conversations=CONVERSATIONS, models={"m": scripted(capacity=4, latency_ms=60)})
+    return experiment(conversations=CONVERSATIONS, models={"m": scripted(capacity=4, latency_ms=latency_ms)})
 
 
 def has_begun(directory: Path) -> bool:
@@ -30,9 +30,9 @@ def has_begun(directory: Path) -> bool:
     return len(workers) >= 2 and any(path.stat().st_size > 0 for path in directory.glob("shards/*/journal/*.jsonl"))
 
 
-def check_equal(lab: Lab, directory: Path, file: str, at_once: AtOnce) -> None:
-    """Compare a merged directory with a run by one process."""
-    assert at_once(file, "--out", "alone", "--quiet").returncode == 0
+def check_equal(lab: Lab, directory: Path, at_once: AtOnce) -> None:
+    """Compare a merged directory with a run by one process, whose engine answers at once."""
+    assert at_once(lab.write(study(0), "alone.yaml"), "--out", "alone", "--quiet").returncode == 0
     assert len(RunDir(path=directory).transcripts) == CONVERSATIONS
     assert RunDir(path=directory).transcripts == RunDir(path=lab.path / "alone").transcripts
     lab.verified(directory)
@@ -66,7 +66,7 @@ def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     assert slurm.restarts == {0: 1, 1: 1}
     again = at_once("submit", *flags)
     assert (again.returncode, "nothing to submit" in again.stderr) == (0, True)
-    check_equal(lab, shared, file, at_once)
+    check_equal(lab, shared, at_once)
 
 
 def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(lab: Lab, at_once: AtOnce) -> None:
@@ -87,7 +87,7 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(lab:
     assert [one for one in (*workers, *guardians) if one.is_running()] == []
     finished = lab.done(*command)
     assert f"conversations   {CONVERSATIONS} finished" in finished.stdout
-    check_equal(lab, shared, file, at_once)
+    check_equal(lab, shared, at_once)
 
 
 def test_submission_that_cannot_work_is_refused_before_anything_is_written(
