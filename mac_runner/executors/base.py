@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.errors import ConfigError
 from mac_runner.plan import AutoShard
-from mac_runner.store.layout import WORKERS
+from mac_runner.store.layout import SUBMIT
 from mac_runner.store.machine import Machine, is_network
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Job:
     @property
     def files(self) -> Path:
         """The directory of the script and the logs of this job."""
-        return self.directory / WORKERS
+        return self.directory / SUBMIT
 
     def log(self, number: int | str) -> Path:
         """The output of one worker, counted from 0."""

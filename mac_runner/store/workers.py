@@ -91,8 +91,7 @@ def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:
 def worker_events(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
     """The event logs of all workers that came."""
     disk = disk or Disk()
-    places = (directory / WORKERS / name for name in disk.names(directory / WORKERS))
-    logs = (place / EVENTS for place in places if disk.is_directory(place))  # Beside them are files of `submit`.
+    logs = (directory / WORKERS / name / EVENTS for name in disk.names(directory / WORKERS))
     return tuple(log for log in logs if disk.is_file(log))
 
 
