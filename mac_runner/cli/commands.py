@@ -85,6 +85,9 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+_mirror_option = click.option(
+    "--mirror", metavar="URL", help="Copy each run directory that has ended to URL, such as s3://bucket/study."
+)
 _trust_option = click.option(
     "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
 )
@@ -152,6 +155,7 @@ def cli() -> None:
     metavar="I/N",
     help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N]; auto/N: those that no other worker takes.",
 )
+@_mirror_option
 @click.option(
     "--pull",
     "is_pulling",
@@ -185,6 +189,7 @@ def run(
     concurrency: int | None,
     out: Path | None,
     shard: Shard | AutoShard | None,
+    mirror: str | None,
     is_pulling: bool,
     held: Path | None,
     dry_run: bool,
@@ -208,6 +213,7 @@ def run(
         seed=seed,
         out=out,
         shard=shard,
+        mirror=mirror,
         can_pull=is_pulling,
     )
     if is_viewed and (dry_run or quiet):
@@ -264,6 +270,7 @@ def run(
 @click.option("--limit", callback=_count, metavar="N", help="Run the first N conversations at most.")
 @click.option("--seed", metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", callback=_count, metavar="N", help="Requests of each worker in flight, at most.")
+@_mirror_option
 @click.option("--pull", "is_pulling", is_flag=True, help="Let engines pull models that they do not have.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Print the script or the commands; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -281,6 +288,7 @@ def submit_command(
     limit: int | None,
     seed: str | None,
     concurrency: int | None,
+    mirror: str | None,
     is_pulling: bool,
     is_dry: bool,
     quiet: bool,
@@ -295,7 +303,14 @@ def submit_command(
     command goes on, 4 storage failed.
     """
     run_request = RunRequest(
-        file=file, profile=profile, overrides=overrides, limit=limit, seed=seed, out=out, can_pull=is_pulling
+        file=file,
+        profile=profile,
+        overrides=overrides,
+        limit=limit,
+        seed=seed,
+        out=out,
+        mirror=mirror,
+        can_pull=is_pulling,
     )
     request = SubmitRequest(
         run=run_request,
