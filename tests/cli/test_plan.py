@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
-from tests.cli.lab import AtOnce, Lab, scripted
+from tests.cli.lab import AtOnce, Lab, ended, scripted
 from tests.cli.lab import experiment as game
 from tests.runs.study import experiment, played, written
 from tests.sim.sleeping import TRUE
@@ -143,3 +144,18 @@ def test_a_run_of_another_environment_or_without_tokens_is_refused(
     assert environment.returncode == tokens.returncode == Exit.BAD_INPUT
     assert "is a run of the environment 'town_of_salem', and the experiment is of discussion" in environment.stderr
     assert "has no replies of 'x' with counted tokens; it played: m." in tokens.stderr
+
+
+def test_a_signal_ends_it_soon_and_says_so(here: Path, lab: Lab) -> None:
+    planning = lab.start(
+        *("plan", "study.yaml", "--calibration", "pilot", "--set", "conversation_config.conversations=100000"),
+        *("--lanes", "64"),
+    )
+    assert planning.stderr is not None
+    assert planning.stderr.readline().startswith("plan: simulating 1 of 1")
+
+    planning.send_signal(signal.SIGINT)
+
+    code, out, err = ended(planning)
+    assert (code, out) == (Exit.INTERRUPTED, "")
+    assert "Traceback" not in err
