@@ -102,6 +102,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         share=0.1,
     ),
     Scaled(
+        id="A5",
+        what="kills of workers that claim shards of one directory: merged as one run leaves it",
+        test="tests/faults/test_claimed_shards.py",
+        by_day=8,
+        promised=240,
+        share=0.02,
+    ),
+    Scaled(
         id="A3",
         what="random histories of runs, kills and power cuts",
         test="tests/faults/test_histories.py",
