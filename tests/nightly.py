@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.11,
+        share=0.09,
         first=1_000,
     ),
     Figure(
