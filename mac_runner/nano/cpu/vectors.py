@@ -13,8 +13,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
@@ -23,7 +22,7 @@ from mac_runner.nano.cpu.compiler import Floats, compiled
 
 LANES = 16
 _ROWS = (4, 2, 1)
-_TOTALS = 24 if get_host_cpu_features().get("avx512f", False) else 6
+_TOTALS = 24 if binding.get_host_cpu_features().get("avx512f", False) else 6
 """The vectors that a processor's registers hold beside the operands: 32 of 16 numbers, or 16 of 8."""
 _FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
