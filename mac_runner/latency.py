@@ -6,7 +6,7 @@ As the clock of an environment it decides what agents see, so it is identity. As
 replies, so it is runtime. All numbers are whole milliseconds, so that two turns that
 end at the same moment do so on every machine.
 
-An engine's own times follow from the step model, which `mac-run fleet calibrate` measures. One step of an engine takes
+An engine's own times follow from the step model, which `mac-run calibrate` measures. One step of an engine takes
 
     step_ms + token_ms * sequences + prompt_token_ms * prompt tokens read + context_token_ms * context tokens read
 """
@@ -58,6 +58,10 @@ class Calibration(Section):
     """The name of the GPU; `none` on a machine without one."""
     engine: Text
     """The engine and its version, such as `vllm 0.11.0`."""
+    tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
+    """How many GPUs one server spreads over."""
+    cache_tokens: Annotated[int, Field(ge=1)] | None = None
+    """The tokens of one server's KV cache, where the engine says it."""
     steps: StepModel
     in_flight: Listed[int]
     """How many requests were in flight, sweep by sweep."""
@@ -74,20 +78,20 @@ class Calibrations(Section):
     calibrations: Listed[Calibration] = ()
 
     def with_one(self, new: Calibration) -> Calibrations:
-        """The same with `new` in place of the one for the same checkpoint, GPU and engine."""
+        """The same with `new` in place of the one for the same checkpoint, GPU, engine and tensor parallel size."""
         kept = [one for one in self.calibrations if _key(one) != _key(new)]
         return Calibrations(calibrations=tuple(sorted([*kept, new], key=_key)))
 
 
-def _key(one: Calibration) -> tuple[str, str, str]:
-    return one.model, one.gpu, one.engine
+def _key(one: Calibration) -> tuple[str, str, str, int]:
+    return one.model, one.gpu, one.engine, one.tensor_parallel_size
 
 
 class CalibrationChoice(Section):
     """Which calibration sets `prefill_ms` and `kernel_ms`, and for which load."""
 
     file: Annotated[Text, RUNTIME]
-    """A file that `mac-run fleet calibrate` wrote, relative to the experiment file."""
+    """A file that `mac-run calibrate` wrote, relative to the experiment file."""
     model: Annotated[Text | None, RUNTIME] = None
     """The checkpoint; null: any, where one calibration fits."""
     gpu: Annotated[Text | None, RUNTIME] = None

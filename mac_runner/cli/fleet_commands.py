@@ -10,7 +10,6 @@ from mac_runner.cli.ending import end
 from mac_runner.runs.setup import RunRequest
 
 _FLEET_FILE = Path("fleet.json")
-_CALIBRATION_FILE = Path("calibration.json")
 
 
 @click.group(name="fleet", no_args_is_help=True)
@@ -41,37 +40,6 @@ def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) ->
     from mac_runner.cli.fleet_plan import show_plan
 
     end(lambda: show_plan(RunRequest(file=file, profile=profile, overrides=overrides)))
-
-
-@fleet.command(name="calibrate")
-@click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
-@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    default=_CALIBRATION_FILE,
-    help="The file that keeps what was measured [calibration.json].",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0.1, max=3600),
-    metavar="S",
-    default=5.0,
-    help="How long each of the three sweeps takes [5].",
-)
-def calibrate_command(file: Path, profile: str | None, overrides: tuple[str, ...], out: Path, seconds: float) -> None:
-    """Measure how long the engines of EXPERIMENT take, and keep it for `latency`.
-
-    One engine of each model after the other is started and sent requests, 1, 4 and 16 at a time. FILE keeps
-    what it has of other models, GPUs and versions of engines.
-
-    Exit codes: 0 all were measured, 2 bad input, 3 an engine did not start, or a signal ended it.
-    """
-    from mac_runner.cli.fleet_calibrate import show_calibration
-
-    end(lambda: show_calibration(RunRequest(file=file, profile=profile, overrides=overrides), out, seconds))
 
 
 @fleet.command(name="up")

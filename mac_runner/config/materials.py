@@ -115,7 +115,7 @@ def read_calibrations(path: Path, key: KeyPath) -> Calibrations:
     except ValidationError as failure:
         first = failure.errors(include_url=False, include_input=False)[0]
         where = f" at {dotted(first['loc'])}" if first["loc"] else ""
-        text = f"{path} is no calibration file{where}: {first['msg']}; write one with `mac-run fleet calibrate`"
+        text = f"{path} is no calibration file{where}: {first['msg']}; write one with `mac-run calibrate`"
         raise MaterialError(key, text) from None
 
 

@@ -33,10 +33,11 @@ from mac_runner.nano.cpu import threads as _threads  # noqa: F401
 from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch
+from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.cache import CacheAllocation, PagedKVCache, RadixKVCache, compute_block_hash
 from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
-from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine
+from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import (
     ConfigError,
     ConstraintError,
@@ -66,6 +67,7 @@ from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "AsyncEngine",
+    "BaseEngine",
     "CacheAllocation",
     "ConfigError",
     "ConstraintError",

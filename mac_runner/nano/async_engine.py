@@ -15,10 +15,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine, PauseMode, Prompt
+from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import EngineStoppedError
+from mac_runner.nano.intake import Prompt
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
 
@@ -84,7 +86,7 @@ class AsyncEngine:
         self._mailbox = SimpleQueue[Callable[[], None]]()
         self._streams = dict[int, RequestStream]()  # Used in the engine's thread, like the next.
         self._draining = list[asyncio.Future[None]]()  # To answer when it has paused.
-        self._engine: InferenceEngine | None = None
+        self._engine: BaseEngine | None = None
         self._thread: Thread | None = None
         self._stopped: EngineStoppedError | None = EngineStoppedError("the engine was not started")
         self._failure: EngineStoppedError | None = None
@@ -120,7 +122,7 @@ class AsyncEngine:
             self._preparer.shutdown()
 
     @property
-    def engine(self) -> InferenceEngine:
+    def engine(self) -> BaseEngine:
         """The engine itself, for what never changes: its tokenizer, its model's configuration, its directory."""
         if self._engine is None:
             raise EngineStoppedError("the engine was not started")

@@ -12,6 +12,7 @@ from mac_runner.nano.errors import ConfigError
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
+REPLICAS_MAX = 256
 THREADS_MAX = 512
 """For one process. More is a mistake: no machine has as many cores, and each thread takes memory."""
 _COUNTS: dict[str, float] = {
@@ -24,6 +25,9 @@ _COUNTS: dict[str, float] = {
     "num_blocks": inf,
     "num_threads": THREADS_MAX,
     "tensor_parallel_size": RANKS_MAX,
+    "data_parallel_size": REPLICAS_MAX,
+    "divergence_check_every": inf,
+    "sync_every": inf,
 }
 """The settings that count something, and the most they may be."""
 _OPTIONAL = ("max_model_len", "num_blocks", "num_threads")
@@ -34,6 +38,7 @@ _KNOWN = {
     "device": ("auto", "cpu", "cuda"),
     "attention": ("auto", "torch"),
     "tensor_parallel_gather": ("auto", "memory", "torch"),
+    "data_parallel_mode": ("independent", "lock_step"),
 }
 
 
@@ -82,6 +87,10 @@ class EngineConfig:
 
     `tensor_parallel_size` processes share the work of each step. They gather through shared `memory` on a CPU that can,
     otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each process.
+
+    `data_parallel_size` replicas, each of `tensor_parallel_size` processes, share the requests. They take their steps
+    as they come (`independent`), or all together (`lock_step`). In lock step they agree every `sync_every` rounds
+    whether there is work, and compare their states every `divergence_check_every` rounds.
     """
 
     model_path: str
@@ -99,6 +108,10 @@ class EngineConfig:
     num_threads: int | None = None
     tensor_parallel_size: int = 1
     tensor_parallel_gather: Literal["auto", "memory", "torch"] = "auto"
+    data_parallel_size: int = 1
+    data_parallel_mode: Literal["independent", "lock_step"] = "independent"
+    divergence_check_every: int = 64
+    sync_every: int = 1
     num_blocks: int | None = None
     kv_cache_bytes: int = KV_CACHE_BYTES
     gpu_memory_utilization: float = 0.9

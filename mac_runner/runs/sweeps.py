@@ -6,7 +6,7 @@ Each sweep keeps another number of requests in flight. The engine serves nothing
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from mac_runner.backends.base import Backend
 from mac_runner.calibration import Stay, fit
@@ -16,7 +16,7 @@ from mac_runner.latency import Calibration
 from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn, stable_hash
 
 IN_FLIGHT: Final = (1, 4, 16)
-"""How many requests are in flight, sweep by sweep."""
+"""How many requests are in flight, sweep by sweep; the last sweep has as many as the engine is to serve at once."""
 SWEEP_S: Final = 5.0
 """How long each sweep sends requests."""
 _PROMPT_WORDS: Final = ((16, 64, 32), (1536, 768, 256))
@@ -26,17 +26,25 @@ _REPLY_TOKENS: Final = (16, 64, 32, 96)
 _WORDS: Final = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "heron")
 
 
+class EngineName(NamedTuple):
+    """What a calibration is of."""
+
+    model: str
+    gpu: str
+    engine: str
+    tensor_parallel_size: int = 1
+
+
 async def calibrate(
-    backend: Backend, clock: Clock, *, model: str, gpu: str, engine: str, slots: int, seconds: float = SWEEP_S
+    backend: Backend, clock: Clock, of: EngineName, *, slots: int, seconds: float = SWEEP_S
 ) -> Calibration:
     """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
-    levels = tuple(dict.fromkeys(min(level, slots) for level in IN_FLIGHT))
+    levels = tuple(dict.fromkeys(min(level, slots) for level in (*IN_FLIGHT, slots)))
     stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds)]
     steps, error = fit(stays)
     return Calibration(
-        model=model,
-        gpu=gpu,
-        engine=engine,
+        **of._asdict(),
+        cache_tokens=backend.token_budget,
         steps=steps,
         in_flight=levels,
         requests=len(stays),

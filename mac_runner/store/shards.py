@@ -18,10 +18,9 @@ from typing import Final
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import CONFIG, SHARD_DIRECTORIES, SHARDS, WORKERS
+from mac_runner.store.layout import CONFIG, MANIFEST, SHARD_DIRECTORIES, SHARDS, WORKERS
 from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import has_run
 from mac_runner.store.records import encode_json
 from mac_runner.structs import convert
 
@@ -86,9 +85,10 @@ def shard_directory(directory: Path, shard: Shard) -> Path:
 
 def shard_directories(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
     """The run directories of the shards that have begun, in the order of the shards."""
+    disk = disk or Disk()
     record = read_shards(directory, disk=disk)
     every = () if record is None else (shard_directory(directory, shard) for shard in record.shards())
-    return tuple(path for path in every if has_run(path, disk=disk))
+    return tuple(path for path in every if disk.exists(path / MANIFEST))
 
 
 def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> tuple[Worker, ...]:

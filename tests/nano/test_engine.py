@@ -30,7 +30,7 @@ from mac_runner.nano import (
 )
 from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.constraints import Constraint
-from mac_runner.nano.engine import Prompt
+from mac_runner.nano.intake import Prompt
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)

@@ -10,7 +10,7 @@ import pytest
 from mac_runner.calibration import non_negative_least_squares
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
-from mac_runner.runs.sweeps import calibrate
+from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
 from mac_runner.types import FinishReason, Reply, Request, TokenCount
 
@@ -30,7 +30,7 @@ class SteppingEngine:
     """An engine in simulated time whose steps take what a step model says."""
 
     true: StepModel
-    slots: int = 64
+    slots: int = 32
     noise: float = 0.0
     context_max: int = 1 << 30
     random: Random = field(default_factory=lambda: Random(1))
@@ -40,7 +40,7 @@ class SteppingEngine:
 
     most: int = 0
 
-    capacity = 64
+    capacity = 32
     lookahead = 0
     token_budget = None
 
@@ -82,7 +82,7 @@ class SteppingEngine:
 
 def swept(engine: SteppingEngine) -> Calibration:
     async def program() -> Calibration:
-        return await calibrate(engine, SimulatedClock(), model="m", gpu="g", engine="stub 1", slots=engine.slots)
+        return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "stub 1"), slots=engine.slots)
 
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(3)) as runner:
         return runner.run(program())
@@ -106,7 +106,7 @@ def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
         assert found.steps.kernel_ms(16, in_flight, 800) == pytest.approx(
             model(*true).kernel_ms(16, in_flight, 800), rel=0.05
         )
-    assert (found.in_flight, found.error < 0.05) == ((1, 4, 16), True)
+    assert (found.in_flight, found.error < 0.05) == ((1, 4, 16, 32), True)
 
 
 def test_no_more_requests_are_in_flight_than_the_engine_has_slots() -> None:

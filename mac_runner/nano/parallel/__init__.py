@@ -3,6 +3,7 @@
 Every matrix is split by its output rows, and a gather puts every activation together again. So each number is the
 same sum in the same order as in a single process. Only rank 0 plans, samples and answers; the others follow it.
 
+    world.py       which of an engine's processes this one is
     group.py       which part of a model a rank has, and the gather: through shared memory or torch.distributed
     ranks.py       the other ranks as rank 0 sees them: started, called, watched, ended
     follower.py    the process of another rank: it carries out one message after the other

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mac_runner.nano.engine import EngineState, EngineStats
+from mac_runner.nano.base_engine import EngineState, EngineStats
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.server.answers import CLIENT_GONE_STATUS, INTERNAL_ERROR_STATUS, answer
 from mac_runner.nano.server.service import Service

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
+from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLongError
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
@@ -62,7 +62,7 @@ class ModelCard:
         return f"{self.num_parameters / 1000:.0f}K"
 
 
-def card_of(engine: InferenceEngine, name: str | None) -> ModelCard:
+def card_of(engine: BaseEngine, name: str | None) -> ModelCard:
     """The card of a loaded model; its name is by default that of its directory, or the one on the hub."""
     files = sorted(path for path in engine.directory.iterdir() if path.is_file())
     stats = [(path.name, path.stat()) for path in files]

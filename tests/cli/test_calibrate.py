@@ -1,9 +1,11 @@
-"""`mac-run fleet calibrate` on processes of the stub."""
+"""`mac-run calibrate` on processes of the stub."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ def test_models_are_measured_and_a_latency_can_name_the_file(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = written(lab, on_stub("--latency-ms", "40", "--tokens", "16"))
 
-    done = at_once("fleet", "calibrate", file, "--seconds", "0.4")
+    done = at_once("calibrate", file, "--seconds", "0.4")
 
     assert done.returncode == Exit.OK, done.stderr
     (known,) = json.loads((lab.path / "calibration.json").read_text())["calibrations"]
@@ -56,17 +58,55 @@ def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
     out.write_text("notes of mine")
     file = written(lab, on_stub())
 
-    refused = at_once("fleet", "calibrate", file)
+    refused = at_once("calibrate", file)
     assert (refused.returncode, out.read_text()) == (Exit.BAD_INPUT, "notes of mine")
     assert "calibration.json is no calibration file: Invalid JSON" in refused.stderr
     assert "or name another file with --out" in refused.stderr
 
-    none = at_once("fleet", "calibrate", written(lab, scripted_with_latency() | {"latency": None}))
+    none = at_once("calibrate", written(lab, scripted_with_latency() | {"latency": None}), "--out", "o.json")
     assert none.returncode == Exit.BAD_INPUT
-    assert "no model has `backend: fleet`" in none.stderr
+    assert "all models are scripted players" in none.stderr
 
     broken = on_stub("--no-such-flag", "1")
-    failed = at_once("fleet", "calibrate", written(lab, broken), "--out", "other.json")
+    failed = at_once("calibrate", written(lab, broken), "--out", "other.json")
     assert failed.returncode == Exit.INTERRUPTED, failed.stderr
     assert "no-such-flag" in failed.stderr
     assert not Path("other.json").exists()
+
+
+def test_a_server_is_measured_by_its_address_alone_and_its_gpu_is_what_the_user_says(
+    lab: Lab, at_once: AtOnce, stub_url: str
+) -> None:
+    done = at_once("calibrate", "--base-url", stub_url, "--model", "stub", "--seconds", "0.3", "--in-flight", "8")
+
+    assert done.returncode == Exit.OK, done.stderr
+    assert "the server does not say its GPU; name it with --gpu" in done.stderr
+    named = at_once(
+        *("calibrate", "--base-url", stub_url, "--model", "stub", "--seconds", "0.3", "--gpu", "H100"),
+        *("--in-flight", "1"),
+    )
+    assert named.returncode == Exit.OK, named.stderr
+    known = json.loads((lab.path / "calibration.json").read_text())["calibrations"]
+    assert [(one["gpu"], one["in_flight"]) for one in known] == [("H100", [1]), ("unknown", [1, 4, 8])]
+
+
+def test_flags_that_do_not_go_together_are_refused(at_once: AtOnce) -> None:
+    for flags, expected in [
+        ((), "name an EXPERIMENT, or a server with --base-url"),
+        (("e.yaml", "--base-url", "http://h/v1", "--model", "m"), "name an EXPERIMENT, or a server"),
+        (("--base-url", "http://h/v1"), "--base-url and --model belong together"),
+        (("--base-url", "http://h/v1", "--model", "m", "--profile", "p"), "leave them out beside --base-url"),
+        (("--base-url", "nonsense", "--model", "m"), "base_urls"),
+    ]:
+        refused = at_once("calibrate", *flags)
+        assert (refused.returncode, expected in refused.stderr) == (Exit.BAD_INPUT, True), refused.stderr
+
+
+@pytest.fixture
+def stub_url() -> Iterator[str]:
+    """A server of the stub."""
+    line = [sys.executable, "-m", "tests.sim.engine_stub", "--port", "0", "--model", "stub", "--latency-ms", "20"]
+    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
+        server.terminate()

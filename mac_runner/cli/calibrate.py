@@ -1,4 +1,4 @@
-"""`mac-run fleet calibrate FILE`: how long the engines of an experiment take, measured and kept in a file."""
+"""`mac-run calibrate`: how long the engines of an experiment take, measured and kept in a file."""
 
 from __future__ import annotations
 
@@ -8,54 +8,57 @@ from pathlib import Path
 
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
-from mac_runner.errors import ConfigError
-from mac_runner.fleet.layout import FleetPlan
 from mac_runner.latency import Calibration, CalibrationChoice
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs import event_loop
-from mac_runner.runs.calibration import calibrated, known_calibrations, written
-from mac_runner.runs.fleet import fleet_plan
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.runs.calibration import Sweeps, calibrated, known_calibrations, written
+from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.store import Disk
 
 QUANTUM = 16
 """The quantum of the `kernel_ms` that is printed."""
+BAD_FIT = 0.1
+"""From this median error on, a fit is called bad."""
 _ENDING = "ending the engines; once more leaves at once"
 
 
-def show_calibration(request: RunRequest, out: Path, seconds: float) -> Exit:
-    """Measure each model of the experiment that is on a fleet, write `out`, and print what was found."""
+def show_calibration(request: RunRequest, out: Path, sweeps: Sweeps) -> Exit:
+    """Measure each engine of the experiment, write `out`, and print what was found."""
     chosen = set_up(request)
-    plan = fleet_plan(chosen.setups, SystemClock(), say, is_dry=False)
-    if plan is None:
-        raise ConfigError(f"{request.file}: no model has `backend: fleet`, so there is nothing to calibrate")
     known_calibrations(out)  # A file that cannot be used is refused before an engine starts.
     found: list[Calibration] = []
-    was_stopped = event_loop.run(_measure(plan, seconds, out, found))
+    was_stopped = event_loop.run(_measure(chosen, sweeps, out, found))
     with report() as stream:
         write_tables([calibrations_table(found)], stream)
-    say(f"{out}: name it with `latency: {{calibration: {{file: {out.name}}}}}`")
+    for one in found:
+        if one.error >= BAD_FIT:
+            say(
+                f"{one.model}: half of the replies are off by {one.error:.0%} or more, so a forecast will be too; "
+                "measure for longer (--seconds), on an engine and a machine that serve nothing else"
+            )
+    if found:
+        say(f"{out}: plan with `mac-run plan FILE --calibration {out}`")
     return Exit.INTERRUPTED if was_stopped else Exit.OK
 
 
-async def _measure(plan: FleetPlan, seconds: float, out: Path, found: list[Calibration]) -> bool:
+async def _measure(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> bool:
     """Whether a signal ended it. What was measured until then is in the file."""
     stop = asyncio.Event()
     with stop_on_signals(stop, say, words=_ENDING):
-        return await event_loop.until_stopped(stop, _each(plan, seconds, out, found))
+        return await event_loop.until_stopped(stop, _each(chosen, sweeps, out, found))
 
 
-async def _each(plan: FleetPlan, seconds: float, out: Path, found: list[Calibration]) -> None:
+async def _each(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Calibration]) -> None:
     disk = Disk()
-    async with aclosing(calibrated(plan, seconds, clock=SystemClock(), say=say)) as models:
-        async for one in models:
+    async with aclosing(calibrated(chosen, sweeps, clock=SystemClock(), say=say)) as engines:
+        async for one in engines:
             disk.write_atomic(out, [written(known_calibrations(out).with_one(one))])
             found.append(one)
 
 
 def calibrations_table(found: list[Calibration]) -> Table:
-    """One row for each model."""
+    """One row for each engine."""
     choice = CalibrationChoice(file="calibration.json")
     return Table(
         "calibration",

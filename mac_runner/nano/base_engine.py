@@ -1,0 +1,238 @@
+"""What every engine offers, whatever it computes on: one process, ranks of one model, or replicas.
+
+An engine of one model is in `engine.py`, replicas of it are in `parallel/replicas.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.errors import ConfigError, InvalidRequestError, QueueFullError
+from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
+from mac_runner.nano.runner import Prepared, WeightSync
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.tokenizer import Tokenizer
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class EngineState(StrEnum):
+    """What an engine does with its requests."""
+
+    RUNNING = "running"
+    DRAINING = "draining"  # Running requests are finished, none are admitted.
+    PAUSED = "paused"
+    ASLEEP = "asleep"  # Paused, and without memory for KV.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """How busy the engine is, and what it has done since it began."""
+
+    num_waiting: int
+    num_running: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_steps: int
+    num_prompt_tokens: int
+    num_cached_prompt_tokens: int
+    num_completion_tokens: int
+    num_preemptions: int
+    weight_version: int
+
+
+class BaseEngine(ABC):
+    """Requests in, samples out. All calls come from one thread, except where a method says otherwise."""
+
+    config: EngineConfig
+    directory: Path
+    model_config: ModelConfig
+    tokenizer: Tokenizer | None
+    max_model_len: int
+    state: EngineState
+    _intake: Intake
+    _sync: WeightSync
+    _unfetched: list[TrainingSample]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def generate(
+        self, prompts: Ordered[Prompt], sampling_params: SamplingParams, num_samples_per_prompt: int = 1
+    ) -> list[TrainingSample]:
+        """Complete prompts, each so many times; the samples are in the order of the prompts.
+
+        Raises the first error of any of them.
+        """
+        self._require_alive()
+        if self.state is not EngineState.RUNNING:
+            way = "wake it up" if self.state is EngineState.ASLEEP else "resume it"
+            raise ConfigError(f"the engine is {self.state}: {way} before generating")
+        if isinstance(prompts, str):
+            raise InvalidRequestError("prompts is one text: give a list of prompts")
+        prepared = [self.prepare_request(prompt, sampling_params, num_samples_per_prompt) for prompt in prompts]
+        self._require_room(len(prepared) * num_samples_per_prompt)
+        place = {self.add_prepared(request): index for index, request in enumerate(prepared)}
+        found, others = list[TrainingSample](), list[TrainingSample]()
+        try:
+            while len(found) < len(place) * num_samples_per_prompt:
+                for sample in self.step():
+                    (found if sample.request_id in place else others).append(sample)
+        except BaseException:
+            # No later call could return them.
+            for request_id in place:
+                self.abort_deltas(request_id)
+            raise
+        finally:
+            # The next step returns the samples of other requests.
+            self._unfetched += others
+        found.sort(key=lambda sample: (place[sample.request_id], sample.sample_index))
+        for sample in found:
+            if sample.error is not None:
+                raise sample.error
+        return found
+
+    def add_request(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False) -> int:
+        """Queue a prompt, as text or tokens; its number.
+
+        With `stream`, `step_deltas` returns every token with its text.
+        """
+        self._require_alive()
+        return self.add_prepared(self.prepare_request(prompt, params, num_samples, stream=stream))
+
+    def prepare_request(
+        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False
+    ) -> PreparedRequest:
+        """Check a request, encode its text and compile its grammar; another thread may call it beside a step."""
+        return self._intake.prepare(prompt, params, num_samples, stream)
+
+    def step(self) -> list[TrainingSample]:
+        """Compute some tokens of some requests; the samples that this finished."""
+        unfetched, self._unfetched = self._unfetched, []
+        return unfetched + _samples(self.step_deltas())
+
+    def abort(self, request_id: int) -> list[TrainingSample]:
+        """End a request now; its samples so far, none if it was finished already."""
+        return _samples(self.abort_deltas(request_id))
+
+    def pause(self, mode: PauseMode = "keep") -> list[TrainingSample]:
+        """Stop between two steps, and return the samples of requests that this ended.
+
+        `abort` ends all requests first, `wait` finishes those that run, `keep` leaves all as they are.
+        """
+        self._require_alive()
+        found = list[TrainingSample]()
+        if mode == "abort":
+            found += _samples(self.abort_deltas())
+        self.begin_pause("keep" if mode == "abort" else mode)
+        while self.state is EngineState.DRAINING:
+            found += self.step()
+        return found
+
+    def update_weights(self, state_dict: StateDict, blocking: bool = False, version: int | None = None) -> None:
+        """Compute with these weights: from now on, or (`blocking=False`) from a later step on, when they are ready.
+
+        They are the whole model's, by the names of its checkpoint. They must not change until `get_weight_version`
+        shows that they are installed. A second update waits for the first. Requests under way continue; their
+        `version_spans` say which weights made which tokens. The cache never finds what other weights computed.
+        `version` is by default the last one plus 1. Raises ModelError, and ConfigError for a version that is not newer.
+        """
+        self._require_alive()
+        if blocking:
+            self._sync.update(state_dict, version)
+        else:
+            self._sync.begin(state_dict, version)
+
+    def prepare_weights(self, state_dict: StateDict) -> Prepared:
+        """Check weights and build a model of them; another thread may call it beside a step."""
+        return self._sync.prepare(state_dict)
+
+    def install_weights(self, prepared: Prepared, version: int | None = None) -> None:
+        """Compute with prepared weights from now on."""
+        self._require_alive()
+        self._sync.install(prepared, version)
+
+    def get_weight_version(self) -> int:
+        """The version of the weights in use; 0 is the model's directory."""
+        self._sync.poll()
+        return self._sync.version
+
+    @abstractmethod
+    def add_prepared(self, request: PreparedRequest) -> int:
+        """Queue a request; its number. Raises QueueFullError."""
+
+    @abstractmethod
+    def step_deltas(self) -> list[Delta]:
+        """Like `step`, with every token of the requests that stream."""
+
+    @abstractmethod
+    def has_pending(self) -> bool:
+        """Whether any request is unfinished, or finished and not yet returned."""
+
+    @abstractmethod
+    def abort_deltas(self, request_id: int | None = None) -> list[Delta]:
+        """End a request, or all of them; their last deltas."""
+
+    @abstractmethod
+    def flush_cache(self) -> None:
+        """Forget every prefix. An update does not need it."""
+
+    @abstractmethod
+    def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
+        """Pause during the next steps; `state` shows when it has paused."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Continue after a pause."""
+
+    @abstractmethod
+    def sleep(self, *, drop_weights: bool = False) -> None:
+        """Give back the memory of the KV cache, and with `drop_weights` of the weights. Nothing may be running."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Be ready again. Dropped weights are read again; if they were ever updated, they must be updated first."""
+
+    @abstractmethod
+    def stats(self) -> EngineStats:
+        """How busy the engine is, and what it has done."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Drop the requests under way and give everything back; may be called twice."""
+
+    @abstractmethod
+    def _require_alive(self) -> None:
+        """Raise EngineStoppedError where the engine serves no more requests."""
+
+    @abstractmethod
+    def _num_waiting(self) -> int:
+        """The samples that wait for a place in a step."""
+
+    def _require_room(self, num_samples: int) -> None:
+        waiting, most = self._num_waiting(), self.config.max_waiting
+        if waiting + num_samples > most:
+            raise QueueFullError(
+                f"{waiting} requests wait, {most} may, {num_samples} more are asked for: try again later"
+            )
+
+
+def _samples(deltas: list[Delta]) -> list[TrainingSample]:
+    return [delta.sample for delta in deltas if delta.sample is not None]
