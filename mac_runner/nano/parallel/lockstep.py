@@ -23,9 +23,11 @@ from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import Shard, host_store
 from mac_runner.nano.parallel.lockstep_follower import joined
+from mac_runner.nano.parallel.members import start_all
 from mac_runner.nano.parallel.ranks import Ranks
 from mac_runner.nano.parallel.rounds import Admission, Joined, Meeting, Replica, Report, Round
 from mac_runner.nano.parallel.runner import Builds
+from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sequence import Delta, TrainingSample
 
@@ -50,7 +52,7 @@ class LockstepEngine(BaseEngine):
         size = config.data_parallel_size
         threads = ThreadPin(config.num_threads, size * config.tensor_parallel_size)
         one = replace(config, data_parallel_size=1, num_threads=threads.count)
-        self._ranks = Ranks(size, threads.count, module=FOLLOWER, kind="replica")
+        self._ranks = Ranks(start_all(FOLLOWER, "replica", size, threads.count))
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
@@ -63,8 +65,8 @@ class LockstepEngine(BaseEngine):
             raise
         self.directory, self.model_config = self._engine.directory, self._engine.model_config
         self.tokenizer, self.max_model_len = self._engine.tokenizer, self._engine.max_model_len
-        num_blocks = min(stats.num_blocks for stats in self._stats.values())
-        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, num_blocks)
+        self.num_blocks = min(stats.num_blocks for stats in self._stats.values())
+        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, self.num_blocks)
         self._models = _Models(self._ranks, self._engine, self.model_config)
         self._sync = WeightSync(self._models, self.model_config, on_install=self._install)
         self._coming = list[Admission]()
@@ -180,7 +182,7 @@ class LockstepEngine(BaseEngine):
     def _meet(self, size: int) -> Meeting:
         store, port = host_store(size)
         # Each waits for all others, so they meet while this one does.
-        number = self._ranks.begin("meet", port, size)
+        number = self._ranks.begin("meet", LOCAL, port, size)
         meeting = Meeting(Shard(0, size), store)
         self._ranks.wait(number)
         self._ranks.on_loss = meeting.abort

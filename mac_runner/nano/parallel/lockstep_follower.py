@@ -28,9 +28,9 @@ class LockstepFollower(Servant):
         """What the leader compares with its own replica."""
         return joined(self._number, self._engine)
 
-    def meet(self, port: int, size: int) -> None:
-        """Meet the other replicas, which find each other at this port."""
-        meeting = Meeting(Shard(self._number, size), join_store(port, size))
+    def meet(self, address: str, port: int, size: int) -> None:
+        """Meet the other replicas, which find each other at this address."""
+        meeting = Meeting(Shard(self._number, size), join_store(address, port, size))
         self._replica = Replica(self._number, self._engine, meeting)
 
     def play(self, message: Round) -> Report:
