@@ -162,6 +162,10 @@ class InferenceEngine(BaseEngine):
             weight_version=self._sync.version,
         )
 
+    def fail(self, reason: str) -> None:
+        """End the model's other ranks at once, because the engine is over; any thread may call it."""
+        self._runner.fail(reason)
+
     def shutdown(self) -> None:
         """Drop the requests under way and give everything back; may be called twice."""
         self._sync.close()

@@ -24,6 +24,7 @@ from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import StateDict, find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
+from mac_runner.nano.parallel.divergence import StepDigests
 from mac_runner.nano.parallel.group import (
     GatherMemory,
     MemoryGroup,
@@ -117,12 +118,15 @@ class Follower(Servant, ModelRunner):
     ) -> None:
         ThreadPin(num_threads)
         Servant.__init__(self, connection, self.build, lambda: self.load(find_model(model_path or config.model_path)))
+        self._steps = StepDigests()
+        self._installed = 0
         ModelRunner.__init__(self, config, model_config, Shard(rank, config.tensor_parallel_size, device))
 
     def carry_out(self, message: Call | ForwardBatch) -> None:
         """Compute a batch, or call a method."""
         if isinstance(message, ForwardBatch):
             self.forward(message)
+            self._steps.add(self._installed, message)
         else:
             super().carry_out(message)
 
@@ -141,6 +145,11 @@ class Follower(Servant, ModelRunner):
     def install(self, ticket: int) -> None:
         """Compute with the model kept as `ticket` from now on."""
         self.replace(self.take(ticket))
+        self._installed = ticket
+
+    def step_digests(self) -> tuple[int, dict[str, str]]:
+        """This rank, and the digests of all its steps."""
+        return self.shard.rank, self._steps.digests()
 
 
 def send(connection: Connection, message: Done | Failed) -> None:

@@ -24,6 +24,7 @@ from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError
 from mac_runner.nano.model import MIN_ROWS
+from mac_runner.nano.parallel.divergence import StepDigests, require_equal
 from mac_runner.nano.parallel.group import (
     GatherMemory,
     Group,
@@ -36,7 +37,7 @@ from mac_runner.nano.parallel.group import (
     require_divisible,
 )
 from mac_runner.nano.parallel.members import Member, start_all
-from mac_runner.nano.parallel.ranks import Ranks, pack
+from mac_runner.nano.parallel.ranks import Failed, Ranks, pack
 from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import ModelRunner, Prepared
 
@@ -91,6 +92,8 @@ class ParallelRunner(ModelRunner):
         gathers_in_memory = _gathers_in_memory(config, self.device, is_here=is_here)
         self._ranks = Ranks(start_all(FOLLOWER, "rank", size, num_threads) if joined is None else joined.members)
         self._builds = Builds(self._ranks, model_config)
+        self._steps = StepDigests()
+        self._installed = 0
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
@@ -126,12 +129,23 @@ class ParallelRunner(ModelRunner):
         with self._ranks.in_step():
             self._ranks.call("install", prepared.ticket)
             super().replace(prepared)
+            self._installed = prepared.ticket
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """The logits of the rows that were asked for, in float32. Raises RankFailedError when a rank is lost."""
         with self._ranks.in_step():
             self._ranks.send(batch)
-            return super().forward(batch)
+            logits = super().forward(batch)
+            self._steps.add(self._installed, batch)
+            if self._steps.num_steps % self._config.divergence_check_every == 0:
+                self._compare()
+            return logits
+
+    def _compare(self) -> None:
+        """Raise DivergenceError if another rank has computed something else than this one."""
+        others = sorted(self._ranks.call("step_digests"))
+        found = {f"rank {rank}": digests for rank, digests in [(0, self._steps.digests()), *others]}
+        require_equal(found, f"after {self._steps.num_steps} steps")
 
     def open_store(self, num_blocks: int) -> None:
         """Take KV memory of so many blocks on each rank, empty."""
@@ -150,6 +164,10 @@ class ParallelRunner(ModelRunner):
         with self._ranks.in_step():
             self._ranks.call("drop_weights")
             super().drop_weights()
+
+    def fail(self, reason: str) -> None:
+        """End the other ranks at once; any thread may call it."""
+        self._ranks.fail(Failed(reason))
 
     def check(self) -> None:
         """Raise RankFailedError if a rank was lost."""
