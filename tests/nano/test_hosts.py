@@ -22,8 +22,8 @@ from mac_runner.nano.parallel.world import world_of
 from tests.nano.test_replicas import bits, by_name, settings
 from tests.nano.tiny_models import ModelMaker, make_model, random_state_dict
 
-PARAMS = SamplingParams(temperature=0.9, max_tokens=8, ignore_eos=True)
-PROMPTS = [[number] * 20 for number in range(6)]
+PARAMS = SamplingParams(temperature=0.9, max_tokens=5, ignore_eos=True)
+PROMPTS = [[number] * 20 for number in range(4)]
 PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.skipif(
