@@ -2,6 +2,7 @@
 
 python -m benchmarks.forecast                         # about four minutes
 python -m benchmarks.forecast --share 0.25            # a quarter of the conversations
+python -m benchmarks.forecast --slower 4              # for a machine on which other programs run
 
 The engines are processes that take each step of a step model at its moment (`tests.sim.step_stub`): 8 ms a step, 0.4 ms
 a sequence, 0.02 ms a token read, 0.0005 ms a token of context. The pilot is a run of 20 conversations with 16 requests
@@ -30,6 +31,7 @@ from typing import Final
 import yaml
 
 from benchmarks.machine import row
+from mac_runner.latency import StepModel
 from tests.sim.step_stub import TOKENS, serving
 from tests.sim.studies import STEPS
 
@@ -101,16 +103,18 @@ def main() -> None:
     """Plan and play each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="of the conversations of each case")
+    parser.add_argument("--slower", type=float, default=1.0, help="how many times as long each step takes")
     asked = parser.parse_args()
+    steps = StepModel(**{name: asked.slower * milliseconds for name, milliseconds in STEPS})
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         directory = Path(folder)
-        urls = [stack.enter_context(serving(steps=STEPS, seats=64)) for _ in range(2)]
+        urls = [stack.enter_context(serving(steps=steps, seats=64)) for _ in range(2)]
         pilot = experiment(
             Case(name="", conversations=PILOT_CONVERSATIONS, slots=16), urls[:1], directory / "pilot.yaml"
         )
         played_s(pilot, directory / "pilot")
         calibration = directory / "calibration.json"
-        mac_run("calibrate", pilot, "--seconds", "3", "--out", calibration)
+        mac_run("calibrate", pilot, "--seconds", str(3 * asked.slower), "--out", calibration)
         figures = {}
         print(f"{'':20} {'actual s':>9} {'pilot':>8} {'calibrated':>11}")
         for number, case in enumerate(CASES):
@@ -127,7 +131,7 @@ def main() -> None:
                 "calibrated": round(off[1], 3),
             }
             print(f"{case.name:20} {actual:9.1f} {off[0]:+8.1%} {off[1]:+11.1%}", flush=True)
-    print(row(benchmark="forecast", **figures))
+    print(row(benchmark="forecast", share=asked.share, slower=asked.slower, **figures))
 
 
 if __name__ == "__main__":
