@@ -29,7 +29,9 @@ from mac_runner.reports import (
     write_tables,
 )
 from mac_runner.results import Table
+from mac_runner.runs.claims import surveyed
 from mac_runner.runs.engines import EnginePlan, plan_engines
+from mac_runner.runs.mirrored import mirrored
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
@@ -50,6 +52,8 @@ def run(
     """Play what is left, print the results, and say how it ended. With `fleet`: on the engines of that held fleet."""
     chosen = set_up(request)
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
+        with mirrored(chosen, request.mirror, say, is_quiet=is_quiet):
+            pass
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
         return print_results(complete, is_quiet=is_quiet)
     for warning in chosen.warnings:
@@ -57,8 +61,8 @@ def run(
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
     if fleet is not None:
         player = _attached(player, chosen, fleet)
-    with viewed(chosen.directory, pages):
-        results = player.play(chosen)
+    with mirrored(chosen, request.mirror, say, is_quiet=is_quiet) as on_complete, viewed(chosen.directory, pages):
+        results = replace(player, on_complete=on_complete).play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
     return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
 
@@ -87,7 +91,7 @@ def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, 
 
 def print_results(results: Results, *, is_quiet: bool) -> Exit:
     """Print the summary or the grid's table; the exit code says whether conversations failed or nothing was usable."""
-    if not is_quiet:
+    if not is_quiet and results.summary:
         print_summary(results)
     for line in results.unusable:
         say(line)
@@ -126,8 +130,8 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         lambda line: _say(line, is_quiet=is_quiet),
         is_dry=True,
     )
-    surveys = {setup.slug: setup.survey() for setup in chosen.setups}
-    lines = [*(_of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
+    surveys = {setup.slug: surveyed(chosen, setup) for setup in chosen.setups}
+    lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
     with report() as stream:
@@ -170,13 +174,14 @@ def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
     return chosen.setups[0].experiment.spec.design(planned)
 
 
-def _of_one(setup: Setup, surveys: Mapping[str, Survey]) -> Iterator[str]:
-    found, experiment = surveys[setup.slug], setup.experiment
+def _of_one(chosen: ExperimentSet, surveys: Mapping[str, Survey]) -> Iterator[str]:
+    (setup,) = chosen.setups
+    found, experiment, shard = surveys[setup.slug], setup.experiment, chosen.claimed or setup.shard
     models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
     yield f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}"
     yield f"environment    {setup.environment_name}"
     yield f"models         {models}"
-    yield f"run directory  {setup.directory}{'' if setup.shard is None else f', shard {setup.shard}'}"
+    yield f"run directory  {setup.directory}{'' if shard is None else f', shard {shard}'}"
     yield _conversations(surveys.values())
     yield from (f"changed        {change}" for change in found.changed_settings)
 

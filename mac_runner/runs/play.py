@@ -10,13 +10,14 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
-from mac_runner.runs import event_loop
+from mac_runner.runs import claims, event_loop
 from mac_runner.runs.engines import (
     EnginePlan,
     Phase,
@@ -26,21 +27,22 @@ from mac_runner.runs.engines import (
 )
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.runs.stream import ConversationStream, OnEnded, OpenRun, open_setup
+from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
 from mac_runner.store import (
-    GridRun,
     Need,
-    Run,
     Survey,
     grid_accounting,
     open_grid,
     read_run,
     write_tables,
 )
+from mac_runner.store.lock import LeaseWatch
+from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
+from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject
 
 COLLECTION_OBJECTS: Final = 5_000
@@ -50,10 +52,20 @@ Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
 
 
+class _Engines(NamedTuple):
+    """What plays an experiment set."""
+
+    plan: EnginePlan
+    phases: Sequence[Phase]
+    fleet: PlannedFleet | None
+    concurrency: int | None
+
+
 class Results(NamedTuple):
     """What a run came to."""
 
     summary: JsonObject
+    """Empty for a worker that was interrupted: it knows a part of the run."""
     ended: str
     """How much has ended, in words."""
     rows: tuple[GridRow, ...] | None = None
@@ -67,14 +79,14 @@ class Results(NamedTuple):
         """The experiments without a usable reply, with the causes."""
         found = [("", self.summary)] if self.rows is None else [(f"{row.slug}: ", row.summary) for row in self.rows]
         return tuple(
-            f"{name}{usability_warning(summary)}"
-            for name, summary in found
-            if summary is not None and is_nothing_usable(summary)
+            f"{name}{usability_warning(summary)}" for name, summary in found if summary and is_nothing_usable(summary)
         )
 
     @property
     def has_failures(self) -> bool:
         """Whether conversations failed, or nothing that was said in an experiment could be used."""
+        if not self.summary:
+            return False
         if self.unusable:
             return True
         if self.rows is None:
@@ -94,6 +106,8 @@ class Player:
     can_pull: bool = False
     clock: Clock = field(default_factory=SystemClock)
     on_ended: OnEnded | None = None
+    on_complete: Callable[[Path], object] = lambda _directory: None
+    """Receives each run directory that is closed with nothing left to play; called on a thread of the store."""
     fleet: FleetPlanner = local_fleet
     """Lays out the fleet of the models that are on one."""
     is_process_ours: bool = True
@@ -105,7 +119,16 @@ class Player:
         Raises ConfigError or ShortageError before anything is written; EngineDeadError, StoreError, and
         RunLockedError, IdentityError or RunDirectoryError where a run directory cannot be used.
         """
+        if chosen.claimed is not None:
+            return self._play_claimed(chosen)
         pending, surveys = self._pending(chosen)
+        engines, phases, fleet, concurrency = self._engines(chosen, pending, len(pending))
+        if chosen.grid is None:
+            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
+        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+
+    def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
+        """What plays the pending experiments, of which `runs` run directories may be open."""
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         phases = engines.phases(pending)
         fleet = plan_fleet(pending, engines.engines.values(), self.fleet)
@@ -113,12 +136,10 @@ class Player:
             self.display.say,
             wanted=max(map(_connections, phases), default=0) + (0 if fleet is None else fleet.slots),
             concurrency=self.concurrency,
-            runs_open=min(len(pending), runs_within(limit())),
+            runs_open=min(runs, runs_within(limit())),
             is_raising=self.is_process_ours,
         )
-        if chosen.grid is None:
-            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
-        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+        return _Engines(engines, phases, fleet, concurrency)
 
     def _pending(self, chosen: ExperimentSet) -> tuple[Sequence[Setup], Mapping[str, Survey]]:
         if chosen.grid is None:
@@ -135,17 +156,14 @@ class Player:
         concurrency: int | None,
         is_retried: Callable[[str], bool] | None,
     ) -> Results:
-        served = engines.served[setup.slug]
-        opened = open_setup(
-            setup, served, self.clock, is_retried=is_retried, on_ended=self.on_ended, say=self.display.say
-        )
+        opened = self._open(setup, engines, is_retried=is_retried, say=self.display.say)
         counts = opened.run.counts
         spec = setup.experiment.spec.results
         tally = Tally(None if spec is None else spec().columns)
         progress = Progress(
             planned=counts.planned, finished=counts.finished, failed=counts.failed, on_outcome=tally.add
         )
-        with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
+        with self._stream(opened.run, self._listed(engines), done=opened.done_before, first=opened) as stream:
             session = _Session(
                 self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text
             )
@@ -179,7 +197,7 @@ class Player:
         with open_grid(
             grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
         ) as grid_run:
-            with self._stream(grid_run, engines, done=progress.resumed_with) as stream:
+            with self._stream(grid_run, self._listed(engines), done=progress.resumed_with) as stream:
 
                 def title() -> str:
                     return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
@@ -194,14 +212,90 @@ class Player:
         ended = _grid_ended(results.summary)
         return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
+    def _play_claimed(self, chosen: ExperimentSet) -> Results:
+        """Play the shards that no other worker holds, and wait for the others; the last worker merges."""
+        claims.check(chosen)
+        left = claims.parts_left(chosen)
+        if left and not self._play_shards(chosen, left):
+            return Results({}, "other workers go on with the shards that they hold", is_interrupted=True)
+        claims.merge_all(chosen, self.clock, self.display.say)
+        results = results_if_complete(chosen, self.clock)
+        assert results is not None, "what was merged has results"
+        return results
+
+    def _play_shards(self, chosen: ExperimentSet, left: Mapping[str, Sequence[Setup]]) -> bool:
+        """Play until all shards are complete; False when the worker was stopped before."""
+        pending = [setup for setup in chosen.setups if setup.slug in left]
+        engines, phases, fleet, concurrency = self._engines(chosen, pending, sum(map(len, left.values())))
+        claims.begin(chosen)
+        progress, watch = Progress(planned=0), LeaseWatch()
+
+        def open_claimed(part: Setup) -> OpenRun:
+            claims.prepare(part)
+            return self._open(part, engines, watch=watch)
+
+        def supply(setups: Sequence[Setup]) -> Supply:
+            parts = [part for setup in setups for part in left[setup.slug]]
+            return claims.Claims(parts, open_claimed, is_free=claims.is_free, is_complete=claims.is_complete)
+
+        def joined(opened: OpenRun) -> None:
+            counts = opened.run.counts
+            progress.join(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+
+        joining = Joining(
+            on_opened=joined,
+            accounts=progress.accounts if chosen.grid is None else None,
+            look_interval_s=claims.LOOK_INTERVAL_S,
+        )
+        with (
+            open_worker(chosen.directory, clock=self.clock) as worker,
+            self._stream(worker, supply, done=0, joining=joining) as stream,
+        ):
+            session = _Session(
+                self, stream, progress, lambda: f"{chosen.name}, shards: {stream.begun}", chosen.profile, concurrency
+            )
+            return event_loop.run(session.play(phases, fleet))
+
+    def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
+        """The supply of experiments that this process alone plays."""
+
+        return lambda setups: Listed(setups, lambda setup: self._open(setup, engines, is_guarded=True))
+
+    def _open(
+        self,
+        setup: Setup,
+        engines: EnginePlan,
+        *,
+        is_guarded: bool = False,
+        watch: LeaseWatch | None = None,
+        is_retried: Callable[[str], bool] | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> OpenRun:
+        """Open the run directory of an experiment."""
+        return open_setup(
+            setup,
+            engines.served[setup.slug],
+            self.clock,
+            is_guarded=is_guarded,
+            watch=watch,
+            is_retried=is_retried,
+            on_ended=self.on_ended,
+            on_complete=self.on_complete,
+            say=say,
+        )
+
     @contextmanager
     def _stream(
-        self, log: Run | GridRun, engines: EnginePlan, *, done: int, first: OpenRun | None = None
+        self,
+        log: Recorder,
+        supply: Callable[[Sequence[Setup]], Supply],
+        *,
+        done: int,
+        first: OpenRun | None = None,
+        joining: Joining | None = None,
     ) -> Iterator[ConversationStream]:
         with (
-            ConversationStream(
-                log, engines.served, self.clock, done=done, first=first, on_ended=self.on_ended
-            ) as stream,
+            ConversationStream(log, supply, self.clock, done=done, first=first, joining=joining) as stream,
             rare_collections() if self.is_process_ours else nullcontext(),
         ):
             yield stream
@@ -210,15 +304,22 @@ class Player:
 def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     """The results of a set with nothing left to play; None where something is left.
 
-    The tables of a grid are written again where they are not there.
+    The tables of a grid are written again where they are not there. Raises RunDirectoryError for merged shards that
+    lack conversations.
     """
+    is_complete: Callable[[Setup], bool] = Setup.is_complete
+    if chosen.claimed is not None:
+        if not claims.is_all_merged(chosen):
+            return None
+        chosen = claims.merged(chosen)
+        is_complete = claims.is_complete
     if chosen.grid is None:
         (setup,) = chosen.setups
-        if not setup.is_complete():
+        if not is_complete(setup):
             return None
         planned = len(setup.tasks)
         return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
-    if not chosen.is_known or not all(setup.survey().is_complete for setup in chosen.setups):
+    if not chosen.is_known or not all(map(is_complete, chosen.setups)):
         return None
     assert chosen.known is not None
     accounting = grid_accounting(chosen.directory, chosen.name)

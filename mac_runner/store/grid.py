@@ -10,7 +10,6 @@ kept, so a grid that grew shows which part came when.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Final
 
 import yaml
 
-from mac_runner.clock import Clock, iso
-from mac_runner.errors import RunDirectoryError
+from mac_runner.clock import Clock
+from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
@@ -28,10 +27,11 @@ from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, read_standing
 from mac_runner.store.records import encode_json, entry, objects
-from mac_runner.store.run_state import read_state
-from mac_runner.store.session import GridSession, Recorder, open_log
+from mac_runner.store.run_state import merge_accounting, read_state
+from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.sharded import has_run, places_of_work
 from mac_runner.store.space import Need, check_room
+from mac_runner.store.workers import read_workers
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
@@ -187,6 +187,28 @@ class GridRun(Recorder):
         _put_all(self._log.disk, self._directory, files)
 
 
+def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -> None:
+    """Record a grid that several processes play at once, or join the one there. Changes no record.
+
+    Raises IdentityError when other combinations are there, RunDirectoryError when the directory is used for something
+    else.
+    """
+    disk = disk or Disk()
+    if read_grid(directory, disk=disk) is None:
+        disk.make_directory(directory)
+        first = GridRecord(name=asked.name, profile=asked.profile, asked={}).extended(asked, 1)
+        disk.publish_once(directory / GRID, b"".join(encode_grid(first)))
+        disk.sync_directory(directory)
+    known = read_grid(directory, disk=disk)
+    assert known is not None, "what was written is read"
+    if known.extended(asked, 0) != known:
+        raise IdentityError(
+            f"{directory} holds the grid {known.name} with {len(known.entries)} combinations, and this one is another "
+            "grid or has others; all workers of a grid play the same: set the values back, or give this grid a "
+            "directory of its own with --out DIR. Once it is merged, `mac-run FILE --out DIR` plays more combinations"
+        )
+
+
 def open_grid(
     directory: Path,
     *,
@@ -222,20 +244,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
     # Before anything else, because this file is what makes it the directory of a grid.
     _put_all(disk, directory, {GRID: b"".join(encode_grid(record))})
-    disk.make_directory(layout.journal)
-    with ExitStack() as opened:
-        number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
-        opened.callback(disk.close, segment)
-        files = open_log(disk, layout, number, segment)
-        # From here on the writer thread owns the files and closes them.
-        opened.pop_all()
-    session = GridSession(
-        disk=disk,
-        layout=layout,
-        clock=clock,
-        files=files,
-        show_life=lock.show_life_if_due,
-    )
+    session = open_log_session(disk, layout, clock, lock)
     return GridRun(directory, record=record, session=session, lock=lock)
 
 
@@ -244,6 +253,14 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, ses
     state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name, sessions=sessions))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
     return {**state.usage, "sessions": dict(began)}
+
+
+def grid_usage(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
+    """`grid_accounting`; while its shards are not merged, what the workers used."""
+    known = grid_accounting(directory, name, disk=disk)
+    if known.get("models"):
+        return known
+    return reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
@@ -335,7 +352,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         failures=tuple(row for standing in begun for row in standing.failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
-        usage=state.usage,
+        usage=grid_usage(directory, record.name, disk=disk),
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,

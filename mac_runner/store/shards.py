@@ -3,28 +3,38 @@
 `shards.json` comes first, before any shard, and is never changed. It says of how many shards, and of which experiment
 the directory is. After the merge the directory has `experiment.yaml` and is a run directory like any other.
 
-A shard is claimed by the lock on its run directory. A worker has a directory of its own in `workers/`, with the lock,
-the note and the lease of a run directory, and with the events and the accounts of its engines.
+A shard is claimed by the lock on its run directory. `workers` has what the processes leave that claim shards.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import CONFIG, MANIFEST, SHARD_DIRECTORIES, SHARDS, WORKERS
-from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
-from mac_runner.store.machine import Machine
+from mac_runner.store.layout import (
+    CONFIG,
+    LOCK,
+    MANIFEST,
+    MERGE_MARK,
+    SHARD_DIRECTORIES,
+    SHARDS,
+    WORKERS,
+)
 from mac_runner.store.records import encode_json
 from mac_runner.structs import convert
 
 SHARDS_FORMAT: Final = 1
+
+_OURS: Final = frozenset({SHARDS, SHARD_DIRECTORIES, WORKERS})
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
+_HOST_CHARS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +52,16 @@ class ShardsRecord:
         return (Shard(number, self.of) for number in range(1, self.of + 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """A worker that came. `is_alive` is None where this machine cannot know."""
-
-    name: str
-    owner: Owner | None
-    """Who it is; None once it has left in good order."""
-    is_alive: bool | None
-    last_sign_of_life: str | None
-
-
 def is_shards(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a directory holds shards that are not merged yet."""
     disk = disk or Disk()
     return disk.exists(directory / SHARDS) and not disk.exists(directory / CONFIG)
+
+
+def is_merged(directory: Path, *, disk: Disk | None = None) -> bool:
+    """Whether the shards of a directory are merged, to the end."""
+    disk = disk or Disk()
+    return all(disk.exists(directory / name) for name in (SHARDS, CONFIG)) and not disk.exists(directory / MERGE_MARK)
 
 
 def read_shards(directory: Path, *, disk: Disk | None = None) -> ShardsRecord | None:
@@ -91,18 +96,63 @@ def shard_directories(directory: Path, *, disk: Disk | None = None) -> tuple[Pat
     return tuple(path for path in every if disk.exists(path / MANIFEST))
 
 
-def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> tuple[Worker, ...]:
-    """The workers that came to a directory of shards, or to a grid of such, by name."""
-    disk, machine = disk or Disk(), machine or Machine()
-    places = [directory / WORKERS / name for name in disk.names(directory / WORKERS)]
-    return tuple(_worker(disk, machine, place) for place in places if disk.is_directory(place))
+def begin_shards(directory: Path, record: ShardsRecord, *, disk: Disk | None = None) -> None:
+    """Make a directory of shards, or join the one there; several processes may do so at once.
+
+    Raises IdentityError when it is of another experiment or another number of shards, RunDirectoryError when it holds
+    something else.
+    """
+    disk = disk or Disk()
+    check_shards(directory, record, disk=disk)
+    disk.make_directory(directory)
+    disk.publish_once(directory / SHARDS, encode_shards(record))
+    disk.sync_directory(directory)
+    check_shards(directory, record, disk=disk)
 
 
-def _worker(disk: Disk, machine: Machine, place: Path) -> Worker:
-    owner = read_owner(disk, place)
-    return Worker(
-        name=place.name,
-        owner=owner,
-        is_alive=None if owner is None else is_alive(owner, machine),
-        last_sign_of_life=last_sign_of_life(disk, place),
-    )
+def check_shards(directory: Path, record: ShardsRecord, *, disk: Disk | None = None) -> None:
+    """Raises what `begin_shards` raises, and changes nothing."""
+    disk = disk or Disk()
+    found = read_shards(directory, disk=disk)
+    if found is not None:
+        _check_same(directory, found, record)
+    elif disk.exists(directory / CONFIG):
+        raise RunDirectoryError(
+            f"{directory} is the run directory of one process, and no place for shards; go on with it without --shard, "
+            "or choose another directory with --out"
+        )
+    elif strays := [name for name in disk.names(directory) if not name.startswith(".") and name not in _OURS]:
+        raise RunDirectoryError(
+            f"{directory} holds {strays[0]!r} and no {SHARDS}, so it is not a directory of shards; choose an empty or "
+            "a new one with --out"
+        )
+
+
+def _check_same(directory: Path, found: ShardsRecord, record: ShardsRecord) -> None:
+    if found.of != record.of:
+        raise IdentityError(
+            f"{directory} is split into {found.of} shards, and {record.of} were asked for; "
+            f"use --shard auto/{found.of}, or give this run a directory of its own with --out DIR"
+        )
+    if (found.experiment_name, found.identity) != (record.experiment_name, record.identity):
+        raise IdentityError(
+            f"{directory} belongs to another experiment, {found.experiment_name} with the identity {found.identity}, "
+            f"and this one is {record.experiment_name} with {record.identity}; set the values back, or give this run a "
+            "directory of its own with --out DIR"
+        )
+    if found.conversations != record.conversations:
+        raise IdentityError(
+            f"{directory} is for {found.conversations} conversations, and {record.conversations} were asked for; all "
+            "workers ask for the same. Once it is merged, `mac-run FILE --out DIR` plays more"
+        )
+
+
+def make_claimable(directory: Path, *, disk: Disk | None = None) -> None:
+    """Make the directory of a shard and its lock file, which stay when a claim is withdrawn.
+
+    Otherwise a process that withdraws would remove what another one is about to lock.
+    """
+    disk = disk or Disk()
+    disk.make_directory(directory)
+    if not disk.exists(directory / LOCK):
+        disk.close(disk.open_append(directory / LOCK))
