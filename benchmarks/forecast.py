@@ -32,6 +32,7 @@ import yaml
 
 from benchmarks.machine import row
 from mac_runner.latency import StepModel
+from mac_runner.types import JsonValue
 from tests.sim.step_stub import TOKENS, serving
 from tests.sim.studies import STEPS
 
@@ -115,7 +116,7 @@ def main() -> None:
         played_s(pilot, directory / "pilot")
         calibration = directory / "calibration.json"
         mac_run("calibrate", pilot, "--seconds", str(3 * asked.slower), "--out", calibration)
-        figures = {}
+        figures = dict[str, JsonValue]()
         print(f"{'':20} {'actual s':>9} {'pilot':>8} {'calibrated':>11}")
         for number, case in enumerate(CASES):
             fewer = Case(**{**vars(case), "conversations": round(case.conversations * asked.share)})
