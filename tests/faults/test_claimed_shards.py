@@ -49,7 +49,8 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
             ends.append(ended)
 
     assert [end.code for end in ends] == [Exit.OK] * WORKERS, [end.err for end in ends]
-    assert len([*(shared.out / "workers").iterdir()]) >= WORKERS * (KILLS + 1)
+    # One that comes when all is played leaves nothing behind.
+    assert len([*(shared.out / "workers").iterdir()]) >= WORKERS + KILLS
     same_results(shared.run_dir, single.run_dir)
     assert verify(shared.out) == Exit.OK
     assert not [*(shared.out / "shards").rglob(".owner.json")]
