@@ -25,6 +25,7 @@ from mac_runner.cli.process import Exit, report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.submit import EXECUTORS, SubmitRequest, submit
 from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
@@ -112,6 +113,7 @@ def cli() -> None:
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run calibrate FILE  measure how long the engines it needs take
     mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
+    mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
     mac-run fork RUN GAME   play a conversation again from one of its turns on
     mac-run value RUN GAME  say what a turn was worth, by forks of it
@@ -233,6 +235,78 @@ def run(
             fleet=held,
         )
     )
+
+
+@cli.command(name="submit")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--executor",
+    type=click.Choice([*EXECUTORS]),
+    required=True,
+    help="Where the workers run: as a Slurm job array, as Ray tasks, or on this machine.",
+)
+@click.option("--nodes", callback=_count, metavar="N", required=True, help="How many workers: one on each of N nodes.")
+@click.option("--shards", callback=_count, metavar="M", help="Cut the experiment into M shards [8 for each worker].")
+@click.option("--gpus", callback=_count, metavar="N", help="GPUs of each worker [as many as its node has].")
+@click.option(
+    "--sbatch-args", metavar="FLAGS", help="Flags of sbatch, such as '--partition=gpu --time=8:00:00'; for slurm."
+)
+@click.option(
+    "--assume-shared",
+    "is_assumed_shared",
+    is_flag=True,
+    help="Every node sees DIR at the same path, though its filesystem does not look shared.",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of shards [runs/NAME].")
+@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@click.option("--limit", callback=_count, metavar="N", help="Run the first N conversations at most.")
+@click.option("--seed", metavar="N", help="The experiment's seed.")
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests of each worker in flight, at most.")
+@click.option("--pull", "is_pulling", is_flag=True, help="Let engines pull models that they do not have.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Print the script or the commands; touch nothing.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def submit_command(
+    file: Path,
+    executor: str,
+    nodes: int,
+    shards: int | None,
+    gpus: int | None,
+    sbatch_args: str | None,
+    is_assumed_shared: bool,
+    out: Path | None,
+    profile: str | None,
+    overrides: tuple[str, ...],
+    limit: int | None,
+    seed: str | None,
+    concurrency: int | None,
+    is_pulling: bool,
+    is_dry: bool,
+    quiet: bool,
+) -> None:
+    """Run the experiment in FILE by N workers that share its shards: each is mac-run FILE --shard auto/M.
+
+    A worker that is lost, or ends with 3, is started again. The last one merges the shards, so DIR becomes the run
+    directory. With slurm the command returns once the job is queued; with ray and local it stays until the end, and
+    Ctrl-C ends the workers.
+
+    Exit codes: 0 submitted or all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted: the same
+    command goes on, 4 storage failed.
+    """
+    run_request = RunRequest(
+        file=file, profile=profile, overrides=overrides, limit=limit, seed=seed, out=out, can_pull=is_pulling
+    )
+    request = SubmitRequest(
+        run=run_request,
+        executor=executor,
+        nodes=nodes,
+        shards=shards,
+        gpus=gpus or 0,
+        concurrency=concurrency,
+        sbatch_args=sbatch_args,
+        is_assumed_shared=is_assumed_shared,
+    )
+    _end(lambda: submit(request, is_dry=is_dry, is_quiet=quiet))
 
 
 @cli.command(name="merge")

@@ -20,6 +20,8 @@ LOG_BYTES_MAX: Final = 16 << 20
 """The size of a lane's log; as much again is kept of what came before."""
 GUARDIAN_GRACE_S: Final = 3.0
 """How long the guardian may take beyond the grace of its engine; then its whole group is killed."""
+NOT_STARTED: Final = 127
+"""The status of a command that does not exist, as a shell has it."""
 _TAIL_BYTES: Final = 1 << 18
 _PREFIX: Final = re.compile(r"^(?:\([\w-]+ pid=\d+\) )?(?:(?:ERROR|CRITICAL)[: ]+(?:[\d:., -]+)?(?:\[[\w./:]+\] ?)?)?")
 _RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?:: ?|$)")
@@ -39,6 +41,8 @@ class LaneProcess:
         """The engine's own; None before it has started."""
         self.was_killed = False
         """Whether a signal ended it that this object did not send."""
+        self.status: int | None = None
+        """Its exit status, negative for a signal; None before the end, and where its guardian was killed."""
         self._is_stopping = False
 
     @classmethod
@@ -94,8 +98,10 @@ class LaneProcess:
                 self.pid = int(rest)
             elif word == "ended" and not self._ended.done():
                 self.was_killed = int(rest) in (-signal.SIGKILL, -signal.SIGTERM) and not self._is_stopping
-                self._ended.set_result(_status_words(int(rest)))
+                self.status = int(rest)
+                self._ended.set_result(_status_words(self.status))
             elif word == "failed" and not self._ended.done():
+                self.status = NOT_STARTED
                 self._ended.set_result(f"it could not be started: {rest}")
         await self._process.wait()
         self._kill_group()

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -20,11 +21,18 @@ from threading import Event, Lock, Thread
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
-from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.parallel.group import GatherMemory, MemoryGroup, Shard, TorchGroup, join_store
-from mac_runner.nano.parallel.ranks import Done, Failed, Parcel
+from mac_runner.nano.parallel.group import (
+    GatherMemory,
+    MemoryGroup,
+    PeerLostError,
+    Shard,
+    TorchGroup,
+    join_store,
+)
+from mac_runner.nano.parallel.ranks import Call, Done, Failed, Parcel
 from mac_runner.nano.runner import ModelRunner, Prepared
 
 _LOOK_S = 1.0
@@ -35,27 +43,70 @@ _SENDING = Lock()
 """The thread that builds models sends answers, too."""
 
 
-class Follower(ModelRunner):
-    """One rank. Rank 0 calls its methods by name."""
+class Servant:
+    """A process whose methods rank 0 calls by name. It builds models beside its work, and keeps them under tickets."""
+
+    def __init__(self, connection: Connection, build: Callable[[StateDict], Prepared]) -> None:
+        self._connection = connection
+        self._build_model = build
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
+        self._models = dict[int, Future[Prepared]]()
+
+    def joined(self) -> object:
+        """What rank 0 is to know when this process is ready."""
+        return None
+
+    def run(self) -> None:
+        """Carry out messages until rank 0 asks to stop."""
+        while (message := self._connection.recv()) is not None:
+            self.carry_out(message)
+
+    def carry_out(self, message: Call) -> None:
+        """Call a method, and answer what it returns."""
+        if message.method == "begin_build":
+            self.begin_build(message.number, *message.arguments)
+        else:
+            send(self._connection, Done(message.number, getattr(self, message.method)(*message.arguments)))
+
+    def begin_build(self, number: int, ticket: int, parcel: Parcel, forgotten: tuple[int, ...]) -> None:
+        """Build a model of the weights whose memory follows, beside the batches, and keep it as `ticket`."""
+        for each in forgotten:
+            self._models.pop(each, None)
+        fd = recv_handle(self._connection)
+        self._models[ticket] = self._builder.submit(self._build, number, parcel, fd)
+
+    def take(self, ticket: int) -> Prepared:
+        """The model kept as `ticket`, when it is built."""
+        return self._models.pop(ticket).result()
+
+    def _build(self, number: int, parcel: Parcel, fd: int) -> Prepared:
+        try:
+            weights = parcel.unpack(fd)
+            os.close(fd)
+            prepared = self._build_model(weights)
+            send(self._connection, Done(number))
+        except Exception as error:
+            end_with(self._connection, error)
+            raise
+        return prepared
+
+
+class Follower(Servant, ModelRunner):
+    """One rank of a model."""
 
     def __init__(
         self, rank: int, connection: Connection, config: EngineConfig, model_config: ModelConfig, num_threads: int
     ) -> None:
         ThreadPin(num_threads)
-        super().__init__(config, model_config, Shard(rank, config.tensor_parallel_size))
-        self._connection = connection
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
-        self._models = dict[int, Future[Prepared]]()
+        Servant.__init__(self, connection, self.build)
+        ModelRunner.__init__(self, config, model_config, Shard(rank, config.tensor_parallel_size))
 
-    def run(self) -> None:
-        """Carry out messages until rank 0 asks to stop."""
-        while (message := self._connection.recv()) is not None:
-            if isinstance(message, ForwardBatch):
-                self.forward(message)
-            elif message.method == "begin_build":
-                self.begin_build(message.number, *message.arguments)
-            else:
-                send(self._connection, Done(message.number, getattr(self, message.method)(*message.arguments)))
+    def carry_out(self, message: Call | ForwardBatch) -> None:
+        """Compute a batch, or call a method."""
+        if isinstance(message, ForwardBatch):
+            self.forward(message)
+        else:
+            super().carry_out(message)
 
     def join(self, by: GatherMemory | int) -> None:
         """Gather with the others: through the memory that follows, or torch.distributed with the store at this port."""
@@ -67,27 +118,9 @@ class Follower(ModelRunner):
         self.group = MemoryGroup(self.shard, by, fd, self.dtype, Event())
         os.close(fd)
 
-    def begin_build(self, number: int, ticket: int, parcel: Parcel, forgotten: tuple[int, ...]) -> None:
-        """Build a model of the weights whose memory follows, beside the batches, and keep it as `ticket`."""
-        for each in forgotten:
-            self._models.pop(each, None)
-        fd = recv_handle(self._connection)
-        self._models[ticket] = self._builder.submit(self._build, number, parcel, fd)
-
     def install(self, ticket: int) -> None:
         """Compute with the model kept as `ticket` from now on."""
-        self.replace(self._models.pop(ticket).result())
-
-    def _build(self, number: int, parcel: Parcel, fd: int) -> Prepared:
-        try:
-            weights = parcel.unpack(fd)
-            os.close(fd)
-            prepared = self.build(weights)
-            send(self._connection, Done(number))
-        except Exception as error:
-            end_with(self._connection, error)
-            raise
-        return prepared
+        self.replace(self.take(ticket))
 
 
 def send(connection: Connection, message: Done | Failed) -> None:
@@ -98,7 +131,7 @@ def send(connection: Connection, message: Done | Failed) -> None:
 
 def end_with(connection: Connection, error: Exception) -> None:
     """Report an error to rank 0, and end."""
-    if isinstance(error, RankFailedError):
+    if isinstance(error, PeerLostError):
         Event().wait(_REPORT_S)
     send(connection, Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
     os._exit(1)
@@ -111,8 +144,8 @@ def watch_parent(parent: int) -> None:
     os._exit(0)
 
 
-def main() -> None:
-    """A rank's whole life."""
+def main(make: Callable[..., Servant]) -> None:
+    """The whole life of a process; `make` takes its rank, its connection, and the arguments of the first message."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     rank, fd, parent = (int(each) for each in sys.argv[1:])
@@ -120,9 +153,9 @@ def main() -> None:
     Thread(target=watch_parent, args=(parent,), daemon=True).start()
     try:
         first = connection.recv()
-        follower = Follower(rank, connection, *first.arguments)
-        send(connection, Done(first.number))
-        follower.run()
+        servant = make(rank, connection, *first.arguments)
+        send(connection, Done(first.number, servant.joined()))
+        servant.run()
     except EOFError:
         pass  # Rank 0 is gone.
     except Exception as error:  # noqa: BLE001  Rank 0 raises it, whatever it is.
@@ -132,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Follower)

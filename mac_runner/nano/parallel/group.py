@@ -72,6 +72,10 @@ def require_divisible(config: ModelConfig, size: int) -> None:
         )
 
 
+class PeerLostError(RankFailedError):
+    """A rank waited in vain for others; why, only rank 0 can find out."""
+
+
 class Group:
     """The ranks that compute a batch together, seen from one of them; here a single rank."""
 
@@ -174,8 +178,8 @@ class MemoryGroup(Group):
             if counters[place] >= turn:
                 return
             if self._is_over.wait(_NAP_S):
-                raise RankFailedError(f"rank {rank} is lost")
-        raise RankFailedError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
+                raise PeerLostError(f"rank {rank} is lost")
+        raise PeerLostError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
 
 
 class TorchGroup(Group):
@@ -196,7 +200,7 @@ class TorchGroup(Group):
                 [[piece.view(torch.uint8) for piece in pieces]], [part.contiguous().view(torch.uint8)]
             ).wait()
         except RuntimeError as error:
-            raise RankFailedError(f"a gather over torch.distributed has failed: {error}") from error
+            raise PeerLostError(f"a gather over torch.distributed has failed: {error}") from error
         return torch.cat(pieces, dim=-1)
 
     def abort(self) -> None:

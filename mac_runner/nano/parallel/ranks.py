@@ -26,14 +26,14 @@ from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from threading import Condition, Event, Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.parallel.group import anonymous_memory
+from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
 
 FOLLOWER = "mac_runner.nano.parallel.follower"
 CALL_S_MAX = 1800.0
@@ -42,6 +42,7 @@ SEND_S_MAX = 300
 """How long a message may wait until a busy rank takes it."""
 END_S_MAX = 10.0
 """How long a process may take to end when asked, and how soon the reason of a failure is known."""
+_OVER = ": the engine is over, make another one"
 _ALIGNMENT_BYTES = 64
 
 
@@ -51,7 +52,7 @@ class Call:
 
     number: int
     method: str
-    arguments: tuple[object, ...]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Done:
     """The call of this number has returned `value`."""
 
     number: int
-    value: int | None = None
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +109,33 @@ def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Another rank."""
+    """Another rank, by its name."""
 
-    rank: int
+    name: str
     process: subprocess.Popen[bytes]
     connection: Connection
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.process.pid})"
+        return f"{self.name} (process {self.process.pid})"
 
 
 class Ranks:
-    """Ranks 1 to `size - 1`. Any thread may send and call; all ranks get the same messages in the same order."""
+    """Ranks 1 to `size - 1`. Any thread may send and call; all ranks get the same messages in the same order.
 
-    def __init__(self, size: int, num_threads: int) -> None:
+    Each runs `module`. Errors call rank n "`kind` n".
+    """
+
+    def __init__(self, size: int, num_threads: int, *, module: str | None = None, kind: str = "rank") -> None:
         self.is_over = Event()
         """Set when a rank is lost: then no rank may be waited for."""
         self.on_loss: Callable[[], None] = lambda: None
         self._failure: Failed | None = None
         self._is_closing = False
         self._numbers = count(1)
-        self._answers = dict[int, list[int | None]]()
+        self._answers = dict[int, list[Any]]()
         self._changed = Condition()
         self._sending = Lock()  # Gives all ranks the same messages in the same order.
-        self._members = [_start(rank, num_threads) for rank in range(1, size)]
+        self._members = [_start(module or FOLLOWER, f"{kind} {rank}", rank, num_threads) for rank in range(1, size)]
         self._watcher = Thread(target=self._watch, name="nano-ranks", daemon=True)
         self._watcher.start()
 
@@ -156,7 +160,7 @@ class Ranks:
         self.send(Call(number, method, arguments), fd)
         return number
 
-    def wait(self, number: int) -> list[int | None]:
+    def wait(self, number: int) -> list[Any]:
         """Wait until a call has returned on all ranks; the values, in any order. Raises RankFailedError."""
         with self._changed:
             is_decided = self._changed.wait_for(
@@ -168,7 +172,7 @@ class Ranks:
         self.check()
         return answers
 
-    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[int | None]:
+    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[Any]:
         """Call a method on all ranks, and wait until it has returned."""
         return self.wait(self.begin(method, *arguments, fd=fd))
 
@@ -177,8 +181,11 @@ class Ranks:
         """For what all ranks do or none: a failure here or on another rank ends the engine."""
         try:
             yield
-        except RankFailedError as error:
+        except PeerLostError as error:
             raise self.blame(str(error)) from error
+        except RankFailedError as error:
+            self.fail(Failed(str(error)))
+            raise
         except BaseException as error:
             self.fail(Failed(f"rank 0 failed: {error!r}"))
             raise
@@ -254,7 +261,7 @@ class Ranks:
         member.process.stdin.close()
 
 
-def _start(rank: int, num_threads: int) -> _Member:
+def _start(module: str, name: str, rank: int, num_threads: int) -> _Member:
     """A process that will be a rank: it has this one's modules, and its threads are set before it loads torch."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
@@ -265,14 +272,14 @@ def _start(rank: int, num_threads: int) -> _Member:
     }
     with theirs:
         process = subprocess.Popen(  # noqa: S603  Our own interpreter and module.
-            [sys.executable, "-P", "-m", FOLLOWER, str(rank), str(theirs.fileno()), str(os.getpid())],
+            [sys.executable, "-P", "-m", module, str(rank), str(theirs.fileno()), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env=environment,
             start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
         )
-    return _Member(rank, process, Connection(ours.detach()))
+    return _Member(name, process, Connection(ours.detach()))
 
 
 def _manner(code: int) -> str:
@@ -284,7 +291,7 @@ def _manner(code: int) -> str:
 
 
 def _error(failure: Failed) -> RankFailedError:
-    error = RankFailedError(f"{failure.message}: the engine is over, make another one")
+    error = RankFailedError(f"{failure.message.removesuffix(_OVER)}{_OVER}")
     if failure.trace:
         error.add_note(failure.trace)
     return error

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from typing import TypeVar
 
 import torch
 
@@ -35,6 +36,8 @@ from mac_runner.nano.parallel.group import (
 from mac_runner.nano.parallel.ranks import Ranks, pack
 from mac_runner.nano.runner import ModelRunner, Prepared
 
+BuiltModel = TypeVar("BuiltModel", bound=Prepared)
+
 
 def make_runner(
     config: EngineConfig, model_config: ModelConfig, state_dict: StateDict, num_threads: int
@@ -57,10 +60,9 @@ class ParallelRunner(ModelRunner):
         require_divisible(model_config, config.tensor_parallel_size)
         check_state_dict(state_dict, model_config)
         super().__init__(config, model_config, Shard(0, config.tensor_parallel_size))
-        self._tickets = count(1)
-        self._forgotten = deque[int]()
         gathers_in_memory = _gathers_in_memory(config, self.device)
         self._ranks = Ranks(config.tensor_parallel_size, num_threads)
+        self._builds = Builds(self._ranks, model_config)
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
@@ -78,21 +80,8 @@ class ParallelRunner(ModelRunner):
 
     def build(self, state_dict: StateDict) -> Prepared:
         """A model of other weights, ready on all ranks; may run while batches are computed."""
-        ticket, forgotten = next(self._tickets), tuple(_drained(self._forgotten))
-        parcel, fd = pack(state_dict, expected_shapes(self._model_config))
-        try:
-            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd)
-        finally:
-            os.close(fd)
-        try:
-            prepared = Prepared(super().build(state_dict).model, ticket)
-        except BaseException:
-            self._forgotten.append(ticket)
-            raise
-        # A finalizer may run anywhere, so it only takes note; the next build carries it.
-        weakref.finalize(prepared, self._forgotten.append, ticket).atexit = False
-        self._ranks.wait(number)
-        return prepared
+        build = super().build
+        return self._builds.build(state_dict, lambda ticket: Prepared(build(state_dict).model, ticket))
 
     def replace(self, prepared: Prepared) -> None:
         """Compute with this model from now on."""
@@ -149,6 +138,34 @@ class ParallelRunner(ModelRunner):
         group = TorchGroup(self.shard, self.device, store)
         self._ranks.wait(number)
         return group
+
+
+class Builds:
+    """Models that other ranks build of one state dict, beside this one, and keep under a ticket."""
+
+    def __init__(self, ranks: Ranks, model_config: ModelConfig) -> None:
+        self._ranks = ranks
+        self._model_config = model_config
+        self._tickets = count(1)
+        self._forgotten = deque[int]()
+
+    def build(self, state_dict: StateDict, build: Callable[[int], BuiltModel]) -> BuiltModel:
+        """Let all ranks build under a new ticket, this one by `build`; what it returns, when all have built."""
+        ticket, forgotten = next(self._tickets), tuple(_drained(self._forgotten))
+        parcel, fd = pack(state_dict, expected_shapes(self._model_config))
+        try:
+            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd)
+        finally:
+            os.close(fd)
+        try:
+            prepared = build(ticket)
+        except BaseException:
+            self._forgotten.append(ticket)
+            raise
+        # A finalizer may run anywhere, so it only takes note; the next build carries it.
+        weakref.finalize(prepared, self._forgotten.append, ticket).atexit = False
+        self._ranks.wait(number)
+        return prepared
 
 
 def _drained(numbers: deque[int]) -> Iterator[int]:

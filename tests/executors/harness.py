@@ -1,0 +1,100 @@
+"""What the tests of executors share: jobs of stubs, a terminal that keeps what was said, a clock without waits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from mac_runner.clock import SystemClock
+from mac_runner.executors.base import Job, Terminal
+
+WAIT_S = 60.0
+STUB = Path(__file__).with_name("stub.py")
+
+
+def stub_job(directory: Path, *behaviours: str, workers: int = 1, gpus: int = 0, shared: bool = True) -> Job:
+    """A job of workers that behave so; the last behaviour is for all later starts."""
+    return Job(
+        name="stub",
+        directory=directory,
+        argv=(sys.executable, "-S", str(STUB), str(directory), *behaviours),
+        working_directory=directory.parent,
+        workers=workers,
+        gpus=gpus,
+        is_assumed_shared=shared,
+    )
+
+
+def starts(directory: Path) -> list[int]:
+    """The process numbers of all starts so far."""
+    found = [directory / f"start-{number}" for number in range(len(list(directory.glob("start-*"))))]
+    return [int(text) for path in found if (text := path.read_text())]
+
+
+class StridingClock(SystemClock):
+    """Sleeps for no time; between two looks at it so many seconds pass."""
+
+    def __init__(self, stride_s: float) -> None:
+        self._stride_s = stride_s
+        self._now_s = 0.0
+        self.slept_s: list[float] = []
+
+    def monotonic_s(self) -> float:
+        self._now_s += self._stride_s
+        return self._now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s.append(delay_s)
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Listener:
+    """A user who stops the job as soon as a condition holds."""
+
+    stops_when: Callable[[], bool] = lambda: False
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def terminal(self) -> Terminal:
+        return Terminal(say=self.said.append, stopping=self._stopping)
+
+    @contextmanager
+    def _stopping(self, stop: asyncio.Event) -> Iterator[None]:
+        async def watch() -> None:
+            while not self.stops_when():  # noqa: ASYNC110 - it is about files
+                await asyncio.sleep(0.01)
+            stop.set()
+
+        watching = asyncio.get_running_loop().create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def running(numbers: Sequence[int]) -> list[int]:
+    """Those of the processes that have not ended."""
+    return [number for number in numbers if psutil.pid_exists(number) and _is_running(number)]
+
+
+def _is_running(number: int) -> bool:
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
