@@ -29,7 +29,9 @@ REQUEST_SEED_BITS = 31
 """Engines take a sampling seed as a signed 32-bit number."""
 
 
-_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+_SHARD = re.compile(r"([0-9]{1,9}|auto)/([0-9]{1,9})")
+_CLAIMED_MAX = 1_000
+"""As many run directories as a merge reads side by side."""
 
 
 class Shard(NamedTuple):
@@ -46,11 +48,28 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.of}"
 
 
-def parse_shard(text: str) -> Shard:
-    """`3/8` as a Shard. Raises ConfigError saying what is allowed."""
+class AutoShard(NamedTuple):
+    """Any of `of` parts: those that no other worker has claimed."""
+
+    of: int
+
+    def shards(self) -> Iterator[Shard]:
+        """All of them, in their order."""
+        return (Shard(number, self.of) for number in range(1, self.of + 1))
+
+    def __str__(self) -> str:
+        return f"auto/{self.of}"
+
+
+def parse_shard(text: str) -> Shard | AutoShard:
+    """`3/8` as a Shard, `auto/8` as an AutoShard. Raises ConfigError saying what is allowed."""
     match = _SHARD.fullmatch(text)
     if match is None:
-        raise ConfigError(f"{text!r} is not a shard; write i/n, such as 1/8 for the first of eight")
+        raise ConfigError(
+            f"{text!r} is not a shard; write i/n, such as 1/8 for the first of eight, or auto/8 to claim any of eight"
+        )
+    if match[1] == "auto":
+        return _auto(text, int(match[2]))
     shard = Shard(int(match[1]), int(match[2]))
     if shard.of == 0:
         raise ConfigError(f"there is no shard {text}: there is at least one shard, 1/1")
@@ -62,6 +81,15 @@ def parse_shard(text: str) -> Shard:
     if shard.number > shard.of:
         raise ConfigError(f"there is no shard {text}: of {shard.of} shards the last is {shard.of}/{shard.of}")
     return shard
+
+
+def _auto(text: str, of: int) -> AutoShard:
+    if not 1 <= of <= _CLAIMED_MAX:
+        raise ConfigError(
+            f"there is no shard {text}: an experiment is split into 1 to {_CLAIMED_MAX:,} shards; "
+            "write auto/n with 4 to 8 times as many shards as workers"
+        )
+    return AutoShard(of)
 
 
 _Casting: TypeAlias = Callable[[int, Sequence[int]], tuple[AgentDefinition, ...]]
@@ -114,7 +142,11 @@ class Plan:
 
     def part(self, shard: Shard | None) -> Plan:
         """The tasks of one shard; all of them where there is none."""
-        return self if shard is None else self._of([index for index in self._indexes if shard.holds(index)])
+        if shard is None:
+            return self
+        if self._indexes == range(len(self._indexes)):  # All that were planned: a range of them, at no cost.
+            return self[shard.number - 1 :: shard.of]
+        return self._of([index for index in self._indexes if shard.holds(index)])
 
     def among(self, task_ids: Collection[str]) -> Plan:
         """The tasks that are among these."""

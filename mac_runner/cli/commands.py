@@ -30,7 +30,7 @@ from mac_runner.cli.view import Pages, view, view_beside_run
 from mac_runner.config import whole_number
 from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError
-from mac_runner.plan import Shard, parse_shard
+from mac_runner.plan import AutoShard, Shard, parse_shard
 from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
@@ -61,7 +61,7 @@ class _VerbOrFile(click.Group):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
-def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | AutoShard | None:
     """The value of `--shard`."""
     try:
         return None if value is None else parse_shard(value)
@@ -149,7 +149,7 @@ def cli() -> None:
     "--shard",
     callback=_shard,
     metavar="I/N",
-    help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N].",
+    help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N]; auto/N: those that no other worker takes.",
 )
 @click.option(
     "--pull",
@@ -183,7 +183,7 @@ def run(
     seed: str | None,
     concurrency: int | None,
     out: Path | None,
-    shard: Shard | None,
+    shard: Shard | AutoShard | None,
     is_pulling: bool,
     held: Path | None,
     dry_run: bool,

@@ -29,6 +29,7 @@ from mac_runner.reports import (
     write_tables,
 )
 from mac_runner.results import Table
+from mac_runner.runs.claims import surveyed
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.preview import first_prompts
@@ -87,7 +88,7 @@ def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, 
 
 def print_results(results: Results, *, is_quiet: bool) -> Exit:
     """Print the summary or the grid's table; the exit code says whether conversations failed or nothing was usable."""
-    if not is_quiet:
+    if not is_quiet and results.summary:
         print_summary(results)
     for line in results.unusable:
         say(line)
@@ -126,8 +127,8 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         lambda line: _say(line, is_quiet=is_quiet),
         is_dry=True,
     )
-    surveys = {setup.slug: setup.survey() for setup in chosen.setups}
-    lines = [*(_of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
+    surveys = {setup.slug: surveyed(chosen, setup) for setup in chosen.setups}
+    lines = [*(_of_one(chosen, surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines))]
     if on_fleet := [engine.name for engine in engines.engines.values() if engine.is_on_fleet]:
         lines.append(f"fleet          {', '.join(on_fleet)}; mac-run fleet plan shows where their engines run")
     with report() as stream:
@@ -170,13 +171,14 @@ def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
     return chosen.setups[0].experiment.spec.design(planned)
 
 
-def _of_one(setup: Setup, surveys: Mapping[str, Survey]) -> Iterator[str]:
-    found, experiment = surveys[setup.slug], setup.experiment
+def _of_one(chosen: ExperimentSet, surveys: Mapping[str, Survey]) -> Iterator[str]:
+    (setup,) = chosen.setups
+    found, experiment, shard = surveys[setup.slug], setup.experiment, chosen.claimed or setup.shard
     models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
     yield f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}"
     yield f"environment    {setup.environment_name}"
     yield f"models         {models}"
-    yield f"run directory  {setup.directory}{'' if setup.shard is None else f', shard {setup.shard}'}"
+    yield f"run directory  {setup.directory}{'' if shard is None else f', shard {shard}'}"
     yield _conversations(surveys.values())
     yield from (f"changed        {change}" for change in found.changed_settings)
 

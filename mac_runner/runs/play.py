@@ -16,7 +16,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
-from mac_runner.runs import event_loop
+from mac_runner.runs import claims, event_loop
 from mac_runner.runs.engines import (
     EnginePlan,
     Phase,
@@ -26,20 +26,21 @@ from mac_runner.runs.engines import (
 )
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.runs.stream import ConversationStream, OnEnded, OpenRun, open_setup
+from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
 from mac_runner.store import (
-    GridRun,
     Need,
-    Run,
     Survey,
     grid_accounting,
     open_grid,
     read_run,
     write_tables,
 )
+from mac_runner.store.lock import LeaseWatch
+from mac_runner.store.session import Recorder
+from mac_runner.store.shards import open_worker
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.types import JsonObject
 
@@ -50,10 +51,20 @@ Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
 
 
+class _Engines(NamedTuple):
+    """What plays an experiment set."""
+
+    plan: EnginePlan
+    phases: Sequence[Phase]
+    fleet: PlannedFleet | None
+    concurrency: int | None
+
+
 class Results(NamedTuple):
     """What a run came to."""
 
     summary: JsonObject
+    """Empty for a worker that was interrupted: it knows a part of the run."""
     ended: str
     """How much has ended, in words."""
     rows: tuple[GridRow, ...] | None = None
@@ -67,14 +78,14 @@ class Results(NamedTuple):
         """The experiments without a usable reply, with the causes."""
         found = [("", self.summary)] if self.rows is None else [(f"{row.slug}: ", row.summary) for row in self.rows]
         return tuple(
-            f"{name}{usability_warning(summary)}"
-            for name, summary in found
-            if summary is not None and is_nothing_usable(summary)
+            f"{name}{usability_warning(summary)}" for name, summary in found if summary and is_nothing_usable(summary)
         )
 
     @property
     def has_failures(self) -> bool:
         """Whether conversations failed, or nothing that was said in an experiment could be used."""
+        if not self.summary:
+            return False
         if self.unusable:
             return True
         if self.rows is None:
@@ -105,7 +116,16 @@ class Player:
         Raises ConfigError or ShortageError before anything is written; EngineDeadError, StoreError, and
         RunLockedError, IdentityError or RunDirectoryError where a run directory cannot be used.
         """
+        if chosen.claimed is not None:
+            return self._play_claimed(chosen)
         pending, surveys = self._pending(chosen)
+        engines, phases, fleet, concurrency = self._engines(chosen, pending, len(pending))
+        if chosen.grid is None:
+            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
+        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+
+    def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
+        """What plays the pending experiments, of which `runs` run directories may be open."""
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         phases = engines.phases(pending)
         fleet = plan_fleet(pending, engines.engines.values(), self.fleet)
@@ -113,12 +133,10 @@ class Player:
             self.display.say,
             wanted=max(map(_connections, phases), default=0) + (0 if fleet is None else fleet.slots),
             concurrency=self.concurrency,
-            runs_open=min(len(pending), runs_within(limit())),
+            runs_open=min(runs, runs_within(limit())),
             is_raising=self.is_process_ours,
         )
-        if chosen.grid is None:
-            return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
-        return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+        return _Engines(engines, phases, fleet, concurrency)
 
     def _pending(self, chosen: ExperimentSet) -> tuple[Sequence[Setup], Mapping[str, Survey]]:
         if chosen.grid is None:
@@ -145,7 +163,7 @@ class Player:
         progress = Progress(
             planned=counts.planned, finished=counts.finished, failed=counts.failed, on_outcome=tally.add
         )
-        with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
+        with self._stream(opened.run, self._listed(engines), done=opened.done_before, first=opened) as stream:
             session = _Session(
                 self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text
             )
@@ -179,7 +197,7 @@ class Player:
         with open_grid(
             grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
         ) as grid_run:
-            with self._stream(grid_run, engines, done=progress.resumed_with) as stream:
+            with self._stream(grid_run, self._listed(engines), done=progress.resumed_with) as stream:
 
                 def title() -> str:
                     return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
@@ -194,14 +212,70 @@ class Player:
         ended = _grid_ended(results.summary)
         return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
+    def _play_claimed(self, chosen: ExperimentSet) -> Results:
+        """Play the shards that no other worker holds, and wait for the others; the last worker merges."""
+        claims.check(chosen)
+        left = claims.parts_left(chosen)
+        if left and not self._play_shards(chosen, left):
+            return Results({}, "other workers go on with the shards that they hold", is_interrupted=True)
+        claims.merge_all(chosen, self.clock, self.display.say)
+        results = results_if_complete(chosen, self.clock)
+        assert results is not None, "what was merged has results"
+        return results
+
+    def _play_shards(self, chosen: ExperimentSet, left: Mapping[str, Sequence[Setup]]) -> bool:
+        """Play until all shards are complete; False when the worker was stopped before."""
+        pending = [setup for setup in chosen.setups if setup.slug in left]
+        engines, phases, fleet, concurrency = self._engines(chosen, pending, sum(map(len, left.values())))
+        claims.begin(chosen)
+        progress, watch = Progress(planned=0), LeaseWatch()
+
+        def open_claimed(part: Setup) -> OpenRun:
+            claims.prepare(part)
+            return open_setup(part, engines.served[part.slug], self.clock, watch=watch, on_ended=self.on_ended)
+
+        def supply(setups: Sequence[Setup]) -> Supply:
+            parts = [part for setup in setups for part in left[setup.slug]]
+            return claims.Claims(parts, open_claimed, is_free=claims.is_free, is_complete=claims.is_complete)
+
+        def joined(opened: OpenRun) -> None:
+            counts = opened.run.counts
+            progress.join(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+
+        joining = Joining(
+            on_opened=joined,
+            accounts=progress.accounts if chosen.grid is None else None,
+            look_interval_s=claims.LOOK_INTERVAL_S,
+        )
+        with (
+            open_worker(chosen.directory, clock=self.clock) as worker,
+            self._stream(worker, supply, done=0, joining=joining) as stream,
+        ):
+            session = _Session(
+                self, stream, progress, lambda: f"{chosen.name}, shards: {stream.begun}", chosen.profile, concurrency
+            )
+            return event_loop.run(session.play(phases, fleet))
+
+    def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
+        """The supply of experiments that this process alone plays."""
+
+        def opened(setup: Setup) -> OpenRun:
+            return open_setup(setup, engines.served[setup.slug], self.clock, is_guarded=True, on_ended=self.on_ended)
+
+        return lambda setups: Listed(setups, opened)
+
     @contextmanager
     def _stream(
-        self, log: Run | GridRun, engines: EnginePlan, *, done: int, first: OpenRun | None = None
+        self,
+        log: Recorder,
+        supply: Callable[[Sequence[Setup]], Supply],
+        *,
+        done: int,
+        first: OpenRun | None = None,
+        joining: Joining | None = None,
     ) -> Iterator[ConversationStream]:
         with (
-            ConversationStream(
-                log, engines.served, self.clock, done=done, first=first, on_ended=self.on_ended
-            ) as stream,
+            ConversationStream(log, supply, self.clock, done=done, first=first, joining=joining) as stream,
             rare_collections() if self.is_process_ours else nullcontext(),
         ):
             yield stream
@@ -210,15 +284,22 @@ class Player:
 def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     """The results of a set with nothing left to play; None where something is left.
 
-    The tables of a grid are written again where they are not there.
+    The tables of a grid are written again where they are not there. Raises RunDirectoryError for merged shards that
+    lack conversations.
     """
+    is_complete: Callable[[Setup], bool] = Setup.is_complete
+    if chosen.claimed is not None:
+        if not claims.is_all_merged(chosen):
+            return None
+        chosen = claims.merged(chosen)
+        is_complete = claims.is_complete
     if chosen.grid is None:
         (setup,) = chosen.setups
-        if not setup.is_complete():
+        if not is_complete(setup):
             return None
         planned = len(setup.tasks)
         return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
-    if not chosen.is_known or not all(setup.survey().is_complete for setup in chosen.setups):
+    if not chosen.is_known or not all(map(is_complete, chosen.setups)):
         return None
     assert chosen.known is not None
     accounting = grid_accounting(chosen.directory, chosen.name)

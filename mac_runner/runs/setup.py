@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from mac_runner.config import Combination, Experiment, Grid, Loaded, Override, Written, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.plan import Plan, Shard, plan_of
+from mac_runner.plan import AutoShard, Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
 from mac_runner.registry import backend_specs
 from mac_runner.results import Declared
@@ -23,6 +24,7 @@ from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
+from mac_runner.store.shards import shard_directory
 from mac_runner.types import JsonObject, Lineup
 
 
@@ -37,8 +39,8 @@ class RunRequest:
     seed: str | None = None
     limit: int | None = None
     """Play only the first so many conversations of each experiment."""
-    shard: Shard | None = None
-    """Play only this part of them."""
+    shard: Shard | AutoShard | None = None
+    """Play only this part of them, or the parts that no other worker has claimed."""
     out: Path | None = None
     can_pull: bool = False
     """Engines may download models that they do not have."""
@@ -106,6 +108,11 @@ class Setup:
         plan = plan_of(self.experiment.model_copy(update={key: None}), self.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
+    def parts(self, claimed: AutoShard) -> Iterator[Setup]:
+        """The shards of a directory of shards, each in its directory; those without conversations are left out."""
+        for shard in islice(claimed.shards(), len(self.tasks)):
+            yield replace(self, shard=shard, directory=shard_directory(self.directory, shard))
+
     def restoration(self, environment: Environment) -> Restoration:
         """Makes transcripts of this experiment from recorded replies."""
         return Restoration(
@@ -125,14 +132,18 @@ class Setup:
             shard=self.shard,
         )
 
-    def is_complete(self) -> bool:
-        """Whether a run would change nothing; cheaper than a survey where something is left."""
+    def is_complete(self, *, despite_settings: bool = False) -> bool:
+        """Whether a run would change nothing; cheaper than a survey where something is left.
+
+        With `despite_settings` it does not count that settings outside the identity have changed.
+        """
         return is_complete(
             self.directory,
             experiment_name=self.name,
             resolved=self.loaded.resolved,
             tasks=self.tasks,
             shard=self.shard,
+            despite_settings=despite_settings,
         )
 
 
@@ -149,6 +160,8 @@ class ExperimentSet:
     """What the grid's directory holds already."""
     declared: Declared | None = None
     """What the section `report` declares."""
+    claimed: AutoShard | None = None
+    """The experiments are split into shards, and this process is one of several that claim them."""
 
     @property
     def asked(self) -> GridRecord:
@@ -221,9 +234,11 @@ def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
         lineup=environment.lineup,
         transcript_bytes_min=environment.transcript_bytes_min,
         limit=request.limit,
-        shard=request.shard,
+        shard=_part(request),
     )
-    return ExperimentSet(name=name, profile=loaded.experiment.profile, directory=directory, setups=(setup,))
+    return ExperimentSet(
+        name=name, profile=loaded.experiment.profile, directory=directory, setups=(setup,), claimed=_claimed(request)
+    )
 
 
 def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
@@ -248,6 +263,7 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
         grid=grid,
         known=known,
         declared=declared_report(grid.report, [setup.combination for setup in setups if setup.combination is not None]),
+        claimed=_claimed(request),
     )
 
 
@@ -271,7 +287,7 @@ def _of_combination(request: RunRequest, combination: Combination, directory: Pa
         transcript_bytes_min=environment.transcript_bytes_min,
         combination=combination,
         limit=request.limit,
-        shard=request.shard,
+        shard=_part(request),
     )
 
 
@@ -283,8 +299,18 @@ def _checked_environment(loaded: Loaded) -> Environment:
     return environment
 
 
+def _part(request: RunRequest) -> Shard | None:
+    return request.shard if isinstance(request.shard, Shard) else None
+
+
+def _claimed(request: RunRequest) -> AutoShard | None:
+    return request.shard if isinstance(request.shard, AutoShard) else None
+
+
 def _directory(request: RunRequest, name: str) -> Path:
-    shard = request.shard
+    shard = _part(request)
+    if shard is None and request.shard is not None and request.out is None:
+        raise ConfigError(f"--shard {request.shard} needs --out DIR: a directory that all workers share")
     named = name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
     return request.out or Path("runs") / named
 

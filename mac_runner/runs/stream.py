@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from math import inf
+from typing import Final, Protocol, TypeAlias
 
 from mac_runner.clock import Clock
 from mac_runner.descriptors import limit, runs_within
@@ -24,8 +25,10 @@ from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, RetryPolicy, Source
-from mac_runner.store import GridRun, Run, merge_accounting, open_run
-from mac_runner.store.session import Closing
+from mac_runner.store import Run, merge_accounting, open_run
+from mac_runner.store.lock import LeaseWatch
+from mac_runner.store.run_state import accounting_since
+from mac_runner.store.session import Closing, Recorder
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 OnEnded: TypeAlias = Callable[[Setup, JsonObject], None]
@@ -44,6 +47,8 @@ class OpenRun:
     tasks: Iterator[tuple[Task, tuple[RecordedReply, ...]]]
     done_before: int
     """Conversations that had ended when it was opened."""
+    to_begin: int
+    """Conversations that are left to be taken from it."""
     began_at_s: float = 0.0
     """When its turn came; it was opened ahead of that."""
     left: int = 0
@@ -52,6 +57,8 @@ class OpenRun:
     """No more conversations will be taken from it."""
     summary: JsonObject | None = None
     """Set when it is closed."""
+    used: JsonObject | None = None
+    """What engines used while it was the one opened last, where that is accounted to it."""
 
     @property
     def written(self) -> int:
@@ -59,8 +66,8 @@ class OpenRun:
         return self.run.written - self.done_before
 
     def checkpoint(self, now_s: float) -> None:
-        """Record how long it has been played."""
-        self.run.checkpoint({"played_s": round(now_s - self.began_at_s, 6)})
+        """Record what is accounted to it, or else how long it has been played."""
+        self.run.checkpoint({"played_s": round(now_s - self.began_at_s, 6)} if self.used is None else self.used)
 
     def close(self) -> None:
         """Close the directory with a summary of how far it came; one that was not begun is left as it was."""
@@ -78,6 +85,7 @@ def open_setup(
     clock: Clock,
     *,
     is_guarded: bool = False,
+    watch: LeaseWatch | None = None,
     is_retried: Callable[[str], bool] | None = None,
     on_ended: OnEnded | None = None,
     say: Callable[[str], None] = lambda _line: None,
@@ -93,6 +101,7 @@ def open_setup(
         shard=setup.shard,
         is_retried=is_retried,
         is_guarded=is_guarded,
+        watch=watch,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),
         on_ended=(lambda _row: None) if on_ended is None else partial(on_ended, setup),
@@ -107,7 +116,56 @@ def open_setup(
         retry=RetryPolicy.of(setup.experiment.retry_config),
         measure=measure_of(setup.experiment),
     )
-    return OpenRun(run=run, source=source, tasks=run.unfinished(), done_before=run.written)
+    to_begin = run.counts.planned - run.counts.done
+    return OpenRun(run=run, source=source, tasks=run.unfinished(), done_before=run.written, to_begin=to_begin)
+
+
+class Supply(Protocol):
+    """Where a stream gets the next experiment to play."""
+
+    @property
+    def ahead(self) -> float:
+        """The next one is opened when so many conversations of the last one have not begun."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no further one, and none will come."""
+        ...
+
+    def open_next(self) -> OpenRun | None:
+        """Open the next one; None when there is none now. Waits for the disk."""
+        ...
+
+
+class Listed:
+    """The experiments of a list, in its order."""
+
+    ahead: float = inf
+
+    def __init__(self, setups: Iterable[Setup], opener: Callable[[Setup], OpenRun]) -> None:
+        self._left = deque(setups)
+        self._opener = opener
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all have been opened."""
+        return not self._left
+
+    def open_next(self) -> OpenRun | None:
+        """Open the next one."""
+        return self._opener(self._left.popleft()) if self._left else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """How a stream of claimed shards differs from one over a list."""
+
+    on_opened: Callable[[OpenRun], None]
+    """Receives each shard that was claimed."""
+    accounts: Callable[[], JsonObject] | None = None
+    """What the engines of this phase used so far, where shards are accounted for what was used while they were open."""
+    look_interval_s: float = 1.0
 
 
 class ConversationStream(Closing):
@@ -118,27 +176,27 @@ class ConversationStream(Closing):
 
     def __init__(
         self,
-        log: Run | GridRun,
-        served: Mapping[str, Mapping[str, str]],
+        log: Recorder,
+        supply: Callable[[Sequence[Setup]], Supply],
         clock: Clock,
         *,
         done: int = 0,
         first: OpenRun | None = None,
-        on_ended: OnEnded | None = None,
+        joining: Joining | None = None,
     ) -> None:
-        """`served` names the engine of each model of each experiment; `done` conversations of them have ended already.
+        """`supply` makes the supply of a phase; `done` conversations of all experiments have ended already.
 
         `first` is already open; it is closed with the stream, since the run's last records may go to its log.
         """
         self.begun = 0
         self._log = log
-        self._served = served
+        self._supply_of = supply
         self._clock = clock
         self._done = done
         self._first = first
-        self._on_ended = on_ended
-        self._waiting: deque[Setup] = deque()
-        self._ahead: Future[OpenRun] | None = None
+        self._joining = joining
+        self._supply: Supply | None = None
+        self._ahead: Future[OpenRun | None] | None = None
         self._current: OpenRun | None = None
         self._open: dict[Source, OpenRun] = {}
         self._closing: dict[Future[None], OpenRun] = {}
@@ -148,6 +206,7 @@ class ConversationStream(Closing):
         self._callbacks: list[Callable[[StoreError], None]] = []
         self._accounting: JsonObject = {}
         self._accounting_before: JsonObject = {}
+        self._booked: JsonObject = {}
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="mac-runner-opener")
         self._closer = ThreadPoolExecutor(_CLOSERS, thread_name_prefix="mac-runner-closer")
 
@@ -158,19 +217,20 @@ class ConversationStream(Closing):
             self._adopt(self._first)
             self._current = self._first
             return
-        self._waiting = deque(setups)
+        self._booked = {}
+        self._supply = self._supply_of(setups)
         self._open_ahead()
 
     async def take(self) -> Job | None:
         """The next conversation: of the current experiment, or else of the next one that has any left."""
         while True:
-            if self._current is None:
-                self._current = await self._next_open()
-                if self._current is None:
-                    return None
-            current = self._current
+            current = self._current or await self._next_open()
+            if current is None:
+                return None
             if (item := next(current.tasks, None)) is not None:
                 current.left += 1
+                current.to_begin -= 1
+                self._open_ahead()
                 return Job(current.source, *item)
             current.is_exhausted, self._current = True, None
             self._close_if_over(current)
@@ -209,16 +269,19 @@ class ConversationStream(Closing):
         now_s = self._clock.monotonic_s()
         self._accounting = merge_accounting(self._accounting_before, accounting)
         self._log.checkpoint(self._accounting)
+        self._book()
         for each in self._open.values():
             if each is not self._first:
                 each.checkpoint(now_s)
 
     def close(self) -> None:
         """Close what is still open, each with a summary of how far it came. Raises the first error of any."""
-        self._waiting.clear()
+        self._supply = None
         self._opener.shutdown(cancel_futures=True)
-        if self._ahead is not None and not self._ahead.cancelled() and self._ahead.exception() is None:
-            self._adopt(self._ahead.result())
+        ahead = self._ahead
+        is_opened = ahead is not None and not ahead.cancelled() and ahead.exception() is None
+        if ahead is not None and is_opened and (opened := ahead.result()) is not None:
+            self._open[opened.source] = opened
         self._ahead = None
         for each in self._open.values():
             if each is not self._first:
@@ -233,37 +296,54 @@ class ConversationStream(Closing):
             raise failures[0]
 
     async def _next_open(self) -> OpenRun | None:
-        """The next experiment, opened; None when there is none. Waits while too many are open."""
-        if self._ahead is None:
-            return None
-        while len(self._open) + len(self._closing) >= self._open_max:
-            self._has_room.clear()
-            await self._has_room.wait()
-        opened, self._ahead = await asyncio.wrap_future(self._ahead), None
-        self._adopt(opened)
-        self._open_ahead()
-        return opened
+        """The next experiment, opened; None when there is none. Waits while too many are open, or for one to come."""
+        while True:
+            while len(self._open) + len(self._closing) >= self._open_max:
+                self._has_room.clear()
+                await self._has_room.wait()
+            self._open_ahead()
+            if self._ahead is None:
+                return None
+            opened, self._ahead = await asyncio.wrap_future(self._ahead), None
+            if opened is not None:
+                self._adopt(opened)
+                self._current = opened
+                self._open_ahead()
+                return opened
+            if self._joining is not None and self._supply is not None and not self._supply.is_over:
+                await self._clock.sleep(self._joining.look_interval_s)
 
     def _open_ahead(self) -> None:
-        if self._waiting:
-            setup = self._waiting.popleft()
-            self._ahead = self._opener.submit(
-                open_setup,
-                setup,
-                self._served[setup.slug],
-                self._clock,
-                is_guarded=True,
-                on_ended=self._on_ended,
-            )
+        """Open the next experiment on a thread of its own, if it is wanted soon."""
+        supply, current = self._supply, self._current
+        if self._ahead is not None or supply is None or supply.is_over:
+            return
+        if current is None or current.to_begin <= supply.ahead:
+            self._ahead = self._opener.submit(supply.open_next)
 
     def _adopt(self, opened: OpenRun) -> None:
+        self._book()
         opened.began_at_s = self._clock.monotonic_s()
+        if self._joining is not None:
+            self._done += opened.done_before
+            self._joining.on_opened(opened)
+            if self._joining.accounts is not None:
+                opened.used = {"played_s": 0.0}
         self._open[opened.source] = opened
         self.begun += 1
+
+    def _book(self) -> None:
+        """Account what engines used since the last time to the shard that was opened last, while one is open."""
+        if self._joining is None or self._joining.accounts is None or not self._open:
+            return
+        used, latest = self._joining.accounts(), next(reversed(self._open.values()))
+        latest.used = merge_accounting(latest.used or {}, accounting_since(used, self._booked))
+        self._booked = used
 
     def _close_if_over(self, opened: OpenRun) -> None:
         if opened.left or not opened.is_exhausted or opened is self._first:
             return
+        self._book()
         del self._open[opened.source]
         opened.checkpoint(self._clock.monotonic_s())
         loop = asyncio.get_running_loop()

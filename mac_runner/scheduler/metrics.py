@@ -243,6 +243,13 @@ class Progress:
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live, self._silent_since_s = clock, live, silent_since_s
 
+    def join(self, *, planned: int, finished: int, failed: int) -> None:
+        """Take in a part of the run that came to this process: what is planned there, and what has ended already."""
+        self.planned += planned
+        self.finished += finished
+        self.failed += failed
+        self.resumed_with += finished + failed
+
     def applied(self, kind: ReceiptKind) -> None:
         """Count what the conversation made of a reply."""
         if kind is ReceiptKind.CORRECTION:
@@ -303,6 +310,10 @@ class Progress:
     def usage(self) -> Usage | None:
         """What this phase of the run used so far; to be read on the thread that plays."""
         return None if self._accounting is None else self._accounting.usage(self._now_s())
+
+    def accounts(self) -> JsonObject:
+        """The accounts of this phase; to be read on the thread that plays."""
+        return {} if self._accounting is None else self._accounting.as_json(self._now_s())
 
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""

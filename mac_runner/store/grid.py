@@ -10,7 +10,6 @@ kept, so a grid that grew shows which part came when.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Final
 
 import yaml
 
-from mac_runner.clock import Clock, iso
-from mac_runner.errors import RunDirectoryError
+from mac_runner.clock import Clock
+from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
@@ -29,7 +28,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, has_run, read_standing
 from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import read_state
-from mac_runner.store.session import GridSession, Recorder, open_log
+from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.space import Need, check_room
 from mac_runner.types import JsonObject, JsonValue
 
@@ -186,6 +185,28 @@ class GridRun(Recorder):
         _put_all(self._log.disk, self._directory, files)
 
 
+def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -> None:
+    """Record a grid that several processes play at once, or join the one there. Changes no record.
+
+    Raises IdentityError when other combinations are there, RunDirectoryError when the directory is used for something
+    else.
+    """
+    disk = disk or Disk()
+    if read_grid(directory, disk=disk) is None:
+        disk.make_directory(directory)
+        first = GridRecord(name=asked.name, profile=asked.profile, asked={}).extended(asked, 1)
+        disk.publish_once(directory / GRID, b"".join(encode_grid(first)))
+        disk.sync_directory(directory)
+    known = read_grid(directory, disk=disk)
+    assert known is not None, "what was written is read"
+    if known.extended(asked, 0) != known:
+        raise IdentityError(
+            f"{directory} holds the grid {known.name} with {len(known.entries)} combinations, and this one is another "
+            "grid or has others; all workers of a grid play the same: set the values back, or give this grid a "
+            "directory of its own with --out DIR. Once it is merged, `mac-run FILE --out DIR` plays more combinations"
+        )
+
+
 def open_grid(
     directory: Path,
     *,
@@ -221,20 +242,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
     # Before anything else, because this file is what makes it the directory of a grid.
     _put_all(disk, directory, {GRID: b"".join(encode_grid(record))})
-    disk.make_directory(layout.journal)
-    with ExitStack() as opened:
-        number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
-        opened.callback(disk.close, segment)
-        files = open_log(disk, layout, number, segment)
-        # From here on the writer thread owns the files and closes them.
-        opened.pop_all()
-    session = GridSession(
-        disk=disk,
-        layout=layout,
-        clock=clock,
-        files=files,
-        show_life=lock.show_life_if_due,
-    )
+    session = open_log_session(disk, layout, clock, lock)
     return GridRun(directory, record=record, session=session, lock=lock)
 
 

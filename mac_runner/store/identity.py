@@ -21,7 +21,17 @@ from mac_runner.plan import Shard
 from mac_runner.printable import printable
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, INDEX_SUFFIX, MERGE_MARK, SHARD, Layout
+from mac_runner.store.layout import (
+    CONFIG,
+    GRID,
+    GRID_HEAD,
+    INDEX_SUFFIX,
+    MERGE_MARK,
+    SHARD,
+    SHARD_DIRECTORIES,
+    SHARDS,
+    Layout,
+)
 from mac_runner.store.records import encode_json, entry
 from mac_runner.types import JsonObject, JsonValue
 
@@ -55,6 +65,11 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
             raise RunDirectoryError(
                 f"{directory} holds a grid of runs; name the directory of one of its combinations, which are in it"
             )
+        if disk.exists(directory / SHARDS):
+            raise RunDirectoryError(
+                f"{directory} holds shards that are not merged yet; name one of them, which are in "
+                f"{directory / SHARD_DIRECTORIES}, or finish them with the command that began them"
+            )
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
@@ -68,6 +83,11 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     names = disk.names(directory)
     if disk.exists(directory / CONFIG):
         return False
+    if disk.exists(directory / SHARDS):
+        raise RunDirectoryError(
+            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/N`, or choose "
+            "another directory with --out"
+        )
     if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
             f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "

@@ -101,8 +101,13 @@ def retry_frame(row: JsonObject) -> bytes:
 
 
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
-    """The frame of what a session has used so far: `wall_s` in all, of that `played_s` (0 by default)."""
-    usage: JsonObject = {"played_s": 0.0, **accounting, "wall_s": round(elapsed_s, 6)}
+    """The frame of what a session has used so far: `wall_s` in all, of that `played_s` (0 by default).
+
+    A `wall_s` of the accounting is that of other processes, and is added.
+    """
+    others_s = accounting.get("wall_s")
+    wall_s = elapsed_s + (others_s if isinstance(others_s, int | float) else 0.0)
+    usage: JsonObject = {"played_s": 0.0, **accounting, "wall_s": round(wall_s, 6)}
     return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
 
 

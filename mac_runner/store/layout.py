@@ -48,6 +48,7 @@ from mac_runner.errors import RunDirectoryError
 CONFIG: Final = "experiment.yaml"
 MANIFEST: Final = "task_manifest.json"
 SUMMARY: Final = "summary.json"
+EVENTS: Final = "events.jsonl"
 SHARD: Final = "shard.json"
 SHARDS: Final = "shards.json"
 SHARD_DIRECTORIES: Final = "shards"
@@ -96,7 +97,7 @@ class Layout:
             "manifest": MANIFEST,
             "summary": SUMMARY,
             "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
-            "events": "events.jsonl",
+            "events": EVENTS,
             **{name: name for name in ("journal", "transcripts", "attempts", "damaged")},
         }
         for attribute, name in names.items():

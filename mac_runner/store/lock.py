@@ -120,12 +120,46 @@ def is_alive(owner: Owner, machine: Machine) -> bool | None:
     return start is not None and (start == owner.process_start or "" in {start, owner.process_start})
 
 
+@dataclass(slots=True)
+class _Watched:
+    """What was seen of an owner's signs of life, and for how long it has been the same."""
+
+    signs: bytes
+    looked_at_s: float
+    silent_s: float = 0.0
+
+
+class LeaseWatch:
+    """Judges owners on other machines by their signs of life, over several looks. The caller passes the time.
+
+    A clock that leaps, as after a sleep of this machine, says nothing about an owner: a leap counts as one look.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, _Watched] = {}
+
+    def look(self, directory: Path, signs: bytes, now_s: float) -> bool | None:
+        """Whether the owner of a directory lives; None while that is not known.
+
+        It lives if its signs have changed since the last look. It is dead if they have been the same for
+        `LEASE_PERIODS`.
+        """
+        seen = self._seen.get(directory)
+        if seen is None or seen.signs != signs:
+            self._seen[directory] = _Watched(signs, now_s)
+            return None if seen is None else True
+        seen.silent_s += min(now_s - seen.looked_at_s, 2 * LEASE_LOOK_INTERVAL_S)
+        seen.looked_at_s = now_s
+        return False if seen.silent_s >= LEASE_PERIODS * LEASE_INTERVAL_S else None
+
+
 class RunLock:
     """The lock on a run directory, held from construction until `release`.
 
     Raises RunLockedError naming the owner when another process holds it: at once, or, for an owner on another machine
-    of a network filesystem, after it has shown life. `is_guarded` says that the caller holds the lock of a directory
-    around this one. `say` receives what may surprise or takes time.
+    of a network filesystem, after it has shown life. With `watch` it never waits: such an owner counts as alive until
+    looks of this kind have found it dead. `is_guarded` says that the caller holds the lock of a directory around this
+    one. `say` receives what may surprise or takes time.
     """
 
     def __init__(
@@ -138,6 +172,7 @@ class RunLock:
         wait: Callable[[float], None] = pause,
         say: Callable[[str], None] = lambda _line: None,
         is_guarded: bool = False,
+        watch: LeaseWatch | None = None,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -145,6 +180,7 @@ class RunLock:
         self._machine = machine or Machine()
         self._wait = wait
         self._say = say
+        self._watch = watch
         self.network_filesystem: str | None = None
         """The type of the filesystem, where several machines share it."""
         self.is_new = not disk.exists(directory / LOCK)
@@ -203,10 +239,11 @@ class RunLock:
         if not is_network(kind):
             return
         self.network_filesystem = kind
-        self._say(
-            f"{self._directory} is on a network filesystem ({kind}), where locks may fail: run it from one process at "
-            "a time. Two would lose nothing, and do work twice"
-        )
+        if self._watch is None:
+            self._say(
+                f"{self._directory} is on a network filesystem ({kind}), where locks may fail: run it from one process "
+                "at a time. Two would lose nothing, and do work twice"
+            )
         owner = read_owner(self._disk, self._directory)
         if owner is None:
             return
@@ -215,21 +252,17 @@ class RunLock:
             raise RunLockedError(_taken(self._directory, owner))
 
     def _shows_life(self, owner: Owner) -> bool:
-        """Watch an owner on another machine for `LEASE_PERIODS`, by our own clock.
-
-        A clock that leaps, as after a sleep of this machine, says nothing about the owner: a leap counts as one look.
-        """
-        patience_s = LEASE_PERIODS * LEASE_INTERVAL_S
-        self._say(f"waiting {patience_s:.0f} s to see whether it is still run by {owner}")
-        before, watched_s, looked_at_s = signs_of_life(self._disk, self._directory), 0.0, self._clock.monotonic_s()
-        while watched_s < patience_s:
+        """Watch an owner on another machine for `LEASE_PERIODS`, by our own clock."""
+        if self._watch is not None:
+            return self._look(self._watch) is not False
+        self._say(f"waiting {LEASE_PERIODS * LEASE_INTERVAL_S:.0f} s to see whether it is still run by {owner}")
+        watch = LeaseWatch()
+        while (alive := self._look(watch)) is None:
             self._wait(LEASE_LOOK_INTERVAL_S)
-            if signs_of_life(self._disk, self._directory) != before:
-                return True
-            now_s = self._clock.monotonic_s()
-            watched_s += min(now_s - looked_at_s, 2 * LEASE_LOOK_INTERVAL_S)
-            looked_at_s = now_s
-        return False
+        return alive
+
+    def _look(self, watch: LeaseWatch) -> bool | None:
+        return watch.look(self._directory, signs_of_life(self._disk, self._directory), self._clock.monotonic_s())
 
 
 def lock_on_trial(trial: TrialDisk, directory: Path, lock: Callable[[], RunLock]) -> RunLock:

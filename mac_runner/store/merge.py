@@ -27,7 +27,7 @@ from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
-from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, Layout, task_id_of
+from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, SHARD_DIRECTORIES, SHARDS, WORKERS, Layout, task_id_of
 from mac_runner.store.lock import is_alive, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
@@ -92,9 +92,12 @@ def merge_runs(
     summarise: Summarise,
     plan: Callable[[RunContents], Plan],
     clock: Clock,
+    logs: Sequence[Path] = (),
     disk: Disk | None = None,
 ) -> Merged:
     """Make the run directory `target` from the run directories `sources`; `plan` gives the plan of each.
+
+    `logs` are further event logs, besides those of the sources.
 
     Raises IdentityError naming the fields when they are not of one experiment, RunDirectoryError when two of them
     worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it is,
@@ -108,7 +111,7 @@ def merge_runs(
     fork = merged_fork([(run.layout.directory, run.fork) for run in found])
     runs = _accounted([(run, plan(run)) for run in found])
     _check_disjoint(runs)
-    mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
+    mark = encode_json({"sources": [_named(source, target) for source in sources]}) + b"\n"
     # Before the lock, because its note would be the first thing to touch a directory in use.
     _check_free(disk, target, mark)
     disk.make_directory(target)
@@ -116,7 +119,7 @@ def merge_runs(
         _check_free(disk, target, mark)
         disk.write_atomic(target / MERGE_MARK, [mark])
         layout = Layout(directory=target, experiment_name=found[0].experiment_name)
-        warnings = _write(disk, layout, runs, fork, clock)
+        warnings = _write(disk, layout, runs, fork, logs, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
@@ -138,6 +141,12 @@ def missing_shards(disk: Disk, sources: Iterable[Path]) -> tuple[Shard, ...]:
         return ()
     of = next(iter(found)).of
     return tuple(shard for number in range(1, of + 1) if (shard := Shard(number, of)) not in found)
+
+
+def _named(source: Path, target: Path) -> str:
+    """A source in the mark of a merge. One inside the target has another path on another machine."""
+    source, target = source.resolve(), target.resolve()
+    return str(source.relative_to(target) if source.is_relative_to(target) else source)
 
 
 def _check_distinct(target: Path, sources: Sequence[Path]) -> None:
@@ -254,13 +263,17 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
                 "another directory"
             )
         return
-    strays = [name for name in disk.names(target) if not name.startswith(".")]
+    # The shards of a directory of shards are merged into itself.
+    known = {SHARDS, SHARD_DIRECTORIES, WORKERS} if disk.exists(target / SHARDS) else set()
+    strays = [name for name in disk.names(target) if not name.startswith(".") and name not in known]
     if strays:
         what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 
-def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord | None, clock: Clock) -> list[str]:
+def _write(
+    disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord | None, logs: Sequence[Path], clock: Clock
+) -> list[str]:
     """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
@@ -276,7 +289,7 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord
     state = read_state(disk, layout)
     manifest = _manifest(layout, runs, state)
     write_index(disk, layout, state.rows(disk, layout), manifest)
-    _copy_events(disk, layout, runs, clock)
+    _copy_events(disk, layout, runs, logs, clock)
     write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
     if fork is not None:
         disk.write_atomic(layout.directory / FORK, [encode_transcript(fork.as_json())])
@@ -334,9 +347,9 @@ def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: C
             disk.write_atomic(layout.segment(number), _in_chunks(chain(frames, more)))
 
 
-def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
+def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], logs: Sequence[Path], clock: Clock) -> None:
     merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})
-    lines = in_time_order([disk.chunks(source.run.layout.events) for source in runs])
+    lines = in_time_order([disk.chunks(log) for log in (*(source.run.layout.events for source in runs), *logs)])
     disk.write_atomic(layout.events, _in_chunks((*lines, merged)))
 
 

@@ -403,13 +403,17 @@ def is_complete(
     resolved: JsonObject,
     tasks: Plan,
     shard: Shard | None = None,
+    despite_settings: bool = False,
     disk: Disk | None = None,
 ) -> bool:
-    """`Survey.is_complete`, with the same refusals; soon known where something is left to do."""
+    """`Survey.is_complete`, with the same refusals; soon known where something is left to do.
+
+    With `despite_settings` it does not count that settings outside the identity have changed.
+    """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
     changed = _changes(disk, layout, resolved, shard)
-    return changed is not None and not changed and _is_final(disk, layout, tasks)
+    return changed is not None and (despite_settings or not changed) and _is_final(disk, layout, tasks)
 
 
 def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:

@@ -26,7 +26,7 @@ from mac_runner.store.identity import (
 )
 from mac_runner.store.journal import create_segment
 from mac_runner.store.layout import MERGE_MARK, SHARD, Layout
-from mac_runner.store.lock import RunLock, lock_on_trial
+from mac_runner.store.lock import LeaseWatch, RunLock, lock_on_trial
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_manifest
 from mac_runner.store.reader import RunContents, read_run
@@ -138,6 +138,7 @@ def open_run(
     machine: Machine | None = None,
     is_retried: Callable[[str], bool] | None = None,
     is_guarded: bool = False,
+    watch: LeaseWatch | None = None,
     transcript_bytes_min: int = 0,
     restore: Restore | None = None,
     is_thorough: bool = False,
@@ -147,10 +148,10 @@ def open_run(
     """Begin a run in `directory`, or continue the one there. A start that is refused leaves the directory as it was.
 
     `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Failed tasks
-    are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. A
-    transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
-    compares the digests of all of them. `on_ended` receives the row of each conversation that is acknowledged, on the
-    writer's thread. `say` receives what takes time or may surprise.
+    are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. The
+    lock is not waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and
+    lost ones again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation
+    that is acknowledged, on the writer's thread. `say` receives what takes time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -162,7 +163,9 @@ def open_run(
         lock = lock_on_trial(
             trial,
             directory,
-            lambda: RunLock(trial, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded),
+            lambda: RunLock(
+                trial, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded, watch=watch
+            ),
         )
         try:
             is_new = is_untouched(trial, directory)

@@ -32,6 +32,9 @@ from mac_runner.types import JsonObject, JsonValue
 LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
 
+_DIGITS = 6
+"""Of seconds; what is counted is whole."""
+
 
 class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     """How a conversation ended: what is kept of its index row, and where that row is.
@@ -250,6 +253,11 @@ def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
     return merged
 
 
+def accounting_since(total: JsonObject, before: JsonObject) -> JsonObject:
+    """What was used since `before`: added to that it is `total`."""
+    return {key: _since(key, value, before.get(key)) for key, value in total.items()}
+
+
 def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
     """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
     place = 0
@@ -293,6 +301,14 @@ def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
         return merge_accounting(old if isinstance(old, dict) else {}, new)
     if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
         return old + new
+    return new
+
+
+def _since(key: str, new: JsonValue, old: JsonValue) -> JsonValue:
+    if isinstance(new, dict):
+        return accounting_since(new, old if isinstance(old, dict) else {})
+    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
+        return round(new - old, _DIGITS)
     return new
 
 

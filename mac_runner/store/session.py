@@ -369,7 +369,7 @@ class Session(SessionLog):
 
 
 class GridSession(SessionLog):
-    """One session of a grid on the disk: when engines ran, and what they used."""
+    """One session of a grid, or of a worker, on the disk: when engines ran, and what they used."""
 
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch. The accounting comes first: it is not written anywhere else."""
@@ -409,7 +409,7 @@ class Closing(ABC):
 
 
 class Recorder(Closing):
-    """An open directory, of a run or of a grid. All methods are for the event loop's thread.
+    """An open directory, of a run, of a grid or of a worker. All methods are for the event loop's thread.
 
     A `with` block that fails before anything was handed over leaves the directory as it was found.
     """
@@ -490,6 +490,18 @@ def open_log(disk: Disk, layout: Layout, number: int, segment: OpenFile) -> LogF
     """The files of a session whose `segment` is open; its event log is opened."""
     is_torn = not disk.ends_line(layout.events)
     return LogFiles(number=number, segment=segment, events=disk.open_append(layout.events), is_torn=is_torn)
+
+
+def open_log_session(disk: TrialDisk, layout: Layout, clock: Clock, lock: RunLock) -> GridSession:
+    """A new session in a directory that is locked, with a segment of its own."""
+    disk.make_directory(layout.journal)
+    with ExitStack() as opened:
+        number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
+        opened.callback(disk.close, segment)
+        files = open_log(disk, layout, number, segment)
+        # From here on the writer thread owns the files and closes them.
+        opened.pop_all()
+    return GridSession(disk=disk, layout=layout, clock=clock, files=files, show_life=lock.show_life_if_due)
 
 
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
