@@ -44,6 +44,11 @@ class Shard(NamedTuple):
         """Whether the task of an index belongs to this part; each belongs to exactly one."""
         return index % self.of == self.number - 1
 
+    @staticmethod
+    def holding(index: int, of: int) -> Shard:
+        """The part that holds the task of an index."""
+        return Shard(index % of + 1, of)
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
@@ -173,6 +178,17 @@ class Plan:
         return Plan(indexes, name_of=self._name_of, make=self._make)
 
 
+def task_name(experiment_name: str, index: int) -> str:
+    """What the task of an index is called."""
+    return f"{experiment_name}-{index:06d}"
+
+
+def index_of(task_id: str) -> int | None:
+    """The index of the task with a name of `task_name`; None for any other name."""
+    digits = task_id.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdecimal() else None
+
+
 def task_count(experiment: Experiment) -> int:
     """How many tasks are planned."""
     count = experiment.conversation_config.conversations
@@ -208,7 +224,7 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _casting(experiment, lineup))
     return Plan(
         range(task_count(experiment)),
-        name_of=lambda index: f"{name}-{index:06d}",
+        name_of=lambda index: task_name(name, index),
         make=lambda index, task_id: Task(
             index=index,
             task_id=task_id,

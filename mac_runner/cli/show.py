@@ -29,7 +29,6 @@ from mac_runner.reports import (
 )
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
-from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
@@ -57,7 +56,7 @@ def show(directory: Path, game: str, view: View) -> Exit:
     row = ended_row(contents, game)
     transcript = contents.transcript(str(row["task_id"]))
     if (flaw := contents.flaw(row)) is not None:
-        say(f"warning: {flaw}; {repair_advice(directory)}")
+        say(f"warning: {flaw}; {contents.repair_advice(str(row['task_id']))}")
     with report() as stream:
         if view.prompt is not None:
             turn = find_turn(transcript, view.prompt, "--prompt", seat=view.seat)

@@ -24,6 +24,7 @@ from mac_runner.nano.sequence import Delta, FinishReason, Sequence
 from mac_runner.nano.tokenizer import Tokenizer
 
 Forward = Callable[[ForwardBatch], torch.Tensor]
+_NO_SEQUENCE = -1
 
 
 @dataclass(slots=True)
@@ -63,6 +64,14 @@ class ContinuousBatch:
         logits = self._forward(batch)
         self.counters.steps += 1
         return self._advance(plan, logits, version)
+
+    def idle(self) -> None:
+        """Compute one token for no sequence, in a block that none holds. Nothing may be running."""
+        block_ids = self.cache.acquire(_NO_SEQUENCE, (0,), 1).block_ids
+        try:
+            self._forward(make_batch([Piece((0,), 0, 1, block_ids)], self._config.block_size))
+        finally:
+            self.cache.release(_NO_SEQUENCE)
 
     def abort(self, request_id: int | None, version: int) -> list[Delta]:
         """End a request, or all of them, with the tokens they have."""

@@ -70,6 +70,25 @@ class InferenceEngine(BaseEngine):
         self._settle()
         return deltas
 
+    def step_along(self, *, admits: bool) -> list[Delta]:
+        """Take a step with replicas that all take it; one without work computes a token of nothing."""
+        self._require_alive()
+        self._threads.check()
+        num_steps = self._batch.counters.steps
+        deltas = self._batch.step(self._sync.version, admits=admits)
+        if self._batch.counters.steps == num_steps:
+            self._batch.idle()
+        return deltas
+
+    def has_work(self, *, admits: bool) -> bool:
+        """Whether a step would compute anything."""
+        return bool(self._batch.running or (admits and self._batch.waiting))
+
+    @property
+    def num_threads(self) -> int:
+        """The threads that each process computes with."""
+        return self._threads.count
+
     def has_pending(self) -> bool:
         """Whether any request is unfinished, or finished and not yet returned."""
         return bool(self._batch.waiting or self._batch.running or self._unfetched)

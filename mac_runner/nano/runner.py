@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -144,13 +145,25 @@ class ModelRunner:
         self._store = self._model = None
 
 
+class ModelHolder(Protocol):
+    """Builds models, and computes with one of them."""
+
+    def build(self, state_dict: StateDict) -> Prepared:
+        """A model of these weights; may run beside batches."""
+        ...
+
+    def replace(self, prepared: Prepared) -> None:
+        """Compute with this model from now on."""
+        ...
+
+
 class WeightSync:
     """The weights that a runner computes with, and those that come next.
 
     `on_install` is called with each new version.
     """
 
-    def __init__(self, runner: ModelRunner, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
+    def __init__(self, runner: ModelHolder, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
         self.version = 0
         self._on_install = on_install
         self._runner = runner

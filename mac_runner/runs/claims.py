@@ -165,6 +165,10 @@ def merge_all(
                 say(f"waiting for the merge: {held}")
             has_waited = True
             wait(LOOK_INTERVAL_S)
+        except RunDirectoryError:
+            # Another worker was quicker: it merged between the look and the lock.
+            if not is_all_merged(chosen):
+                raise
 
 
 def _record(chosen: ExperimentSet, setup: Setup) -> ShardsRecord:

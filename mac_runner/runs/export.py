@@ -45,9 +45,10 @@ from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import PathLike, RunView, directory_of, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
 from mac_runner.store.layout import Layout
-from mac_runner.store.lock import is_alive, read_owner
+from mac_runner.store.lock import most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.run_state import RunState
+from mac_runner.store.sharded import places_of_work
 from mac_runner.types import JsonObject
 
 FOLLOW_INTERVAL_S: Final = 5.0
@@ -122,8 +123,8 @@ def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> 
 
 def _is_played(disk: Disk, directory: Path) -> bool:
     """Whether a process is at work in a directory; where this machine cannot know, it is taken to be."""
-    owner = read_owner(disk, directory)
-    return owner is not None and is_alive(owner, Machine()) is not False
+    holder = most_alive(disk, places_of_work(directory, disk=disk), Machine())
+    return holder.owner is not None and holder.is_alive is not False
 
 
 # What is refused.
@@ -194,8 +195,7 @@ class _Order(NamedTuple):
     """A part to be written, as another process can be given it."""
 
     part: PartName
-    directory: Path
-    experiment_name: str
+    layout: Layout
     resolved: JsonObject
     prefix: Mapping[str, Cells]
     rows: Sequence[JsonObject]
@@ -304,8 +304,7 @@ class _Parts:
             contents = source.contents
             yield _Order(
                 part,
-                contents.layout.directory,
-                contents.experiment_name,
+                contents.layout,
                 contents.resolved,
                 source.prefix,
                 rows,
@@ -363,9 +362,9 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     """Write the files of a part; in another process with a disk of its own."""
     disk = disk or Disk()
     if order.is_trusted:
-        _import_once(order.directory)
+        _import_once(order.layout.directory)
     contents = RunContents(
-        layout=Layout(directory=order.directory, experiment_name=order.experiment_name),
+        layout=order.layout,
         resolved=order.resolved,
         counts=Counts(planned=len(order.rows), finished=len(order.rows), failed=0),
         state=RunState(),

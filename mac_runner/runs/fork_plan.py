@@ -24,7 +24,6 @@ from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
 from mac_runner.store.fork import Branch, ForkRecord
-from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry, objects, row_id
 from mac_runner.types import (
     Agent,
@@ -150,7 +149,7 @@ def plan_fork(request: ForkRequest) -> PlannedFork:
     contents = read_run(request.run)
     parent = recorded_experiment(contents)
     _check_overrides(request.overrides)
-    loaded = revised(parent.resolved, request.overrides, str(contents.layout.directory / CONFIG))
+    loaded = revised(parent.resolved, request.overrides, str(contents.layout.parts[0].config))
     environment = build_environment(loaded.experiment)
     points, notes = _points(contents, request)
     branches: list[Branch] = []

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from mac_runner import store
 from mac_runner.clock import Clock
 from mac_runner.config import earlier_of
 from mac_runner.environments import build_environment
@@ -59,11 +60,15 @@ class Verified(NamedTuple):
 
 
 def run_directories(directory: Path) -> tuple[list[Path], int | None]:
-    """The run directories that have begun: `directory`, or those of a grid, of which there are so many."""
+    """The run directories that have begun: `directory`, or those of a grid, which has so many combinations.
+
+    Where shards are not merged yet, they are run directories by themselves.
+    """
     grid = read_grid(directory) if is_grid(directory) else None
     if grid is None:
-        return [directory], None
-    return [path for entry in grid.entries if has_run(path := directory / entry.slug)], len(grid.entries)
+        return [*store.run_directories(directory)], None
+    begun = [path for entry in grid.entries if has_run(path := directory / entry.slug)]
+    return [part for path in begun for part in store.run_directories(path)], len(grid.entries)
 
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:

@@ -16,7 +16,6 @@ from mac_runner.plan import Plan, plan_of
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, read_run, replies_of, task_of
-from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject, Prompt
@@ -24,12 +23,12 @@ from mac_runner.types import JsonObject, Prompt
 
 def recorded_only(contents: RunContents) -> Experiment:
     """The experiment of a run as it was recorded, whether or not it can be played here."""
-    return recorded(contents.resolved, str(contents.layout.directory / CONFIG))
+    return recorded(contents.resolved, str(contents.layout.parts[0].config))
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
-    path = contents.layout.directory / CONFIG
+    path = contents.layout.parts[0].config
     _refuse_uninstalled(contents)
     try:
         experiment = recorded_only(contents)
@@ -54,7 +53,7 @@ def _refuse_uninstalled(contents: RunContents) -> None:
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
         raise RunDirectoryError(
-            f"{contents.layout.directory / CONFIG}: the run is of the environment {name!r}, which is not installed "
+            f"{contents.layout.parts[0].config}: the run is of the environment {name!r}, which is not installed "
             f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
         )
 

@@ -45,6 +45,7 @@ from mac_runner.store import (
     read_standing,
 )
 from mac_runner.store.records import lines
+from mac_runner.store.sharded import event_logs
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage
 from mac_runner.views.engines import Classes, EngineClock
@@ -118,7 +119,7 @@ def _run(directory: Path, now: datetime) -> _Subject:
         runs=(run,),
         study=None,
         accounts=section(contents.accounting, "models"),
-        engines=(clock := _clock([contents.layout.events], contents.disk)).page(),
+        engines=(clock := _clock(_logs(sources), contents.disk)).page(),
         reply_tokens=clock.reply_tokens(),
         experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
@@ -139,7 +140,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     baseline = _baseline(record)
     primary = record.report.get("primary")
     disk, usage = sources[0].contents.disk, grid_accounting(directory, record.name)
-    logs = [directory / "events.jsonl", *(source.contents.layout.events for source in sources)]
+    logs = [directory / "events.jsonl", *_logs(sources)]
     return _Subject(
         title=record.name,
         description=_shared({_description(source.contents.resolved) for source in sources}),
@@ -183,7 +184,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
         )
     names = [source.name for source in sources]
     runs = [_played(source, name, slug=None) for source, name in zip(sources, _short(names), strict=True)]
-    clock = _clock([source.contents.layout.events for source in sources], sources[0].contents.disk)
+    clock = _clock(_logs(sources), sources[0].contents.disk)
     accounts: JsonObject = {
         f"{run.name}: {model}": account
         for run, source in zip(runs, sources, strict=True)
@@ -273,6 +274,12 @@ def _baseline(record: GridRecord) -> str | None:
 def _is_paired(runs: Sequence[Played]) -> bool:
     """Whether conversations of one number have the same seed in all runs."""
     return len({repr(run.data.experiment.get("seed")) for run in runs}) == 1
+
+
+def _logs(sources: Iterable[Source]) -> list[Path]:
+    """The event logs of some runs."""
+    places = [source.contents.layout.directory for source in sources]
+    return [log for place in places for log in event_logs(place)]
 
 
 def _clock(logs: Sequence[Path], disk: Disk) -> EngineClock:

@@ -37,7 +37,6 @@ from mac_runner.store.reader import (
     RunContents,
     Standing,
     Survey,
-    has_run,
     is_complete,
     read_run,
     read_standing,
@@ -47,6 +46,7 @@ from mac_runner.store.records import encode_for_reading
 from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
+from mac_runner.store.sharded import has_run, run_directories
 from mac_runner.store.shards import ShardsRecord, Worker, is_shards, read_shards, read_workers, shard_directories
 from mac_runner.store.space import Need
 from mac_runner.store.transcripts import (
@@ -105,6 +105,7 @@ __all__ = [
     "read_workers",
     "replies_before_failure",
     "replies_of",
+    "run_directories",
     "shard_directories",
     "survey",
     "task_of",

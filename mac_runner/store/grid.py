@@ -23,12 +23,13 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
+from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import Standing, added_counts, has_run, read_standing
+from mac_runner.store.reader import Standing, added_counts, read_standing
 from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import GridSession, Recorder, open_log_session
+from mac_runner.store.sharded import has_run, places_of_work
 from mac_runner.store.space import Need, check_room
 from mac_runner.types import JsonObject, JsonValue
 
@@ -330,7 +331,7 @@ def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | N
 
 def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, disk: Disk, machine: Machine) -> Standing:
     state = read_state(disk, Layout(directory=directory, experiment_name=record.name))
-    owner = read_owner(disk, directory)
+    holder = most_alive(disk, places_of_work(directory, disk=disk), machine)
     return Standing(
         directory=directory,
         experiment_name=record.name,
@@ -343,9 +344,9 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
         usage=state.usage,
-        owner=owner,
-        is_owner_alive=None if owner is None else is_alive(owner, machine),
-        last_sign_of_life=last_sign_of_life(disk, directory),
+        owner=holder.owner,
+        is_owner_alive=holder.is_alive,
+        last_sign_of_life=holder.last_sign_of_life,
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
     )

@@ -39,6 +39,7 @@ The directory of a grid then has `workers/`, and each `SLUG/` is such a director
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -64,6 +65,9 @@ LOCK: Final = ".lock"
 OWNER: Final = ".owner.json"
 LEASE: Final = ".lease"
 INDEX_SUFFIX: Final = "_index.jsonl"
+
+SESSIONS_PER_SHARD: Final = 1_000_000
+"""Where shards are read as one run, the sessions of shard 3 are numbered from here times 3. A number never changes."""
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
@@ -102,6 +106,28 @@ class Layout:
         }
         for attribute, name in names.items():
             object.__setattr__(self, attribute, self.directory / name)
+
+    @property
+    def parts(self) -> tuple[Layout, ...]:
+        """The run directories that this one is read from: itself, or the shards of a directory of shards."""
+        return (self,)
+
+    @property
+    def journals(self) -> Mapping[int, Path]:
+        """Each journal, by the number that its sessions are counted from."""
+        return {0: self.journal}
+
+    def continues(self, other: Layout) -> bool:
+        """Whether what was read of `other` holds here, of which there may be more shards."""
+        return type(self) is type(other) and self.experiment_name == other.experiment_name
+
+    def part(self, task_id: str) -> Layout:
+        """The run directory of a task."""
+        return self
+
+    def source(self, session: int) -> str | None:
+        """The run directory that a session comes from, where that is not this one."""
+        return None
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,6 +118,32 @@ def is_alive(owner: Owner, machine: Machine) -> bool | None:
         return None
     start = machine.process_start(owner.pid)
     return start is not None and (start == owner.process_start or "" in {start, owner.process_start})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who left a note in a directory, whether that process is alive as far as known, and when it last showed life."""
+
+    owner: Owner | None
+    is_alive: bool | None
+    last_sign_of_life: str | None
+
+
+def holder_of(disk: Disk, directory: Path, machine: Machine) -> Holder:
+    """Who left a note in a directory."""
+    owner = read_owner(disk, directory)
+    alive = None if owner is None else is_alive(owner, machine)
+    return Holder(owner=owner, is_alive=alive, last_sign_of_life=last_sign_of_life(disk, directory))
+
+
+def most_alive(disk: Disk, directories: Iterable[Path], machine: Machine) -> Holder:
+    """Of those who left notes in some directories one that is alive, else one that may be, else one that is dead."""
+    ranks = {True: 3, None: 2, False: 1}
+
+    def rank(holder: Holder) -> tuple[int, str]:
+        return 0 if holder.owner is None else ranks[holder.is_alive], holder.last_sign_of_life or ""
+
+    return max((holder_of(disk, directory, machine) for directory in directories), key=rank)
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ from mac_runner.store.records import encode_json, entry, event_line, in_time_ord
 from mac_runner.store.recovery import adoptable, claimed_rows
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import write_summary
+from mac_runner.store.sharded import run_directories
 from mac_runner.store.transcripts import encode_transcript, is_acknowledged, read_acknowledged
 from mac_runner.types import JsonObject
 
@@ -97,13 +98,15 @@ def merge_runs(
 ) -> Merged:
     """Make the run directory `target` from the run directories `sources`; `plan` gives the plan of each.
 
-    `logs` are further event logs, besides those of the sources.
+    `logs` are further event logs, besides those of the sources. A directory of shards is as good as the shards that
+    have begun in it.
 
     Raises IdentityError naming the fields when they are not of one experiment, RunDirectoryError when two of them
     worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it is,
     RunLockedError when another process is at work in `target`, StoreError when it cannot be written.
     """
     disk = disk or Disk()
+    sources = [part for source in sources for part in run_directories(source, disk=disk)]
     found = [read_run(source, disk=disk) for source in sources]
     _check_distinct(target, sources)
     _check_at_rest(disk, sources)

@@ -31,17 +31,17 @@ from mac_runner.store.identity import (
     describe,
     is_untouched,
     listed,
-    read_config,
     read_shard,
     repair_advice,
 )
 from mac_runner.store.journal import DoneRow
-from mac_runner.store.layout import MANIFEST, Layout
-from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
+from mac_runner.store.layout import Layout
+from mac_runner.store.lock import Owner, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
-from mac_runner.store.records import lines, row_id
+from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
+from mac_runner.store.records import in_time_order, lines, row_id
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
+from mac_runner.store.sharded import event_logs, places_of_work, read_head
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -114,7 +114,7 @@ class RunContents:
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""
         done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}
-        return {**read_manifest(self.disk, self.layout).planned, **done}
+        return {**read_head(self.layout.directory, disk=self.disk).planned, **done}
 
     def failed(self) -> set[str]:
         """The tasks whose conversations have failed."""
@@ -133,9 +133,7 @@ class RunContents:
         try:
             return read_published(self.disk, self.layout, task_id).transcript
         except ValueError as fault:
-            raise RunDirectoryError(
-                f"{path} cannot be read ({fault}); {repair_advice(self.layout.directory)}"
-            ) from fault
+            raise RunDirectoryError(f"{path} cannot be read ({fault}); {self.repair_advice(task_id)}") from fault
 
     def acknowledged(self, row: JsonObject) -> JsonObject:
         """The transcript of a row. Raises RunDirectoryError when it is not what was acknowledged."""
@@ -143,7 +141,11 @@ class RunContents:
         try:
             return decode_transcript(read_acknowledged(self.disk, path, row))
         except ValueError as fault:
-            raise RunDirectoryError(f"{path} {fault}; {repair_advice(self.layout.directory)}") from fault
+            raise RunDirectoryError(f"{path} {fault}; {self.repair_advice(row_id(row))}") from fault
+
+    def repair_advice(self, task_id: str) -> str:
+        """The command that restores the transcript of a task."""
+        return repair_advice(self.layout.part(task_id).directory)
 
     def flaw(self, row: JsonObject) -> str | None:
         """How the transcript of a row differs from what is acknowledged there; None when it does not."""
@@ -173,7 +175,7 @@ class RunContents:
 
         Not to be trusted without comparing a digest.
         """
-        layout, prefix = self.layout, f"{task_id}."
+        layout, prefix = self.layout.part(task_id), f"{task_id}."
         places = [layout.transcript(task_id)]
         for directory in (layout.damaged, layout.attempts):
             named = (name for name in self.disk.names(directory) if name.startswith(prefix))
@@ -196,11 +198,12 @@ class RunContents:
     def events(self, *names: str, is_wanted: Callable[[bytes], bool] = lambda _line: True) -> Iterator[JsonObject]:
         """The events of these names, in the order in which they were logged. A torn line is skipped."""
         quoted = [f'"{name}"'.encode() for name in names]
-        for line in lines(self.disk.chunks(self.layout.events)):
+        logs = event_logs(self.layout.directory, disk=self.disk)
+        for line in in_time_order([self.disk.chunks(log) for log in logs]):
             # Most lines are about other things, and parsing costs far more than looking.
-            if is_wanted(line.data) and any(name in line.data for name in quoted):
+            if is_wanted(line) and any(name in line for name in quoted):
                 with suppress(ValueError):
-                    yield json.loads(line.data)
+                    yield json.loads(line)
 
     def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
         """The transcript and the row of the last attempt at each wanted conversation."""
@@ -219,33 +222,20 @@ def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None 
     What counts as planned is what is planned now: an earlier plan is not kept.
     """
     disk = disk or Disk()
-    resolved = read_config(disk, directory)
-    listed = _started(disk, directory)
-    layout = Layout(directory=directory, experiment_name=listed.experiment_name, sessions=sessions)
-    state = read_state(disk, layout)
+    head = read_head(directory, disk=disk, sessions=sessions)
+    state = read_state(disk, head.layout)
     statuses = Counter(ending.status for ending in state.endings.values())
-    planned = len(listed.planned.keys() | state.endings.keys())
+    planned = len(head.planned.keys() | state.endings.keys())
     counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
-    return RunContents(layout=layout, resolved=resolved, counts=counts, state=state, disk=disk)
-
-
-def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
-    """Whether a run was begun in a directory."""
-    return (disk or Disk()).exists(directory / MANIFEST)
-
-
-def _started(disk: Disk, directory: Path) -> ManifestFile:
-    path = directory / MANIFEST
-    if not disk.exists(path):
-        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    return decode_manifest(disk.chunks(path), str(path))
+    return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How far a run is. `latest` is its last session, and `usage` is what all of them used.
 
-    `owner` is the process that left a note; `is_owner_alive` is None where this machine cannot know.
+    `owner` is the process that left a note, of several one that is alive; `is_owner_alive` is None where this machine
+    cannot know.
     """
 
     directory: Path
@@ -279,10 +269,8 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
     """
     disk = disk or Disk()
-    resolved = read_config(disk, directory)
-    listed = _started(disk, directory)
-    layout = Layout(directory=directory, experiment_name=listed.experiment_name)
-    owner = read_owner(disk, directory)
+    layout, resolved, planned = read_head(directory, disk=disk)
+    holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
     state = read_state(disk, layout)
     failures: list[JsonObject] = []
     counts: JsonObject = {}
@@ -292,19 +280,19 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
             failures.append(row_of(found))
     return Standing(
         directory=directory,
-        experiment_name=listed.experiment_name,
+        experiment_name=layout.experiment_name,
         shard=read_shard(disk, directory),
-        planned=len(listed.planned.keys() | state.endings.keys()),
+        planned=len(planned.keys() | state.endings.keys()),
         finished=len(state.endings) - len(failures),
         failed=len(failures),
         half_done=len(journal.replied(disk, layout) - state.endings.keys()),
         failures=tuple(failures),
         sessions=len(state.sessions),
-        latest=state.sessions[-1] if state.sessions else None,
+        latest=state.latest,
         usage=reduce(merge_accounting, (session.usage for session in state.sessions), {}),
-        owner=owner,
-        is_owner_alive=None if owner is None else is_alive(owner, machine or Machine()),
-        last_sign_of_life=last_sign_of_life(disk, directory),
+        owner=holder.owner,
+        is_owner_alive=holder.is_alive,
+        last_sign_of_life=holder.last_sign_of_life,
         counts=counts,
         speakers=recorded_speakers(resolved),
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ import msgspec
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
 from mac_runner.store.records import decode_json, encode_json, entry
 from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, JsonValue
@@ -83,6 +84,7 @@ class RunState:
 
     def __init__(self, *, with_digests: bool = False) -> None:
         self.sessions: list[SessionStanding] = []
+        """In the order of their numbers."""
         self.endings: dict[str, Ending] = {}
         """The conversations that are done."""
         self.attempts: dict[str, list[JsonObject]] = {}
@@ -91,20 +93,23 @@ class RunState:
         """How often an engine died on each turn, by task; only of tasks that are not done."""
         self._with_digests = with_digests
 
-    def begin(self, session: int) -> None:
-        """The records applied from now on are of this session."""
-        self.sessions.append(SessionStanding(number=session))
+    def begin(self, session: int, run: str | None = None) -> None:
+        """The records applied from now on are of this session, a new one or one begun before; `run` is where it is."""
+        place = bisect_left(self.sessions, session, key=lambda known: known.number)
+        if place == len(self.sessions) or self.sessions[place].number != session:
+            self.sessions.insert(place, SessionStanding(number=session, run=run))
+        self._session = self.sessions[place]
 
     def apply(self, record: JsonObject | journal.DoneRow) -> None:
         """Apply the next record. Raises ValueError naming the key that is missing or wrong."""
-        session = self.sessions[-1]
+        session = self._session
         if isinstance(record, journal.DoneRow):
             self._end(record.task_id, record.row, session)
             return
         match record["kind"]:
             case "session":
                 session.started_at = str(record.get("started_at"))
-                session.run = str(record["run"]) if "run" in record else None
+                session.run = str(record["run"]) if "run" in record else session.run
             case "checkpoint":
                 session.usage = usage_of(record)
             case "death":
@@ -136,6 +141,13 @@ class RunState:
     def reopened(self) -> set[str]:
         """The tasks that have failed, are retried, and have not ended again."""
         return self.attempts.keys() - self.endings.keys()
+
+    @property
+    def latest(self) -> SessionStanding | None:
+        """The last session. The sessions of several journals are side by side, so there it is the youngest."""
+        if not self.sessions or self.sessions[-1].number < SESSIONS_PER_SHARD:
+            return self.sessions[-1] if self.sessions else None
+        return max(self.sessions, key=lambda session: session.started_at or "")
 
     @property
     def usage(self) -> JsonObject:
@@ -171,7 +183,9 @@ class RunState:
                 "turns": sum(session.turns_ended for session in untimed),
             }
         parts: list[JsonValue] = [
-            _part(session, ended[session.number]) for session in self.sessions if session.number in ended
+            _part(place, session, ended[session.number])
+            for place, session in enumerate(self.sessions, start=1)
+            if session.number in ended
         ]
         return {**total, "sessions": len(self.sessions), "merged_runs": len(runs), "parts": parts}
 
@@ -186,7 +200,7 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
     """The state that the journal of a run directory makes. Raises RunDirectoryError when it cannot be read."""
     state = RunState(with_digests=with_digests)
     for session in journal.sessions(disk, layout):
-        state.begin(session)
+        state.begin(session, layout.source(session))
         for record in journal.marks_and_rows(disk, layout, session):
             try:
                 state.apply(record)
@@ -273,12 +287,15 @@ def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
         place = last + 1
 
 
-def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
-    """What a session contributed to the result; `endings` in the order of their indexes."""
+def _part(place: int, session: SessionStanding, endings: list[Ending]) -> JsonObject:
+    """What a session contributed to the result; `endings` in the order of their indexes.
+
+    The sessions of shards are numbered as in the run that they will be merged into.
+    """
     run: JsonObject = {} if session.run is None else {"run": session.run}
     failed = sum(ending.status == "failed" for ending in endings)
     return {
-        "session": session.number,
+        "session": session.number if session.number < SESSIONS_PER_SHARD else place,
         **run,
         "started_at": session.started_at,
         "finished": len(endings) - failed,

@@ -22,10 +22,19 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk, TrialDisk
-from mac_runner.store.layout import CONFIG, EVENTS, LOCK, MERGE_MARK, SHARD_DIRECTORIES, SHARDS, WORKERS, Layout
+from mac_runner.store.layout import (
+    CONFIG,
+    EVENTS,
+    LOCK,
+    MANIFEST,
+    MERGE_MARK,
+    SHARD_DIRECTORIES,
+    SHARDS,
+    WORKERS,
+    Layout,
+)
 from mac_runner.store.lock import Owner, RunLock, is_alive, last_sign_of_life, lock_on_trial, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import has_run
 from mac_runner.store.records import encode_json
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import Recorder, open_log_session
@@ -107,9 +116,10 @@ def shard_directory(directory: Path, shard: Shard) -> Path:
 
 def shard_directories(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
     """The run directories of the shards that have begun, in the order of the shards."""
+    disk = disk or Disk()
     record = read_shards(directory, disk=disk)
     every = () if record is None else (shard_directory(directory, shard) for shard in record.shards())
-    return tuple(path for path in every if has_run(path, disk=disk))
+    return tuple(path for path in every if disk.exists(path / MANIFEST))
 
 
 def begin_shards(directory: Path, record: ShardsRecord, *, disk: Disk | None = None) -> None:

@@ -19,7 +19,7 @@ from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
 from mac_runner.store.records import Line, blocks, encode_json, entry, recorded_from_json, records_of
 from mac_runner.store.run_state import RunState, unreadable
 from mac_runner.types import JsonObject, RecordedReply
@@ -65,12 +65,13 @@ class JournalTail:
 
     def __init__(self, disk: Disk, layout: Layout) -> None:
         self._disk = disk
-        self._layout = layout
+        self.layout = layout
+        """May become one with more shards."""
         self.state = RunState()
         self.replied: set[str] = set()
         """The tasks that have a reply and have not ended."""
         self._places: dict[str, list[Place]] = {}
-        self._segments: list[_Segment] = []
+        self._segments: dict[int, _Segment] = {}
 
     def read_on(self, on_row: Callable[[journal.DoneRow], None], is_over: Callable[[], bool] = never) -> News:
         """Read what was appended since the last call; `on_row` takes the index row of each conversation that ended.
@@ -79,17 +80,15 @@ class JournalTail:
 
         Raises RunDirectoryError or StoreError where the journal cannot be read.
         """
-        found = [(session, self._stat(session)) for session in journal.sessions(self._disk, self._layout)]
-        is_replaced = self._is_replaced(dict(found))
+        found = {session: self._stat(session) for session in journal.sessions(self._disk, self.layout)}
+        is_replaced = self._is_replaced(found)
         if is_replaced:
             self._forget()
         touched: set[str] = set()
         is_anew = is_replaced
-        for place, (session, stat) in enumerate(found):
-            if place == len(self._segments):
-                self._segments.append(_Segment(session, stat.st_ino))
-                self.state.begin(session)
-            segment = self._segments[place]
+        for session, stat in found.items():
+            segment = self._segments.setdefault(session, _Segment(session, stat.st_ino))
+            self.state.begin(session, self.layout.source(session))
             if stat.st_size > segment.offset:
                 is_segment_anew, is_ended = self._read(segment, on_row, touched, is_over)
                 is_anew |= is_segment_anew
@@ -124,7 +123,7 @@ class JournalTail:
         is_over: Callable[[], bool],
     ) -> tuple[bool, bool]:
         """Read a segment; whether rows that were given out count no more, and whether it was read to its end."""
-        path, start, is_anew = self._layout.segment(segment.session), segment.offset, False
+        path, start, is_anew = self.layout.segment(segment.session), segment.offset, False
         for block in blocks(self._chunks(path, start)):
             if not block.is_ended:
                 break
@@ -177,7 +176,7 @@ class JournalTail:
 
     def _record(self, place: Place) -> JsonObject | None:
         """The reply at a place; None where the frame is damaged."""
-        path = self._layout.segment(place.session)
+        path = self.layout.segment(place.session)
         data = b"".join(islice(self._chunks(path, place.offset, place.size_bytes), 1))
         found = records_of(Line(place.offset, len(data), data, True))[0]
         return next((record for record in found if record["kind"] == "reply"), None)
@@ -185,22 +184,22 @@ class JournalTail:
     # Replacement.
 
     def _stat(self, session: int) -> os.stat_result:
-        path = self._layout.segment(session)
+        path = self.layout.segment(session)
         try:
             return path.stat()
         except OSError as fault:
             raise StoreError(f"cannot read {path}: {fault.strerror or fault}") from fault
 
     def _is_replaced(self, found: dict[int, os.stat_result]) -> bool:
-        """Whether a segment that was read is gone, is another file or is shorter."""
-        return (
-            any(
-                segment.session not in found
-                or found[segment.session].st_ino != segment.inode
-                or found[segment.session].st_size < segment.offset
-                for segment in self._segments
-            )
-            or [segment.session for segment in self._segments] != [*found][: len(self._segments)]
+        """Whether a segment that was read is gone, is another file or is shorter, or a new one comes before it."""
+        latest = {session // SESSIONS_PER_SHARD: session for session in self._segments}
+        return any(
+            segment.session not in found
+            or found[segment.session].st_ino != segment.inode
+            or found[segment.session].st_size < segment.offset
+            for segment in self._segments.values()
+        ) or any(
+            session < latest.get(session // SESSIONS_PER_SHARD, 0) for session in found.keys() - self._segments.keys()
         )
 
     def _forget(self) -> None:

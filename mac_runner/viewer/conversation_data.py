@@ -14,6 +14,7 @@ from mac_runner.runs.replays import Replays
 from mac_runner.store import Disk, RunContents
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
+from mac_runner.store.sharded import places_of_work
 from mac_runner.types import JsonObject
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in, hosts_in
 from mac_runner.views.conversation import thought_parts, whole_view
@@ -95,7 +96,6 @@ def private_of(disk: Disk, directory: Path, runs: Iterable[RunContents]) -> Priv
     for contents in runs:
         known.update(addresses_in(contents.resolved))
         machines.update(hosts_in(contents.resolved))
-        owner = read_owner(disk, contents.layout.directory)
-        if owner is not None:
-            machines.add(owner.host)
+        owners = (read_owner(disk, place) for place in places_of_work(contents.layout.directory, disk=disk))
+        machines.update(owner.host for owner in owners if owner is not None)
     return Private(tuple(sorted(known)), tuple(sorted(machines - {"localhost"})))

@@ -1,53 +1,68 @@
-"""The engines of a run over time, from an event log that is read on."""
+"""The engines of a run over time, from event logs that are read on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from pathlib import Path
+from typing import Final
 
 from mac_runner.errors import StoreError
 from mac_runner.files import chunks_from
+from mac_runner.store.layout import EVENTS
+from mac_runner.store.sharded import event_logs
 from mac_runner.view_model import EnginesPage
 from mac_runner.viewer.marks import Mark, mark_of
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.engines import EngineClock
 
-_EVENTS = "events.jsonl"
+_TIME_BYTES: Final = 34
+"""A line begins with its time, which is as long as this."""
 
 
 class EngineLog:
-    """The event log of one run directory, as far as it was read. Not for two threads at once."""
+    """The event log of one run directory, or those of its shards, as far as read. Not for two threads at once."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / _EVENTS
+        self._directory = directory
         self._begin()
 
     def _begin(self) -> None:
         self._clock = EngineClock()
-        self._offset = 0
-        self._mark: Mark | None = None
+        self._offsets: dict[Path, int] = {}
+        self._marks: dict[Path, Mark] = {}
         self._made: EnginesPage | None = None
 
     def page(self) -> EnginesPage:
         """The engines until the last event. Raises NotThereError where there is no log, StoreError for damage."""
-        mark = mark_of(self._path)
-        if mark is None:
-            raise NotThereError(f"{self._path.parent} has no {_EVENTS}: nothing is known of its engines over time")
-        if self._mark is not None and (mark.inode != self._mark.inode or mark.size_bytes < self._offset):
+        marks = {path: mark for path in event_logs(self._directory) if (mark := mark_of(path)) is not None}
+        if not marks:
+            raise NotThereError(f"{self._directory} has no {EVENTS}: nothing is known of its engines over time")
+        if any(self._is_replaced(path, marks.get(path)) for path in self._marks):
             self._begin()
-        if self._made is None or mark != self._mark:
-            self._read_on()
+        if self._made is None or marks != self._marks:
+            self._read_on(path for path in marks if marks[path] != self._marks.get(path))
             self._made = self._clock.page()
-        self._mark = mark
+        self._marks = marks
         return self._made
 
-    def _read_on(self) -> None:
+    def _is_replaced(self, path: Path, mark: Mark | None) -> bool:
+        return mark is None or mark.inode != self._marks[path].inode or mark.size_bytes < self._offsets[path]
+
+    def _read_on(self, paths: Iterable[Path]) -> None:
+        # Several logs in the order of their times, as a merge writes them.
+        for line in merge(*map(self._new_lines, paths), key=lambda line: line[:_TIME_BYTES]):
+            self._clock.add(line)
+
+    def _new_lines(self, path: Path) -> Iterator[bytes]:
         tail = b""
+        self._offsets.setdefault(path, 0)
         try:
-            for chunk in chunks_from(self._path, self._offset):
+            for chunk in chunks_from(path, self._offsets[path]):
                 *lines, tail = (tail + chunk).split(b"\n")
                 for line in lines:
-                    self._clock.add(line)
-                    self._offset += len(line) + 1
+                    yield line
+                    self._offsets[path] += len(line) + 1
         except OSError as fault:
             self._begin()
-            raise StoreError(f"cannot read {self._path}: {fault.strerror or fault}") from fault
+            raise StoreError(f"cannot read {path}: {fault.strerror or fault}") from fault

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.config import recorded_speakers
-from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
+from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.runs.replays import Replays
 from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
-from mac_runner.store.identity import read_config, read_shard
+from mac_runner.store.identity import read_shard
 from mac_runner.store.journal import DoneRow
-from mac_runner.store.layout import CONFIG, MANIFEST, Layout
-from mac_runner.store.lock import is_alive, last_sign_of_life, read_owner
+from mac_runner.store.layout import Layout
+from mac_runner.store.lock import Holder, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.run_state import RunState
+from mac_runner.store.sharded import head_files, places_of_work, read_head
 from mac_runner.store.tail import JournalTail, never
 from mac_runner.types import JsonObject
 from mac_runner.viewer.listing import Listing
@@ -65,7 +65,7 @@ class Follower:
     def _begin(self) -> None:
         """Forget all that was read."""
         self._version += 1
-        self._marks: tuple[Mark | None, Mark | None] | None = None
+        self._marks: tuple[Mark | None, ...] | None = None
         self._tail: JournalTail | None = None
         self._replays: Replays | None = None
 
@@ -121,10 +121,13 @@ class Follower:
 
     def state(self) -> object:
         """Changes when the standing does, apart from its times."""
-        owner, tail = read_owner(self._disk, self.directory), self._known_tail
-        is_owner_alive = None if owner is None else is_alive(owner, self._machine)
+        holder, tail = self._holder(), self._known_tail
         counts = len(tail.state.endings), len(self._listing.failures), self._planned_count, len(tail.replied)
-        return self.table.version, self.is_reading, counts, len(tail.state.sessions), owner, is_owner_alive
+        return self.table.version, self.is_reading, counts, len(tail.state.sessions), holder.owner, holder.is_alive
+
+    def _holder(self) -> Holder:
+        """Who is at work."""
+        return most_alive(self._disk, places_of_work(self.directory, disk=self._disk), self._machine)
 
     @property
     def replays(self) -> Replays:
@@ -136,7 +139,7 @@ class Follower:
     def standing(self) -> Standing:
         """How far it is, as `read_standing` says it."""
         tail, directory = self._known_tail, self.directory
-        owner, sessions = read_owner(self._disk, directory), tail.state.sessions
+        holder, sessions = self._holder(), tail.state.sessions
         return Standing(
             directory=directory,
             experiment_name=self._layout.experiment_name,
@@ -147,11 +150,11 @@ class Follower:
             half_done=len(tail.replied),
             failures=tuple(self._listing.failures.values()),
             sessions=len(sessions),
-            latest=sessions[-1] if sessions else None,
+            latest=tail.state.latest,
             usage=reduce(merge_accounting, (session.usage for session in sessions), {}),
-            owner=owner,
-            is_owner_alive=None if owner is None else is_alive(owner, self._machine),
-            last_sign_of_life=last_sign_of_life(self._disk, directory),
+            owner=holder.owner,
+            is_owner_alive=holder.is_alive,
+            last_sign_of_life=holder.last_sign_of_life,
             counts=self._listing.counts,
             speakers=recorded_speakers(self._resolved),
         )
@@ -250,25 +253,20 @@ class Follower:
 
     def _read_settings(self) -> None:
         """Read the experiment and the manifest, if they changed."""
-        marks = mark_of(self.directory / CONFIG), mark_of(self.directory / MANIFEST)
-        if self._tail is not None and marks == self._marks and None not in marks:
+        marks = tuple(map(mark_of, head_files(self.directory, disk=self._disk)))
+        if self._tail is not None and marks == self._marks:
             return
-        resolved = read_config(self._disk, self.directory)
-        path = self.directory / MANIFEST
-        if not self._disk.exists(path):
-            raise RunDirectoryError(f"{self.directory} was never started fully; run the same command again")
-        manifest = decode_manifest(self._disk.chunks(path), str(path))
-        self._planned = manifest.planned
+        layout, resolved, self._planned = read_head(self.directory, disk=self._disk)
         self._shard = read_shard(self._disk, self.directory)
-        if self._tail is None or resolved != self._resolved or manifest.experiment_name != self._layout.experiment_name:
+        if self._tail is None or resolved != self._resolved or not layout.continues(self._layout):
             # Pages know rows by their version: those of another run are never taken for rows of this one.
             self._version += self._tail is not None
             self._resolved = resolved
-            self._layout = Layout(directory=self.directory, experiment_name=manifest.experiment_name)
-            self._tail = JournalTail(self._disk, self._layout)
+            self._tail = JournalTail(self._disk, layout)
             self._clear()
+        self._layout = self._tail.layout = layout
         self._marks, self._replays = marks, None
-        self._unplanned = self._known_tail.state.endings.keys() - manifest.planned.keys()
+        self._unplanned = self._known_tail.state.endings.keys() - self._planned.keys()
         self._numbered = None
 
     # The list.

@@ -49,7 +49,8 @@ class SummaryKeeper:
 
 
 def _journal_bytes(contents: RunContents) -> int:
-    return sum(size or 0 for size in contents.disk.sizes(contents.layout.journal).values())
+    disk, journals = contents.disk, contents.layout.journals.values()
+    return sum(size or 0 for journal in journals for size in disk.sizes(journal).values())
 
 
 def _written(contents: RunContents) -> JsonObject | None:

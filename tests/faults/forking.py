@@ -84,9 +84,15 @@ class Forking:
     def ended(self, pid: int) -> Ended:
         """Wait for the end of a child."""
         deadline_s = time.monotonic() + PATIENCE_S
-        while (code := self._ask({"wait": pid})) is None:
+        while (ended := self.ended_now(pid)) is None:
             assert time.monotonic() < deadline_s, f"it goes on for ever:\n{self._said(pid, 'err')}"
             time.sleep(0.004)
+        return ended
+
+    def ended_now(self, pid: int) -> Ended | None:
+        """How a child ended; None for one that is at work."""
+        if (code := self._ask({"wait": pid})) is None:
+            return None
         assert isinstance(code, int)
         self._started.discard(pid)
         return Ended(code=code, out=self._said(pid, "out"), err=self._said(pid, "err"))

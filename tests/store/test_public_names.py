@@ -49,6 +49,7 @@ def test_store_offers_these_names_and_no_other() -> None:
         "read_workers",
         "replies_before_failure",
         "replies_of",
+        "run_directories",
         "shard_directories",
         "survey",
         "task_of",

@@ -190,7 +190,7 @@ class TorchGroup(Group):
 
     def __init__(self, shard: Shard, device: torch.device, store: object) -> None:
         self.shard = shard
-        self._group = _process_group(shard, device, store)
+        self._group = process_group(shard, device, store)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Gather bytes, because not every backend knows every type."""
@@ -208,7 +208,8 @@ class TorchGroup(Group):
         self._group.abort()
 
 
-def _process_group(shard: Shard, device: torch.device, store: object) -> torch.distributed.ProcessGroup:
+def process_group(shard: Shard, device: torch.device, store: object) -> torch.distributed.ProcessGroup:
+    """The ranks that find each other at `store`, in a group of its own."""
     import torch.distributed as dist
 
     if device.type == "cuda":

@@ -1,0 +1,223 @@
+"""One lane of a modelled engine: continuous batching, without I/O and without a clock.
+
+    step = step_ms + token_ms * sequences + prompt_token_ms * prompt tokens read + context_token_ms * context read
+
+In a step each running sequence gets a token. Prompts are read in pieces of what the budget of the step leaves, in order
+of arrival; the step that reads the end of a prompt gives the first token of its reply. A request is admitted between
+two steps, while there are seats and KV cache. Where the cache is full, the sequence admitted last gives up its place
+and is read again.
+
+While nothing is read, all steps up to the next change are one jump: their time is a sum that needs no loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from mac_runner.latency import StepModel
+from mac_runner.simulation.prefixes import BLOCK_TOKENS, KvCache
+
+_EPSILON_S: Final = 1e-9
+"""Times closer than this are one moment."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Sequence:
+    """One request in a lane."""
+
+    blocks: list[int]
+    """The whole blocks of its prompt."""
+    prompt_tokens: int
+    reply_tokens: int
+    cached_tokens: int | None = None
+    """What it found in the cache when it was first admitted."""
+    number: int = 0
+    """Its place in the order of admission."""
+    made: int = 0
+    """Tokens of its reply that it had when it was admitted."""
+    unread: int = 0
+    """Tokens that are still to be read: of its prompt and, after a preemption, of its reply."""
+    own: int = 0
+    """Tokens of the cache that were its own when it was admitted, with room for the next one."""
+    ends_at: int = 0
+    """The lane's count of steps at its last token."""
+
+
+@dataclass(slots=True)
+class LaneUse:
+    """What a lane did."""
+
+    busy_s: float = 0.0
+    kv_wait_s: float = 0.0
+    """While a seat was free and a request waited for KV cache."""
+    preemptions: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Jump:
+    """Steps under way: `count` of them, the first of `first_s`, and each `more_s` longer than the one before.
+
+    `read` are the sequences whose prompts are read to their end; then it is one step.
+    """
+
+    count: int
+    first_s: float
+    more_s: float = 0.0
+    read: list[Sequence] = field(default_factory=list)
+    is_kv_short: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.count * (self.first_s + self.more_s * (self.count - 1) / 2)
+
+    def steps_begun(self, passed_s: float) -> int:
+        """How many steps have begun after so many seconds, at least 1."""
+        if passed_s >= self.seconds - _EPSILON_S:
+            return self.count
+        half = self.more_s / 2
+        first_s = self.first_s - half
+        steps = (math.sqrt(first_s**2 + 4 * half * passed_s) - first_s) / self.more_s if half else passed_s / first_s
+        return min(self.count, max(1, math.ceil(steps - 1e-7)))
+
+
+class Lane:
+    """One server. The caller passes the time, and calls `end_steps` when it is `due_s`.
+
+    A request must fit the cache: its prompt, its reply and a block.
+    """
+
+    def __init__(self, model: StepModel, *, seats: int, step_tokens: int, cache: KvCache) -> None:
+        self._model = model
+        self._seats = seats
+        self._step_tokens = step_tokens
+        self._cache = cache
+        self._waiting: deque[Sequence] = deque()
+        self._reading: list[Sequence] = []
+        self._writing: list[tuple[int, int, Sequence]] = []
+        """A heap: the one that ends first is at its top."""
+        self._context = 0
+        """The tokens that those who write read in the next step."""
+        self._steps = 0
+        self._admitted = 0
+        self._at_s = 0.0
+        self._jump: _Jump | None = None
+        self.use = LaneUse()
+
+    @property
+    def due_s(self) -> float | None:
+        """When the steps under way end; None while it is idle."""
+        return None if self._jump is None else self._at_s + self._jump.seconds
+
+    def add(self, sequence: Sequence, now_s: float) -> None:
+        """Take one more request. It is admitted at the end of the present step, if there is a seat."""
+        jump, is_first = self._jump, not self._waiting
+        self._waiting.append(sequence)
+        if jump is None:
+            self._at_s = now_s
+            self._begin()
+        elif jump.count > 1 and is_first and self._running < self._seats:
+            jump.count = jump.steps_begun(now_s - self._at_s)
+
+    def end_steps(self) -> list[Sequence]:
+        """End the steps under way and begin the next; returns the requests that have their last token."""
+        jump, self._jump = self._jump, None
+        assert jump is not None, "nothing is under way"
+        seconds, written = jump.seconds, len(self._writing) * jump.count
+        self._at_s += seconds
+        self.use.busy_s += seconds
+        self.use.kv_wait_s += seconds if jump.is_kv_short else 0.0
+        self._steps += jump.count
+        self._context += written
+        self._cache.grow(written)
+        for sequence in jump.read:
+            sequence.ends_at = self._steps + sequence.reply_tokens - sequence.made - 1
+            self._context += sequence.prompt_tokens + sequence.made + 1
+            heapq.heappush(self._writing, (sequence.ends_at, sequence.number, sequence))
+        ended = []
+        while self._writing and self._writing[0][0] <= self._steps:
+            sequence = heapq.heappop(self._writing)[2]
+            self._leave(sequence)
+            ended.append(sequence)
+        self._begin()
+        return ended
+
+    @property
+    def _running(self) -> int:
+        return len(self._reading) + len(self._writing)
+
+    def _begin(self) -> None:
+        """Begin the next step, or all steps up to the next change."""
+        self._make_room()
+        writers = len(self._writing)
+        left = budget = max(0, self._step_tokens - writers)
+        for sequence in self._reading:
+            left -= _read(sequence, left)
+        is_kv_short = False
+        while self._waiting and left and self._running < self._seats:
+            if is_kv_short := not self._admit(self._waiting[0]):
+                break
+            sequence = self._waiting.popleft()
+            self._reading.append(sequence)
+            left -= _read(sequence, left)
+        if not self._running:
+            return
+        done = [sequence for sequence in self._reading if not sequence.unread] if left < budget else []
+        context = self._context + sum(sequence.prompt_tokens + sequence.made for sequence in done)
+        model = self._model
+        ms = model.step_ms + model.token_ms * (writers + len(done)) + model.prompt_token_ms * (budget - left)
+        first_s = (ms + model.context_token_ms * context) / 1000
+        if left < budget:
+            self._reading = [sequence for sequence in self._reading if sequence.unread]
+            self._jump = _Jump(1, first_s, read=done, is_kv_short=is_kv_short)
+        else:
+            count = max(1, min(self._writing[0][0] - self._steps, self._cache.free // writers))
+            self._jump = _Jump(count, first_s, model.context_token_ms * writers / 1000, is_kv_short=is_kv_short)
+
+    def _admit(self, sequence: Sequence) -> bool:
+        tokens = sequence.prompt_tokens + sequence.made
+        hit = self._cache.hit(sequence.blocks, tokens)
+        own = tokens - len(sequence.blocks) * BLOCK_TOKENS + 1
+        if not self._cache.take(sequence.blocks, own, spare=len(self._writing)):
+            return False
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = hit
+        self._admitted += 1
+        sequence.own, sequence.unread, sequence.number = own, tokens - hit, self._admitted
+        return True
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Take one that writes out of the batch."""
+        made = sequence.reply_tokens - (sequence.ends_at - self._steps)
+        self._context -= sequence.prompt_tokens + made
+        self._cache.leave(sequence.blocks, sequence.own + made - sequence.made - 1)
+        sequence.made = made
+
+    def _make_room(self) -> None:
+        """Preempt those admitted last until each one that writes has room for a token."""
+        while self._cache.free < len(self._writing) and self._running > 1:
+            written = max((sequence for _, _, sequence in self._writing), key=_number)
+            last = max([*self._reading, written], key=_number)
+            if last is written:
+                self._writing = [entry for entry in self._writing if entry[2] is not last]
+                heapq.heapify(self._writing)
+                self._leave(last)
+            else:
+                self._reading.remove(last)
+                self._cache.leave(last.blocks, last.own)
+            self._waiting.appendleft(last)
+            self.use.preemptions += 1
+
+
+def _read(sequence: Sequence, left: int) -> int:
+    """Read of a prompt what a step has room for; returns how much that is."""
+    piece = min(sequence.unread, left)
+    sequence.unread -= piece
+    return piece
+
+
+def _number(sequence: Sequence) -> int:
+    return sequence.number

@@ -1,0 +1,339 @@
+"""A run in simulated time: the real scheduler, plan and environments against modelled engines, without a disk.
+
+A study that is too large is simulated in part, in two ways that keep what decides its time:
+
+- A *slice* has one of `parts` equal parts of the lanes of every engine and of the conversations, and a client that is
+  as many times slower. Lanes are alike and a conversation stays on its lane, so each lane has as much to do as in the
+  whole. At least LANES_MIN lanes are left: with fewer, a request finds a free slot elsewhere less often.
+- A *stretch* opens only the first conversations, and goes on for the others as the run went while it opened the second
+  half of those. By then a conversation begins where another one ends: STEADY_MIN times as many are opened as are open
+  at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, zip_longest
+from typing import Final, NamedTuple
+
+from mac_runner.backends.base import Backend
+from mac_runner.bottleneck import BUSY_SHARE_MIN, CPU_SHARE_MIN, WAITING_MIN
+from mac_runner.environments.base import Environment
+from mac_runner.plan import Plan
+from mac_runner.scheduler import Job, Progress, RetryPolicy, Source, run_pooled
+from mac_runner.scheduler.restoration import Unrecorded
+from mac_runner.simulation.alone import AloneEngine
+from mac_runner.simulation.engine import Client, EngineModel, ModelledEngine
+from mac_runner.simulation.forecast import EngineUse, Forecast, Limit
+from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.replies import ReplySource
+from mac_runner.types import TokenCount
+
+CLIENT_MS: Final = 0.7
+"""The runner's CPU time for a request where it was not measured."""
+TURNS_MAX: Final = 100_000
+"""How many turns are simulated, unless a part of that size would not show how the study goes."""
+PILOT: Final = 64
+"""How many conversations are played on engines that serve nothing else, for the critical path."""
+LANES_MIN: Final = 4
+STEADY_MIN: Final = 4
+_NOTES: Final = 64
+KV_SHARE_MIN: Final = 0.25
+"""From this part of the time on in which requests wait for KV cache, or of the slots that it keeps empty, the cache
+limits the run."""
+CRITICAL_SHARE_MIN: Final = 0.9
+"""From this part of the run on, its longest conversation limits it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The conversations of one experiment."""
+
+    environment: Environment
+    environment_name: str
+    experiment_name: str
+    tasks: Plan
+    engines: Mapping[str, str]
+    """For each model, the engine that serves it."""
+    retry: RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is planned: the conversations, the engines that serve them, and what these answer."""
+
+    loads: Sequence[Load]
+    engines: Mapping[str, EngineModel]
+    replies: Mapping[str, ReplySource]
+    """By engine."""
+    client_ms: float = CLIENT_MS
+    """The runner's CPU time for a request. With several processes, theirs divided by their number."""
+    concurrency: int | None = None
+
+    @property
+    def conversations(self) -> int:
+        """How many are planned."""
+        return sum(len(load.tasks) for load in self.loads)
+
+
+class CriticalPath(NamedTuple):
+    """Conversations on engines that serve nothing else."""
+
+    seconds: float
+    """How long the longest one takes."""
+    turns_per_conversation: float
+
+
+def forecast(study: Study, *, turns_max: int = TURNS_MAX) -> Forecast:
+    """Simulate a study, or a part of it with about `turns_max` turns, and return what the whole is expected to take."""
+    path = critical_path(study)
+    wanted = max(PILOT, round(turns_max / max(1.0, path.turns_per_conversation)))
+    parts = _parts(study, wanted)
+    return _figures(study, _play(_sliced(study, parts), wanted), parts, path)
+
+
+def critical_path(study: Study, *, conversations: int = PILOT) -> CriticalPath:
+    """Play some conversations of a study, all at once, on engines that serve each request alone."""
+    clock, progress = SimulatedClock(), Progress(planned=conversations)
+    backends = {name: AloneEngine(model, study.replies[name], clock) for name, model in study.engines.items()}
+    work = _Work(study, conversations, progress)
+    seconds = simulate(lambda: _run(work, backends, progress, None), seed=None)
+    return CriticalPath(seconds, progress.turns / max(1, work.taken))
+
+
+class _EngineAmounts(NamedTuple):
+    """Sums over the time of a run, of one engine."""
+
+    requests: float
+    prompt: float
+    cached: float
+    completion: float
+    busy_slot_s: float
+    available_slot_s: float
+    waiting_turn_s: float
+    lane_s: float
+    kv_wait_s: float
+    preemptions: float
+
+
+class _Amounts(NamedTuple):
+    """Sums over the time of a run; those of the engines in the order of the study."""
+
+    seconds: float
+    turns: float
+    client_s: float
+    engines: tuple[_EngineAmounts, ...]
+
+    def going_on(self, half: _Amounts, whole: _Amounts, times: float) -> _Amounts:
+        """The same after so many times what happened from `half` to `whole`."""
+
+        def on(now: float, before: float, after: float) -> float:
+            return now + times * (after - before)
+
+        return _Amounts(
+            seconds=on(self.seconds, half.seconds, whole.seconds),
+            turns=on(self.turns, half.turns, whole.turns),
+            client_s=on(self.client_s, half.client_s, whole.client_s),
+            engines=tuple(
+                _EngineAmounts(*map(on, *each)) for each in zip(self.engines, half.engines, whole.engines, strict=True)
+            ),
+        )
+
+
+class _Played(NamedTuple):
+    """A part that was simulated: the amounts with those of the conversations left out, and how many were played."""
+
+    amounts: _Amounts
+    conversations: int
+    failed_share: float
+
+
+def _parts(study: Study, wanted: int) -> int:
+    """Into how many slices a study is cut, of which one is simulated."""
+    most = math.ceil(study.conversations / wanted)
+    lanes = math.gcd(*(model.lanes for model in study.engines.values()))
+    fewest = min(model.lanes for model in study.engines.values())
+    fitting = [parts for parts in range(1, lanes + 1) if lanes % parts == 0 and fewest // parts >= LANES_MIN]
+    return next((parts for parts in fitting if parts >= most), fitting[-1] if fitting else 1)
+
+
+def _sliced(study: Study, parts: int) -> Study:
+    """One slice of a study."""
+    return replace(
+        study,
+        loads=[replace(load, tasks=load.tasks[: math.ceil(len(load.tasks) / parts)]) for load in study.loads],
+        engines={name: replace(model, lanes=model.lanes // parts) for name, model in study.engines.items()},
+        client_ms=study.client_ms * parts,
+        concurrency=None if study.concurrency is None else math.ceil(study.concurrency / parts),
+    )
+
+
+class _Work:
+    """The conversations of a study: all in the order of the plan, or only some, those of all experiments in turn.
+
+    At least `wanted` are opened. With `amounts`, more of them follow until there were STEADY_MIN times as many as were
+    open at once, and what it returns is noted on the way.
+    """
+
+    def __init__(
+        self, study: Study, wanted: int, progress: Progress, amounts: Callable[[], _Amounts] | None = None
+    ) -> None:
+        self.taken = 0
+        self._wanted, self._progress, self._amounts = wanted, progress, amounts
+        each = [_jobs(load) for load in study.loads]
+        mixed = (job for row in zip_longest(*each) for job in row if job is not None)
+        self._jobs = chain(*each) if wanted >= study.conversations else mixed
+        self._open_max = 0
+        self._notes: list[tuple[int, _Amounts]] = []
+
+    @property
+    def second_half(self) -> tuple[int, _Amounts, _Amounts]:
+        """How many conversations were opened in the second half, and the amounts before and after that."""
+        half = min(self._notes, key=lambda note: abs(note[0] - self.taken / 2))
+        return self._notes[-1][0] - half[0], half[1], self._notes[-1][1]
+
+    async def take(self) -> Job | None:
+        """The next conversation."""
+        self._open_max = max(self._open_max, self._progress.open)
+        enough = self._wanted if self._amounts is None else max(self._wanted, STEADY_MIN * self._open_max)
+        job = next(self._jobs, None) if self.taken < enough else None
+        if job is not None:
+            self.taken += 1
+        if self._amounts is not None and (job is None or self.taken % math.ceil(self._wanted / _NOTES) == 0):
+            self._notes.append((self.taken, self._amounts()))
+        return job
+
+    def settled(self, source: Source) -> None:
+        """Count nothing: the scheduler does."""
+
+
+def _jobs(load: Load) -> Iterator[Job]:
+    source = Source(
+        environment=load.environment,
+        environment_name=load.environment_name,
+        experiment_name=load.experiment_name,
+        engines=load.engines,
+        recorder=Unrecorded(),
+        retry=load.retry,
+    )
+    return (Job(source, task, ()) for task in load.tasks())
+
+
+async def _run(work: _Work, backends: Mapping[str, Backend], progress: Progress, concurrency: int | None) -> float:
+    """Play conversations as a run does, and keep nothing; the time that it took."""
+    clock = SimulatedClock()
+    await run_pooled(
+        work=work,
+        backends=backends,
+        log=Unrecorded(),
+        concurrency=concurrency,
+        clock=clock,
+        stop=asyncio.Event(),
+        progress=progress,
+    )
+    return clock.monotonic_s()
+
+
+def _play(study: Study, wanted: int) -> _Played:
+    """Simulate a study, or at least `wanted` conversations of it and the rest as those went."""
+    clock, client, progress = SimulatedClock(), Client(study.client_ms), Progress(planned=study.conversations)
+    backends = {
+        name: ModelledEngine(model, study.replies[name], clock, client) for name, model in study.engines.items()
+    }
+    amounts = partial(_amounts, client, progress, backends)
+    work = _Work(study, wanted, progress, amounts if wanted < study.conversations else None)
+    simulate(lambda: _run(work, backends, progress, study.concurrency), seed=None)
+    found, left = amounts(), study.conversations - work.taken
+    if left:
+        count, half, whole = work.second_half
+        found = found.going_on(half, whole, left / count)
+    return _Played(found, work.taken, progress.failed / max(1, work.taken))
+
+
+def _amounts(client: Client, progress: Progress, backends: Mapping[str, ModelledEngine]) -> _Amounts:
+    usage = progress.usage
+    assert usage is not None, "the run has begun"
+    return _Amounts(
+        seconds=usage.played_s,
+        turns=progress.turns,
+        client_s=client.busy_s,
+        engines=tuple(
+            _EngineAmounts(
+                requests=backend.requests,
+                prompt=backend.tokens.prompt,
+                cached=backend.tokens.cached,
+                completion=backend.tokens.completion,
+                busy_slot_s=usage.models[name].busy_slot_s,
+                available_slot_s=usage.models[name].available_slot_s,
+                waiting_turn_s=usage.models[name].waiting_turn_s,
+                lane_s=sum(lane.use.busy_s for lane in backend.lanes),
+                kv_wait_s=sum(lane.use.kv_wait_s for lane in backend.lanes),
+                preemptions=sum(lane.use.preemptions for lane in backend.lanes),
+            )
+            for name, backend in backends.items()
+        ),
+    )
+
+
+def _figures(study: Study, played: _Played, parts: int, path: CriticalPath) -> Forecast:
+    amounts, seconds = played.amounts, played.amounts.seconds
+    uses = {
+        name: _use(study.engines[name], of, parts, seconds)
+        for name, of in zip(study.engines, amounts.engines, strict=True)
+    }
+    client_share = amounts.client_s / seconds if seconds else 0.0
+    limit, engine = _limit(uses, client_share, path.seconds / seconds if seconds else 1.0)
+    return Forecast(
+        seconds=seconds,
+        conversations=study.conversations,
+        turns=round(amounts.turns * parts),
+        failed=round(played.failed_share * study.conversations),
+        engines=uses,
+        critical_path_s=path.seconds,
+        client_share=client_share,
+        limit=limit,
+        limiting_engine=engine,
+        played=played.conversations,
+        played_share=1 / parts,
+    )
+
+
+def _use(model: EngineModel, of: _EngineAmounts, parts: int, seconds: float) -> EngineUse:
+    whole_s = seconds or 1.0
+    lanes = model.lanes // parts
+    return EngineUse(
+        lanes=model.lanes,
+        slots=model.lanes * model.slots,
+        requests=round(of.requests * parts),
+        tokens=TokenCount(
+            prompt=round(of.prompt * parts), cached=round(of.cached * parts), completion=round(of.completion * parts)
+        ),
+        slot_share=of.busy_slot_s / (lanes * model.slots * whole_s),
+        step_share=of.lane_s / (lanes * whole_s),
+        kv_wait_share=max(of.kv_wait_s / (lanes * whole_s), 1 - of.available_slot_s / (lanes * model.slots * whole_s)),
+        waiting=of.waiting_turn_s * parts / whole_s,
+        preemptions=round(of.preemptions * parts),
+    )
+
+
+def _limit(uses: Mapping[str, EngineUse], client_share: float, critical_share: float) -> tuple[Limit, str | None]:
+    """What holds the run back first, and the engine that it concerns.
+
+    In this order: the client, if it computes nearly all the time; the longest conversation, if it takes nearly all the
+    time; the engine that most turns wait for, by its cache or by its speed; else turns that wait for each other.
+    """
+    if client_share >= CPU_SHARE_MIN:
+        return "client", None
+    if critical_share >= CRITICAL_SHARE_MIN:
+        return "gating", None
+    name = max(uses, key=lambda one: (uses[one].waiting, uses[one].slot_share))
+    use = uses[name]
+    if use.kv_wait_share >= KV_SHARE_MIN:
+        return "kv", name
+    if use.waiting >= WAITING_MIN or use.slot_share >= BUSY_SHARE_MIN:
+        return "engine", name
+    return "gating", None

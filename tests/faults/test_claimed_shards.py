@@ -1,0 +1,85 @@
+"""Workers that claim the shards of one directory, killed at random moments: what they merge is what one run leaves."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
+from mac_runner.types import JsonObject
+from tests.cli.lab import RunDir
+from tests.faults.forking import PATIENCE_S, Ended, Extras, Forking
+from tests.faults.talks import CAPACITY, Talks
+from tests.faults.tier import SCALE
+
+WORKERS = 4 if SCALE == 1 else 8
+KILLS = 2 if SCALE == 1 else 3
+SHARDS = 12 if SCALE == 1 else 32
+CONVERSATIONS = 60 if SCALE == 1 else 320
+REPLIES_MAX = 25
+TIMED = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s", "models")
+
+
+@pytest.mark.parametrize("seed", range(SCALE))
+def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, forking: Forking, seed: int) -> None:
+    chance, witness = Random(seed), tmp_path / "witness"
+    witness.touch()
+    single = Talks(conversations=CONVERSATIONS, out=tmp_path / "single")
+    assert forking.run(*single.args()).code == Exit.OK
+    shared = Talks(conversations=CONVERSATIONS, out=tmp_path / "shared")
+    command = [*shared.args(latency_ms=20), "--shard", f"auto/{SHARDS}", "--quiet"]
+
+    def start(kills: int) -> int:
+        after = chance.randrange(1, REPLIES_MAX) if kills < KILLS else None
+        return forking.start(*command, extras=Extras(witness=str(witness), killed_after_replies=after))
+
+    lives = {start(0): 0 for _ in range(WORKERS)}
+    ends: list[Ended] = []
+    while lives:
+        pid, ended = first_to_end(forking, lives)
+        kills = lives.pop(pid)
+        if ended.code == -signal.SIGKILL:
+            lives[start(kills + 1)] = kills + 1
+        else:
+            ends.append(ended)
+
+    assert [end.code for end in ends] == [Exit.OK] * WORKERS, [end.err for end in ends]
+    assert len([*(shared.out / "workers").iterdir()]) >= WORKERS * (KILLS + 1)
+    same_results(shared.run_dir, single.run_dir)
+    assert verify(shared.out) == Exit.OK
+    assert not [*(shared.out / "shards").rglob(".owner.json")]
+    assert not [*shared.out.rglob(".tmp-*")]
+    # What an engine did again: replies that nobody had written down when a kill came, one for each slot at most.
+    made = witness.read_text().splitlines()
+    assert len(made) - len({*made}) <= CAPACITY * KILLS * WORKERS
+
+
+def first_to_end(forking: Forking, pids: dict[int, int]) -> tuple[int, Ended]:
+    """The first of some children to end, and how."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        for pid in pids:
+            if (ended := forking.ended_now(pid)) is not None:
+                return pid, ended
+        assert time.monotonic() < deadline_s, "no worker ends"
+        time.sleep(0.004)
+
+
+def same_results(shared: RunDir, single: RunDir) -> None:
+    """Everything but times and processes is equal, byte for byte."""
+    assert shared.transcripts == single.transcripts
+    assert [*map(untimed, shared.index)] == [*map(untimed, single.index)]
+    assert shared.statuses == single.statuses
+    assert {key: value for key, value in shared.summary.items() if key not in TIMED} == {
+        key: value for key, value in single.summary.items() if key not in TIMED
+    }
+
+
+def untimed(row: JsonObject) -> JsonObject:
+    """An index row without what depends on time."""
+    return {key: value for key, value in row.items() if key not in {"timing", "sha256", "size_bytes"}}
