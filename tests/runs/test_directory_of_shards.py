@@ -1,0 +1,236 @@
+"""A directory of shards reads like the run that its merge will be."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec import to_builtins
+
+import mac_runner
+from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.clock import SystemClock
+from mac_runner.errors import MacRunnerError, RunDirectoryError
+from mac_runner.reports import status_json
+from mac_runner.runs.maintenance import repair_all, verify_all
+from mac_runner.runs.recorded import recorded_plan
+from mac_runner.runs.report import report_of
+from mac_runner.runs.summary import summary_of
+from mac_runner.store import Disk, has_run, merge_runs, read_run, read_standing
+from mac_runner.store.lock import locked
+from mac_runner.viewer.publish import PublishRequest, publish
+from mac_runner.viewer.run_source import RunSource
+from tests.runs.shards import CONVERSATIONS, OF, begin, merge, play
+from tests.viewer.served import served
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All shards of an experiment, complete and not merged; not to be changed."""
+    directory = begin(tmp_path_factory.mktemp("shards") / "small")
+    for number in range(1, OF + 1):
+        play(directory, number)
+    return directory
+
+
+@pytest.fixture
+def own(tmp_path: Path, shared: Path) -> Path:
+    """A separate copy of it."""
+    return Path(shutil.copytree(shared, tmp_path / "small"))
+
+
+def bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
+    return nullcontext(lambda: None)
+
+
+def printed(call: Callable[[], object]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        call()
+    return out.getvalue()
+
+
+def tables(directory: Path) -> object:
+    view = mac_runner.open_run(directory)
+    return view.schema, view.conversations().to_pylist(), view.summary, view.conversation(4).view()
+
+
+def files(directory: Path) -> object:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def exported(directory: Path, to: Path) -> object:
+    mac_runner.export(directory, to, format="jsonl")
+    return files(to)
+
+
+def published(directory: Path, to: Path) -> object:
+    publish(PublishRequest(directory=directory, out=to, sample=1))
+    return files(to)
+
+
+def pages(directory: Path) -> object:
+    source = RunSource(directory)
+    asked = [
+        source.run(""),
+        source.index("", 0, None),
+        source.flow("", ""),
+        source.engines(""),
+        *(source.conversation("", str(number), "") for number in range(CONVERSATIONS)),
+        source.turn("", "4", source.conversation("", "4", "").turns[5].key, ""),
+    ]
+    return [to_builtins(page) for page in asked]
+
+
+READERS: Final[Mapping[str, Callable[[Path, Path], object]]] = {
+    "rows": lambda run, _: [*read_run(run).rows_in_task_order()],
+    "plan": lambda run, _: read_run(run).planned(),
+    "summary": lambda run, _: summary_of(read_run(run)),
+    # The latest session is that of a shard, which a merge numbers anew.
+    "status": lambda run, _: {**status_json(read_standing(run), NOW), "session": None, "limit": None, "eta_s": None},
+    "list": lambda run, _: printed(lambda: list_conversations(run, where=[], limit=None)),
+    "show": lambda run, _: printed(lambda: show(run, "4", View(has_turns=True))),
+    "tables": lambda run, _: tables(run),
+    "export": exported,
+    "report": lambda run, _: report_of([run], NOW),
+    "pages": lambda run, _: pages(run),
+    "publication": published,
+}
+
+
+def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, tmp_path: Path) -> None:
+    before = {name: read(own, tmp_path / f"{name} before") for name, read in READERS.items()}
+    merge(own)
+
+    for name, read in READERS.items():
+        assert before[name] == read(own, tmp_path / f"{name} after"), name
+
+
+def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -> None:
+    shared = begin(tmp_path / "small")
+    assert not has_run(shared)
+    with pytest.raises(RunDirectoryError, match="none has begun"):
+        read_run(shared)
+
+    play(shared, 1)
+    play(shared, 3, limit=3)
+
+    assert has_run(shared)
+    found = read_run(shared)
+    ended = [row["index"] for row in found.rows_in_task_order()]
+    assert ended == [0, 2, 3, 6]
+    assert sorted(found.planned().values()) == [*range(CONVERSATIONS)]
+    status = status_json(read_standing(shared), NOW)
+    assert (status["state"], status["conversations"]) == (
+        "stopped",
+        {"planned": 7, "finished": 4, "failed": 0, "half_done": 0, "not_begun": 3},
+    )
+    assert RunSource(shared).run("").planned == CONVERSATIONS
+    with pytest.raises(RunDirectoryError, match="4 of 7 conversations have ended"):
+        found.transcript("small-000001")
+
+
+def test_conversations_are_read_before_the_shards_are_merged_and_from_the_merge_afterwards(own: Path) -> None:
+    merge(own)
+    shutil.rmtree(own / "shards")
+
+    assert len(mac_runner.open_run(own)) == CONVERSATIONS
+
+
+def test_directory_is_at_work_while_one_of_its_shards_is(own: Path) -> None:
+    shard = own / "shards/2-of-3"
+    assert read_standing(own).owner is None
+    with locked(Disk(), shard):
+        standing = read_standing(own)
+        assert (standing.is_owner_alive, RunSource(own).run("").is_live) == (True, True)
+        assert standing.owner is not None
+        assert standing.owner.pid == os.getpid()
+    assert RunSource(own).run("").state == "complete"
+
+
+def test_damage_is_named_with_its_shard(own: Path) -> None:
+    transcript = own / "shards/2-of-3/transcripts/small-000004.json"
+    transcript.write_bytes(b"{}")
+
+    with pytest.raises(RunDirectoryError, match=r"2-of-3/transcripts/small-000004\.json .*mac-run repair .*/2-of-3`"):
+        mac_runner.open_run(own).turns()
+    found = {each.directory.name: each.report.ok for each in verify_all(own, bar)}
+    assert found == {"1-of-3": True, "2-of-3": False, "3-of-3": True}
+    assert [each.directory.name for each in repair_all(own, SystemClock())] == ["2-of-3"]
+    assert mac_runner.open_run(own).turns().num_rows
+
+    (own / "shards/3-of-3/task_manifest.json").write_text("[")
+    with pytest.raises(RunDirectoryError, match=r"3-of-3/task_manifest\.json cannot be read"):
+        read_run(own)
+
+
+def test_shard_that_is_gone_counts_as_not_begun(own: Path) -> None:
+    shutil.rmtree(own / "shards/2-of-3")
+
+    status = status_json(read_standing(own), NOW)
+
+    assert (status["state"], status["conversations"]) == (
+        "stopped",
+        {"planned": 7, "finished": 5, "failed": 0, "half_done": 0, "not_begun": 2},
+    )
+
+
+def test_shards_of_two_experiments_are_refused_by_their_names(own: Path) -> None:
+    config = own / "shards/3-of-3/experiment.yaml"
+    config.write_text(config.read_text().replace("seed: 11", "seed: 12", 1))
+
+    with pytest.raises(RunDirectoryError, match=r"1-of-3 and .*3-of-3 are of different experiments"):
+        read_run(own)
+
+
+def test_another_process_of_an_export_finds_the_shard_of_a_conversation(own: Path) -> None:
+    layout = read_run(own).layout
+    known = pickle.loads(pickle.dumps(layout))
+
+    assert known == layout
+    assert known.transcript("small-000004") == own / "shards/2-of-3/transcripts/small-000004.json"
+
+
+def test_directory_of_shards_is_merged_by_its_name(own: Path, tmp_path: Path) -> None:
+    merged = merge_runs(tmp_path / "whole", [own], summarise=summary_of, plan=recorded_plan, clock=SystemClock())
+
+    assert (merged.contents.counts.finished, merged.missing) == (CONVERSATIONS, ())
+
+
+def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_merge(tmp_path: Path) -> None:
+    shared = begin(tmp_path / "small")
+    source = RunSource(shared, is_awaited=True)
+    with pytest.raises(MacRunnerError, match="not begun"):
+        source.run("")
+
+    seen: list[int] = []
+    for number, limit in ((2, 2), (3, None), (2, None), (1, None)):
+        # Shard 2 gets a second session after shard 3 has begun, as after the death of its worker.
+        play(shared, number, limit=limit)
+        seen.append(source.pulse("").rows or 0)
+    version = source.pulse("").version
+    ids = [text.task_id for text in source.texts("")]
+    merge(shared)
+
+    assert seen == [1, 3, 4, 7]
+    assert version == 0, "nothing was read again"
+    assert source.pulse("").version == 1
+    assert [text.task_id for text in source.texts("")] == ids
+    assert all(text.path.parent == shared / "transcripts" and text.path.is_file() for text in source.texts(""))
+
+
+def test_viewer_serves_shards_over_http(own: Path) -> None:
+    with served(own) as viewer:
+        page = viewer.get("/api/run").json
+        assert (page["state"], page["done"], page["planned"]) == ("complete", CONVERSATIONS, CONVERSATIONS)
+        assert viewer.get("/api/c/5").json["task_id"] == "small-000005"
