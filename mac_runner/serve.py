@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Literal
 
@@ -63,8 +64,21 @@ class _FiniteRange(click.FloatRange):
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--num-threads", type=click.IntRange(1, 64), help="Of each process on a CPU.  [default: all cores]")
 @click.option("--tensor-parallel-size", type=click.IntRange(1, 64), default=1, help="Processes that share each step.")
+@click.option("--data-parallel-size", type=click.IntRange(1, 256), default=1, help="Replicas that share the requests.")
+@click.option(
+    "--data-parallel-mode",
+    type=click.Choice(["independent", "lock_step"]),
+    default="independent",
+    help="Whether replicas step on their own or together.",
+)
+@click.option("--sync-every", type=click.IntRange(1), default=1, help="Steps between two meetings in lock step.")
+@click.option(
+    "--divergence-check-every", type=click.IntRange(1), default=64, help="Steps between two comparisons of ranks."
+)
 @click.option("--seed", type=int, default=0, help="Of requests that bring none.")
+@click.pass_obj
 def main(
+    environ: Mapping[str, str] | None,
     model: str,
     *,
     host: str,
@@ -84,14 +98,21 @@ def main(
     device: Literal["auto", "cpu", "cuda"],
     num_threads: int | None,
     tensor_parallel_size: int,
+    data_parallel_size: int,
+    data_parallel_mode: Literal["independent", "lock_step"],
+    sync_every: int,
+    divergence_check_every: int,
     seed: int,
 ) -> None:
     """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
+    # `environ` has the variables of a launcher that has started this process as one rank of several.
     admin_key, api_key = _key("--admin-key-env", admin_key_env), _key("--api-key-env", api_key_env)
     if is_open and api_key is not None:
         raise click.UsageError("--open serves all, --api-key-env those with the key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
+        from mac_runner.nano.parallel.launch import follow
+        from mac_runner.nano.parallel.world import world_of
         from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
     except ModuleNotFoundError as error:
         raise _NotInstalledError(
@@ -111,11 +132,21 @@ def main(
             device=device,
             num_threads=num_threads,
             tensor_parallel_size=tensor_parallel_size,
+            data_parallel_size=data_parallel_size,
+            data_parallel_mode=data_parallel_mode,
+            sync_every=sync_every,
+            divergence_check_every=divergence_check_every,
             kv_cache_bytes=int(kv_cache_gib * (1 << 30)),
             gpu_memory_utilization=gpu_memory_utilization,
             seed=seed,
         )
-        asyncio.run(serve(config, address))
+        world = world_of(
+            environ or {}, data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size
+        )
+        if world.rank:
+            follow(config, world)
+        else:
+            asyncio.run(serve(config, address, world))
     except UnguardedError as error:
         raise click.UsageError(str(error)) from error
     except (NanoError, OSError) as error:

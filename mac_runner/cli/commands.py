@@ -20,7 +20,7 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.ending import end as _end
 from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
-from mac_runner.cli.planning_commands import calibrate_command
+from mac_runner.cli.planning_commands import calibrate_command, plan_command
 from mac_runner.cli.process import Exit, report
 from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
@@ -85,6 +85,9 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+_mirror_option = click.option(
+    "--mirror", metavar="URL", help="Copy each run directory that has ended to URL, such as s3://bucket/study."
+)
 _trust_option = click.option(
     "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
 )
@@ -111,6 +114,7 @@ def cli() -> None:
     mac-run FILE --view     the same, and show it in a browser meanwhile
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
+    mac-run plan FILE       say how long it will take, and what it will cost
     mac-run calibrate FILE  measure how long the engines it needs take
     mac-run fleet VERB      plan, start, watch and end engines on the GPUs of this machine
     mac-run submit FILE     run it by several workers, on this machine, Slurm or Ray
@@ -151,6 +155,7 @@ def cli() -> None:
     metavar="I/N",
     help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N]; auto/N: those that no other worker takes.",
 )
+@_mirror_option
 @click.option(
     "--pull",
     "is_pulling",
@@ -184,6 +189,7 @@ def run(
     concurrency: int | None,
     out: Path | None,
     shard: Shard | AutoShard | None,
+    mirror: str | None,
     is_pulling: bool,
     held: Path | None,
     dry_run: bool,
@@ -207,6 +213,7 @@ def run(
         seed=seed,
         out=out,
         shard=shard,
+        mirror=mirror,
         can_pull=is_pulling,
     )
     if is_viewed and (dry_run or quiet):
@@ -263,6 +270,7 @@ def run(
 @click.option("--limit", callback=_count, metavar="N", help="Run the first N conversations at most.")
 @click.option("--seed", metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", callback=_count, metavar="N", help="Requests of each worker in flight, at most.")
+@_mirror_option
 @click.option("--pull", "is_pulling", is_flag=True, help="Let engines pull models that they do not have.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Print the script or the commands; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -280,6 +288,7 @@ def submit_command(
     limit: int | None,
     seed: str | None,
     concurrency: int | None,
+    mirror: str | None,
     is_pulling: bool,
     is_dry: bool,
     quiet: bool,
@@ -294,7 +303,14 @@ def submit_command(
     command goes on, 4 storage failed.
     """
     run_request = RunRequest(
-        file=file, profile=profile, overrides=overrides, limit=limit, seed=seed, out=out, can_pull=is_pulling
+        file=file,
+        profile=profile,
+        overrides=overrides,
+        limit=limit,
+        seed=seed,
+        out=out,
+        mirror=mirror,
+        can_pull=is_pulling,
     )
     request = SubmitRequest(
         run=run_request,
@@ -672,6 +688,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
 
 cli.add_command(fleet)
 cli.add_command(calibrate_command)
+cli.add_command(plan_command)
 
 
 @cli.command(name="check")

@@ -1,4 +1,4 @@
-"""The verbs about time and cost, and their flags: `mac-run calibrate`."""
+"""The verbs about time and cost, and their flags: `mac-run plan` and `mac-run calibrate`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from mac_runner.cli.ending import end
+from mac_runner.config import whole_number
+from mac_runner.errors import ConfigError
 from mac_runner.runs.setup import RunRequest
 
 _CALIBRATION_FILE = Path("calibration.json")
@@ -70,3 +72,82 @@ def calibrate_command(
     source = file if file is not None else server_experiment(base_url or "", model or "")
     request = RunRequest(file=source, profile=profile, overrides=overrides)
     end(lambda: show_calibration(request, out, Sweeps(seconds=seconds, in_flight=in_flight, gpu=gpu)))
+
+
+def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """The value of `--lanes` or `--slots`: numbers with commas between them, each once."""
+    try:
+        texts = [] if value is None else value.split(",")
+        return tuple(dict.fromkeys(whole_number(param.opts[0], text.strip(), at_least=1) for text in texts))
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+@click.command(name="plan")
+@click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="RUN|FILE",
+    required=True,
+    help="A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.",
+)
+@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Plan the first N conversations at most.")
+@click.option(
+    "--lanes", callback=_numbers, metavar="N,...", help="Servers of each engine, such as 1,8,64 [as EXPERIMENT has it]."
+)
+@click.option(
+    "--slots", callback=_numbers, metavar="N,...", help="Requests at once on each server [as EXPERIMENT has it]."
+)
+@click.option("--price", type=click.FloatRange(min=0, min_open=True), metavar="X", help="What a GPU costs for an hour.")
+@click.option("--kv-tokens", type=click.IntRange(min=64), metavar="N", help="Tokens in the KV cache of each server.")
+@click.option("--gpu", metavar="NAME", help="Which GPU of a calibration file is meant, where it has several.")
+@click.option("--policy", metavar="NAME", help="Take the replies of this scripted player, not those of the run.")
+@click.option(
+    "--reply-tokens", type=click.IntRange(min=1), metavar="N", help="The tokens of a scripted player's reply."
+)
+@click.option(
+    "--resamplings", type=click.IntRange(min=0, max=1000), metavar="N", default=20, help="For the interval [20]."
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def plan_command(
+    file: Path,
+    calibration: Path,
+    profile: str | None,
+    overrides: tuple[str, ...],
+    limit: int | None,
+    lanes: tuple[int, ...],
+    slots: tuple[int, ...],
+    price: float | None,
+    kv_tokens: int | None,
+    gpu: str | None,
+    policy: str | None,
+    reply_tokens: int | None,
+    resamplings: int,
+    as_json: bool,
+) -> None:
+    """Say how long EXPERIMENT will take, how many GPU-hours, and what limits it.
+
+    The conversations are played in simulated time: by the scheduler and the environment of a run, on engines that take
+    as long as the calibration says. No engine is started and nothing is written.
+
+    Exit codes: 0 planned, 2 bad input, or a calibration that does not fit, 3 interrupted.
+    """
+    # Here, because every verb would wait for the scheduler and the backends.
+    from mac_runner.cli.plan import show_cost
+    from mac_runner.runs.cost import CostRequest
+
+    request = CostRequest(
+        run=RunRequest(file=file, profile=profile, overrides=overrides, limit=limit),
+        calibration=calibration,
+        lanes=lanes,
+        slots=slots,
+        kv_tokens=kv_tokens,
+        gpu=gpu,
+        policy=policy,
+        reply_tokens=reply_tokens,
+        resamplings=resamplings,
+    )
+    end(lambda: show_cost(request, price, as_json=as_json))

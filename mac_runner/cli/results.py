@@ -14,14 +14,14 @@ from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
-from mac_runner.reports import grid_status_json, grid_status_text, lanes_json, status_json, status_text
+from mac_runner.reports import grid_status_json, grid_status_text, lanes_json, shards_json, status_json, status_text
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
 from mac_runner.runs.export import ExportRequest, exported, followed
 from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_standing
+from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_shards_standing, read_standing
 from mac_runner.store.lane_log import read_lanes
 
 
@@ -32,6 +32,8 @@ def status(directory: Path, *, as_json: bool) -> Exit:
         found, text_of = grid_status_json(read_grid_standing(directory), now), grid_status_text
     else:
         found, text_of = status_json(read_standing(directory), now), status_text
+    if (shards := read_shards_standing(directory)) is not None:
+        found["shards"] = shards_json(shards, now)
     if lanes := read_lanes(directory):
         found["lanes"] = lanes_json(lanes)
     with report() as stream:

@@ -31,6 +31,7 @@ from mac_runner.reports import (
 from mac_runner.results import Table
 from mac_runner.runs.claims import surveyed
 from mac_runner.runs.engines import EnginePlan, plan_engines
+from mac_runner.runs.mirrored import mirrored
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
@@ -51,6 +52,8 @@ def run(
     """Play what is left, print the results, and say how it ended. With `fleet`: on the engines of that held fleet."""
     chosen = set_up(request)
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
+        with mirrored(chosen, request.mirror, say, is_quiet=is_quiet):
+            pass
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
         return print_results(complete, is_quiet=is_quiet)
     for warning in chosen.warnings:
@@ -58,8 +61,8 @@ def run(
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
     if fleet is not None:
         player = _attached(player, chosen, fleet)
-    with viewed(chosen.directory, pages):
-        results = player.play(chosen)
+    with mirrored(chosen, request.mirror, say, is_quiet=is_quiet) as on_complete, viewed(chosen.directory, pages):
+        results = replace(player, on_complete=on_complete).play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
     return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
 

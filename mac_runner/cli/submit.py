@@ -65,7 +65,13 @@ def _job(request: SubmitRequest) -> Job:
 def _options(request: SubmitRequest) -> list[str]:
     """The flags that each worker gets."""
     run = request.run
-    values = {"--profile": run.profile, "--seed": run.seed, "--limit": run.limit, "--concurrency": request.concurrency}
+    values = {
+        "--profile": run.profile,
+        "--seed": run.seed,
+        "--limit": run.limit,
+        "--concurrency": request.concurrency,
+        "--mirror": run.mirror,
+    }
     options = [f"{flag}={value}" for flag, value in values.items() if value is not None]
     options += [f"--set={override}" for override in run.overrides]
     return [*options, "--pull"] if run.can_pull else options

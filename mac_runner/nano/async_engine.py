@@ -18,9 +18,10 @@ from typing import TypeVar
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import EngineStoppedError
 from mac_runner.nano.intake import Prompt
+from mac_runner.nano.parallel.launch import make_engine
+from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
 
@@ -81,8 +82,10 @@ class RequestStream:
 class AsyncEngine:
     """An `InferenceEngine` in a thread of its own, for the tasks of one event loop."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, world: World = ALONE) -> None:
+        """`world` says which ranks a launcher has started; this process is rank 0."""
         self.config = config
+        self._world = world
         self._mailbox = SimpleQueue[Callable[[], None]]()
         self._streams = dict[int, RequestStream]()  # Used in the engine's thread, like the next.
         self._draining = list[asyncio.Future[None]]()  # To answer when it has paused.
@@ -112,7 +115,7 @@ class AsyncEngine:
         if thread is None:
             return
         closed: asyncio.Future[None] = self._loop.create_future()
-        self._mailbox.put(lambda: self._close(closed))
+        self._tell(lambda: self._close(closed))
         self._stopped = EngineStoppedError("the engine was shut down")
         try:
             await closed
@@ -129,13 +132,21 @@ class AsyncEngine:
         return self._engine
 
     async def submit(
-        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = True
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        num_samples: int = 1,
+        *,
+        stream: bool = True,
+        conversation: str | None = None,
     ) -> RequestStream:
         """Queue a request. Raises RequestError for a wrong one. Without `stream` only finished samples come."""
         if self._stopped is not None:
             raise self._stopped
         handle = RequestStream(num_samples, self._cancel)
-        prepare = partial(self.engine.prepare_request, prompt, params, num_samples, stream=stream)
+        prepare = partial(
+            self.engine.prepare_request, prompt, params, num_samples, stream=stream, conversation=conversation
+        )
         # Encoding a text or compiling a schema must hold up neither the steps nor the event loop.
         takes_long = isinstance(prompt, str) or params.is_constrained
         prepared = await self._loop.run_in_executor(self._preparer, prepare) if takes_long else None
@@ -218,15 +229,20 @@ class AsyncEngine:
                 self.engine.abort(handle.request_id)
 
         if self._stopped is None:
-            self._mailbox.put(abort)
+            self._tell(abort)
 
     async def _ask(self, action: Callable[[], Result]) -> Result:
         """Run an action in the engine's thread; its result."""
         if self._stopped is not None:
             raise self._stopped
         answer: asyncio.Future[Result] = self._loop.create_future()
-        self._mailbox.put(lambda: self._perform(action, answer))
+        self._tell(lambda: self._perform(action, answer))
         return await answer
+
+    def _tell(self, command: Callable[[], None]) -> None:
+        self._mailbox.put(command)
+        if self._engine is not None:
+            self._engine.interrupt()
 
     # What follows runs in the engine's thread.
 
@@ -269,7 +285,7 @@ class AsyncEngine:
             self._post(_answer, answer, result)
 
     def _load(self) -> None:
-        self._engine = InferenceEngine(self.config)
+        self._engine = make_engine(self.config, self._world)
 
     def _close(self, closed: asyncio.Future[None]) -> None:
         self._is_closing = True

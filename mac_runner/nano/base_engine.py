@@ -51,6 +51,7 @@ class EngineStats:
     num_completion_tokens: int
     num_preemptions: int
     weight_version: int
+    num_replicas: int = 1
 
 
 class BaseEngine(ABC):
@@ -61,6 +62,8 @@ class BaseEngine(ABC):
     model_config: ModelConfig
     tokenizer: Tokenizer | None
     max_model_len: int
+    num_blocks: int
+    """The blocks that one request may fill."""
     state: EngineState
     _intake: Intake
     _sync: WeightSync
@@ -118,10 +121,22 @@ class BaseEngine(ABC):
         return self.add_prepared(self.prepare_request(prompt, params, num_samples, stream=stream))
 
     def prepare_request(
-        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        num_samples: int = 1,
+        *,
+        stream: bool = False,
+        conversation: str | None = None,
     ) -> PreparedRequest:
-        """Check a request, encode its text and compile its grammar; another thread may call it beside a step."""
-        return self._intake.prepare(prompt, params, num_samples, stream)
+        """Check a request, encode its text and compile its grammar; another thread may call it beside a step.
+
+        Requests of one `conversation` begin alike, so replicas compute them in one place.
+        """
+        return self._intake.prepare(prompt, params, num_samples, stream, conversation)
+
+    def interrupt(self) -> None:  # noqa: B027  Most engines never wait.
+        """End a wait in `step_deltas`, where there is one; any thread may call it."""
 
     def step(self) -> list[TrainingSample]:
         """Compute some tokens of some requests; the samples that this finished."""

@@ -89,8 +89,8 @@ class EngineConfig:
     otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each process.
 
     `data_parallel_size` replicas, each of `tensor_parallel_size` processes, share the requests. They take their steps
-    as they come (`independent`), or all together (`lock_step`). In lock step they agree every `sync_every` rounds
-    whether there is work, and compare their states every `divergence_check_every` rounds.
+    as they come (`independent`), or all together (`lock_step`): then they meet every `sync_every` steps. Ranks that
+    share a model compare all that they have computed every `divergence_check_every` steps.
     """
 
     model_path: str

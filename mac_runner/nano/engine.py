@@ -13,12 +13,12 @@ from mac_runner.nano.attention import Piece, make_batch
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.batching import ContinuousBatch
 from mac_runner.nano.cache import make_cache
-from mac_runner.nano.checkpoint import find_model, read_state_dict
+from mac_runner.nano.checkpoint import find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError
 from mac_runner.nano.intake import Intake, PreparedRequest
-from mac_runner.nano.parallel.runner import make_runner
+from mac_runner.nano.parallel.runner import Joined, make_runner
 from mac_runner.nano.runner import WeightSync
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import SamplingParams
@@ -29,7 +29,8 @@ from mac_runner.nano.tokenizer import load_tokenizer
 class InferenceEngine(BaseEngine):
     """One model and its requests: add requests, and take steps while there are any."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, joined: Joined | None = None) -> None:
+        """Load the model; the other ranks of it are started here, or have `joined`."""
         if config.data_parallel_size > 1:
             raise ConfigError(
                 f"EngineConfig.data_parallel_size = {config.data_parallel_size}: an InferenceEngine is one replica"
@@ -39,9 +40,9 @@ class InferenceEngine(BaseEngine):
         self.directory = find_model(config.model_path)
         self.model_config = read_model_config(self.directory)
         self.tokenizer = load_tokenizer(self.directory)
-        self._runner = make_runner(config, self.model_config, read_state_dict(self.directory), self._threads.count)
+        self._runner = make_runner(config, self.model_config, self.directory, self._threads.count, joined)
         self.max_model_len = self._runner.max_model_len
-        num_blocks = self._runner.num_blocks
+        num_blocks = self.num_blocks = self._runner.num_blocks
         self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, num_blocks)
         cache = make_cache(config, num_blocks)
         self._batch = ContinuousBatch(cache, config.scheduling(), self._runner.forward, self.tokenizer)
@@ -139,7 +140,7 @@ class InferenceEngine(BaseEngine):
                 raise ModelError(
                     f"weights of version {self._sync.version} were dropped: update_weights before waking up"
                 )
-            self._runner.replace(self._runner.build(read_state_dict(self.directory)))
+            self._runner.replace(self._runner.load(self.directory))
         self._runner.restore_store()
         self.state = EngineState.RUNNING
 
@@ -160,6 +161,10 @@ class InferenceEngine(BaseEngine):
             num_preemptions=counters.preemptions,
             weight_version=self._sync.version,
         )
+
+    def fail(self, reason: str) -> None:
+        """End the model's other ranks at once, because the engine is over; any thread may call it."""
+        self._runner.fail(reason)
 
     def shutdown(self) -> None:
         """Drop the requests under way and give everything back; may be called twice."""

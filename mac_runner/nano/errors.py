@@ -80,6 +80,10 @@ class QueueFullError(RequestError):
     """As many requests are waiting as may wait."""
 
 
+class ReplicaLostError(RequestError):
+    """A stream cannot go on: its replica was lost, and another one computes other tokens."""
+
+
 class EngineStoppedError(NanoError):
     """The engine serves no more requests."""
 

@@ -29,6 +29,7 @@ class PreparedRequest:
     num_tokens_max: int
     grammar: Grammar | None
     is_streamed: bool
+    conversation: str | None = None
 
 
 class Intake:
@@ -52,7 +53,14 @@ class Intake:
         self._num_requests = 0
         self._num_sequences = 0
 
-    def prepare(self, prompt: Prompt, params: SamplingParams, num_samples: int, is_streamed: bool) -> PreparedRequest:
+    def prepare(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        num_samples: int,
+        is_streamed: bool,
+        conversation: str | None = None,
+    ) -> PreparedRequest:
         """Check a request and do what takes time. Any thread may call it. Raises RequestError."""
         tokens = self._tokens(prompt)
         if not 1 <= num_samples <= SAMPLES_MAX:
@@ -69,6 +77,7 @@ class Intake:
             num_tokens_max=num_tokens_max,
             grammar=self._compiler.compile(params),
             is_streamed=is_streamed,
+            conversation=conversation,
         )
 
     def number(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from mac_runner.nano.architecture import ModelConfig, check_state_dict
 from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError
 from mac_runner.nano.model import Model, build_model, can_pack, model_forward
@@ -30,9 +31,9 @@ _ADDRESSES = 1 << 47
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Prepared:
-    """A model that is ready to be installed; other ranks keep their parts of it under `ticket`."""
+    """A model that is ready to be installed; other processes keep it, or their parts of it, under `ticket`."""
 
-    model: Model
+    model: Model | None
     ticket: int = 0
 
 
@@ -57,6 +58,10 @@ class ModelRunner:
         return Prepared(
             build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len, self.shard)
         )
+
+    def load(self, directory: Path) -> Prepared:
+        """A model of the weights in its directory, which every host has."""
+        return self.build(read_state_dict(directory))
 
     def replace(self, prepared: Prepared) -> None:
         """Compute with this model from now on."""
@@ -136,6 +141,9 @@ class ModelRunner:
         if count < 1:
             raise ConfigError(f"{budget} bytes of KV cache do not hold one block of {per_block}: give it more")
         return count
+
+    def fail(self, reason: str) -> None:
+        """End the other ranks at once, if there are any; any thread may call it."""
 
     def check(self) -> None:
         """Raise EngineStoppedError if it has died; one that runs in this process has not."""
@@ -220,11 +228,14 @@ def _device(config: EngineConfig, shard: Shard) -> torch.device:
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count < shard.size:
+    needed = shard.size if shard.device is None else shard.device + 1
+    if count < needed:
         raise ConfigError(
-            f"EngineConfig.device = {config.device!r}: {shard.size} of kind cuda are needed, torch finds {count} here"
+            f"EngineConfig.device = {config.device!r}: {needed} of kind cuda are needed, torch finds {count} here"
         )
     # Each rank has a device of its own; a process alone takes the current one.
+    if shard.device is not None:
+        return torch.device("cuda", shard.device)
     return torch.device("cuda", shard.rank) if shard.size > 1 else torch.device("cuda")
 
 

@@ -28,7 +28,14 @@ from mac_runner.reports.grid import (
     summarise_grid,
     value_columns,
 )
-from mac_runner.reports.status import grid_status_json, grid_status_text, lanes_json, status_json, status_text
+from mac_runner.reports.status import (
+    grid_status_json,
+    grid_status_text,
+    lanes_json,
+    shards_json,
+    status_json,
+    status_text,
+)
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.turns import (
@@ -80,6 +87,7 @@ __all__ = [
     "render_summary",
     "replies_text",
     "reply_text",
+    "shards_json",
     "status_json",
     "status_text",
     "summarise",

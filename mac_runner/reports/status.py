@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -16,7 +17,7 @@ from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED
 from mac_runner.reports.usability import by_model, usability_warning
 from mac_runner.results import number, section
-from mac_runner.store import GridStanding, SessionStanding, Standing
+from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
 from mac_runner.types import JsonObject, JsonValue
 
@@ -26,6 +27,9 @@ FAILURES_MAX: Final = 5
 """How many reasons of failure are shown."""
 LANES_MAX: Final = 8
 """How many lanes are shown."""
+WORKERS_MAX: Final = 16
+"""How many workers are shown."""
+_AT_WORK: Final = "at work"
 _LIVES: Final = ("deaths", "restarts")
 _IN_ORDER: Final = ("up", "asleep")
 _UNKNOWN: Final = "unknown"
@@ -138,6 +142,8 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield "at work", _who(owner)
         yield "", str(owner["command"])
     yield "conversations", _counts(section(status, "conversations"))
+    if shards := section(status, "shards"):
+        yield from _shards(shards)
     if session := section(status, "session"):
         yield "last session", _pace(session)
     if limit := status.get("limit"):
@@ -205,6 +211,64 @@ def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
         yield "failed", f"{failure['count']} × {failure['reason']} ({names})"
     if (hidden := len(found) - FAILURES_MAX) > 0:
         yield "", f"and {hidden} more reasons"
+
+
+def shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
+    """How far the shards of a directory are and who works on them; `now` is the reader's wall time, for ages."""
+    workers: list[JsonValue] = [_worker_json(worker, now) for worker in standing.workers]
+    return {
+        "of": standing.of,
+        "complete": standing.complete,
+        "held": standing.held,
+        "half_done": standing.half_done,
+        "not_begun": standing.not_begun,
+        "workers": workers,
+    }
+
+
+def _worker_json(worker: Worker, now: datetime) -> JsonObject:
+    states = {True: _AT_WORK, None: "perhaps at work", False: "gone without an end"}
+    owner = worker.owner
+    return {
+        "name": worker.name,
+        "state": "ended" if owner is None else states[worker.is_alive],
+        "host": None if owner is None else owner.host,
+        "pid": None if owner is None else owner.pid,
+        "since": None if owner is None else owner.started_at,
+        "last_sign_of_life": worker.last_sign_of_life,
+        "last_sign_of_life_age_s": _age_s(worker.last_sign_of_life, now),
+        "holds": [str(path) for path in worker.holds],
+        "played_s": worker.usage.get("played_s"),
+        "turns": turns_answered(worker.usage.get("models")),
+    }
+
+
+def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
+    """How far the shards are, and the workers that have not ended."""
+    yield (
+        "shards",
+        (
+            f"{shards['complete']} complete, {shards['held']} claimed, {shards['half_done']} half done and free, "
+            f"{shards['not_begun']} not begun, of {shards['of']}"
+        ),
+    )
+    listed = shards["workers"]
+    workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
+    states = Counter(str(worker["state"]) for worker in workers)
+    yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
+    shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
+    for worker in shown[:WORKERS_MAX]:
+        holds = worker["holds"]
+        names = ", ".join(map(str, holds)) if isinstance(holds, list) and holds else "no shard"
+        age = worker["last_sign_of_life_age_s"]
+        sign = _UNKNOWN if age is None else f"{duration_text(age)} ago"
+        yield "", f"pid {worker['pid']} on {worker['host']}: {worker['state']}, {names}; last sign of life {sign}"
+    if (hidden := len(shown) - WORKERS_MAX) > 0:
+        yield "", f"and {hidden} more workers"
+
+
+def _is_at_work(worker: JsonObject) -> bool:
+    return worker["state"] == _AT_WORK
 
 
 def lanes_json(lanes: Sequence[LaneRecord]) -> list[JsonValue]:

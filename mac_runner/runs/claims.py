@@ -21,7 +21,8 @@ from mac_runner.store import Disk, ShardsRecord, Survey, merge_accounting, merge
 from mac_runner.store.grid import grid_accounting, join_grid, read_grid
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import read_owner
-from mac_runner.store.shards import begin_shards, check_shards, is_merged, make_claimable, worker_events
+from mac_runner.store.shards import begin_shards, check_shards, is_merged, make_claimable
+from mac_runner.store.workers import worker_events
 from mac_runner.types import JsonObject
 
 LOOK_INTERVAL_S: Final = 1.0

@@ -36,8 +36,14 @@ class Observed:
     in_flight: int
     """The most requests that one server had at once."""
     servers: int
+    capacity: int | None
+    """How many requests all servers served at once."""
     chars_per_token: float
     """Of prompts."""
+    is_prefix_cached: bool
+    """Whether the engine reported tokens of prompts that were in its cache."""
+    reply_tokens: tuple[int, ...]
+    """Of the replies that were fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,7 @@ class _Seen:
     requests: int = 0
     prompt_chars: int = 0
     prompt_tokens: int = 0
+    read_tokens: int = 0
 
     @property
     def stays(self) -> list[Stay]:
@@ -85,16 +92,19 @@ def observed(runs: Sequence[RunContents]) -> Observations:
             found.requests += 1
             found.prompt_chars += chars
             found.prompt_tokens += stay.prompt_tokens
+            found.read_tokens += stay.read_tokens
     if not seen:
         names = ", ".join(str(contents.layout.directory) for contents in runs)
         raise ConfigError(
             f"{names}: no reply in the events has counted tokens, so nothing says how long an engine takes; name a "
             "run on an engine that counts tokens, or measure one with mac-run calibrate"
         )
-    return Observations(models={model: _observed(model, seen) for model in sorted(seen)}, client_ms=_client_ms(runs))
+    capacities = _capacities(runs)
+    models = {model: _observed(model, seen, capacities.get(model)) for model in sorted(seen)}
+    return Observations(models=models, client_ms=_client_ms(runs))
 
 
-def _observed(model: str, seen: dict[str, _Seen]) -> Observed:
+def _observed(model: str, seen: dict[str, _Seen], capacity: int | None) -> Observed:
     own = seen[model]
     beside = [other for other in seen.values() if other.servers & own.servers]
     stays = [stay for other in beside for stay in other.stays]
@@ -110,7 +120,10 @@ def _observed(model: str, seen: dict[str, _Seen]) -> Observed:
         requests=len(stays),
         in_flight=_most_at_once(stays),
         servers=len(own.servers),
+        capacity=capacity,
         chars_per_token=own.prompt_chars / own.prompt_tokens,
+        is_prefix_cached=own.read_tokens < own.prompt_tokens,
+        reply_tokens=tuple(stay.completion_tokens for stay in own.stays),
     )
 
 
@@ -164,6 +177,17 @@ def _most_at_once(stays: Sequence[Stay]) -> int:
         now[place] += by
         most = max(most, now[place])
     return most
+
+
+def _capacities(runs: Sequence[RunContents]) -> dict[str, int]:
+    """How many requests each engine served at once in the last session that says it."""
+    found: dict[str, int] = {}
+    for contents in runs:
+        for session in contents.state.sessions:
+            models = session.usage.get("models")
+            accounts = models.items() if isinstance(models, dict) else ()
+            found |= {name: _whole(account, "capacity") for name, account in accounts if isinstance(account, dict)}
+    return found
 
 
 def _client_ms(runs: Sequence[RunContents]) -> float | None:

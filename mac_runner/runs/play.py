@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
@@ -40,8 +41,8 @@ from mac_runner.store import (
 )
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
-from mac_runner.store.shards import open_worker
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
+from mac_runner.store.workers import open_worker
 from mac_runner.types import JsonObject
 
 COLLECTION_OBJECTS: Final = 5_000
@@ -105,6 +106,8 @@ class Player:
     can_pull: bool = False
     clock: Clock = field(default_factory=SystemClock)
     on_ended: OnEnded | None = None
+    on_complete: Callable[[Path], object] = lambda _directory: None
+    """Receives each run directory that is closed with nothing left to play; called on a thread of the store."""
     fleet: FleetPlanner = local_fleet
     """Lays out the fleet of the models that are on one."""
     is_process_ours: bool = True
@@ -153,10 +156,7 @@ class Player:
         concurrency: int | None,
         is_retried: Callable[[str], bool] | None,
     ) -> Results:
-        served = engines.served[setup.slug]
-        opened = open_setup(
-            setup, served, self.clock, is_retried=is_retried, on_ended=self.on_ended, say=self.display.say
-        )
+        opened = self._open(setup, engines, is_retried=is_retried, say=self.display.say)
         counts = opened.run.counts
         spec = setup.experiment.spec.results
         tally = Tally(None if spec is None else spec().columns)
@@ -232,7 +232,7 @@ class Player:
 
         def open_claimed(part: Setup) -> OpenRun:
             claims.prepare(part)
-            return open_setup(part, engines.served[part.slug], self.clock, watch=watch, on_ended=self.on_ended)
+            return self._open(part, engines, watch=watch)
 
         def supply(setups: Sequence[Setup]) -> Supply:
             parts = [part for setup in setups for part in left[setup.slug]]
@@ -259,10 +259,30 @@ class Player:
     def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
         """The supply of experiments that this process alone plays."""
 
-        def opened(setup: Setup) -> OpenRun:
-            return open_setup(setup, engines.served[setup.slug], self.clock, is_guarded=True, on_ended=self.on_ended)
+        return lambda setups: Listed(setups, lambda setup: self._open(setup, engines, is_guarded=True))
 
-        return lambda setups: Listed(setups, opened)
+    def _open(
+        self,
+        setup: Setup,
+        engines: EnginePlan,
+        *,
+        is_guarded: bool = False,
+        watch: LeaseWatch | None = None,
+        is_retried: Callable[[str], bool] | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> OpenRun:
+        """Open the run directory of an experiment."""
+        return open_setup(
+            setup,
+            engines.served[setup.slug],
+            self.clock,
+            is_guarded=is_guarded,
+            watch=watch,
+            is_retried=is_retried,
+            on_ended=self.on_ended,
+            on_complete=self.on_complete,
+            say=say,
+        )
 
     @contextmanager
     def _stream(

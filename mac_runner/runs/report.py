@@ -38,14 +38,15 @@ from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
     Disk,
     GridRecord,
-    grid_accounting,
     is_grid,
     read_grid,
     read_grid_standing,
     read_standing,
 )
+from mac_runner.store.grid import grid_usage
 from mac_runner.store.records import lines
 from mac_runner.store.sharded import event_logs
+from mac_runner.store.workers import worker_events
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage
 from mac_runner.views.engines import Classes, EngineClock
@@ -139,8 +140,8 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
     baseline = _baseline(record)
     primary = record.report.get("primary")
-    disk, usage = sources[0].contents.disk, grid_accounting(directory, record.name)
-    logs = [directory / "events.jsonl", *_logs(sources)]
+    disk, usage = sources[0].contents.disk, grid_usage(directory, record.name)
+    logs = [directory / "events.jsonl", *worker_events(directory), *_logs(sources)]
     return _Subject(
         title=record.name,
         description=_shared({_description(source.contents.resolved) for source in sources}),

@@ -24,6 +24,7 @@ from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
+from mac_runner.store.mirror import file_system, is_url
 from mac_runner.store.shards import shard_directory
 from mac_runner.types import JsonObject, Lineup
 
@@ -42,6 +43,8 @@ class RunRequest:
     shard: Shard | AutoShard | None = None
     """Play only this part of them, or the parts that no other worker has claimed."""
     out: Path | None = None
+    mirror: str | None = None
+    """A URL to which each run directory is copied once it has ended."""
     can_pull: bool = False
     """Engines may download models that they do not have."""
 
@@ -214,6 +217,13 @@ def set_up(request: RunRequest) -> ExperimentSet:
 
     Raises ConfigError with the place of each problem, and RunDirectoryError for a directory that cannot be used.
     """
+    if request.out is not None and is_url(str(request.out)):
+        raise ConfigError(
+            f"--out: {request.out} is no directory, and a journal cannot be appended to on object storage; give a "
+            "directory, and add --mirror URL to copy there what has ended"
+        )
+    if request.mirror is not None:
+        file_system(request.mirror)
     asked = load(request.file, profile=request.profile, overrides=request.overrides, seed=request.seed)
     if request.can_pull:
         each = [part.loaded for part in asked.combinations] if isinstance(asked, Grid) else [asked]

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from mac_runner.clock import Clock
@@ -57,6 +58,8 @@ class OpenRun:
     """No more conversations will be taken from it."""
     summary: JsonObject | None = None
     """Set when it is closed."""
+    on_complete: Callable[[], object] = lambda: None
+    """Called once it is closed with nothing left to play."""
     used: JsonObject | None = None
     """What engines used while it was the one opened last, where that is accounted to it."""
 
@@ -77,6 +80,8 @@ class OpenRun:
         with self.run:
             self.summary = summary_of(self.run.contents())
             self.run.write_summary(self.summary)
+        if self.run.counts.done == self.run.counts.planned:
+            self.on_complete()
 
 
 def open_setup(
@@ -88,9 +93,13 @@ def open_setup(
     watch: LeaseWatch | None = None,
     is_retried: Callable[[str], bool] | None = None,
     on_ended: OnEnded | None = None,
+    on_complete: Callable[[Path], object] = lambda _directory: None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> OpenRun:
-    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises."""
+    """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises.
+
+    `on_complete` receives the directory once it is closed with nothing left to play.
+    """
     environment = setup.environment()
     run = open_run(
         setup.directory,
@@ -117,7 +126,14 @@ def open_setup(
         measure=measure_of(setup.experiment),
     )
     to_begin = run.counts.planned - run.counts.done
-    return OpenRun(run=run, source=source, tasks=run.unfinished(), done_before=run.written, to_begin=to_begin)
+    return OpenRun(
+        run=run,
+        source=source,
+        tasks=run.unfinished(),
+        done_before=run.written,
+        to_begin=to_begin,
+        on_complete=partial(on_complete, setup.directory),
+    )
 
 
 class Supply(Protocol):

@@ -9,8 +9,8 @@ and `read_grid_standing` do the same for a grid.
 
 From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
 `manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
-`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`, `grid` and `shards` (what others
-call).
+`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge`, `grid`, `shards` and `workers`
+(what others call).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.run_state import SessionStanding, merge_accounting
 from mac_runner.store.sharded import has_run, run_directories
-from mac_runner.store.shards import ShardsRecord, Worker, is_shards, read_shards, read_workers, shard_directories
+from mac_runner.store.shards import ShardsRecord, is_shards, read_shards, shard_directories
 from mac_runner.store.space import Need
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -59,6 +59,7 @@ from mac_runner.store.transcripts import (
     without_timing,
 )
 from mac_runner.store.verify import VerifyReport, verify_run
+from mac_runner.store.workers import ShardsStanding, Worker, read_shards_standing, read_workers
 
 __all__ = [
     "Counts",
@@ -76,6 +77,7 @@ __all__ = [
     "RunContents",
     "SessionStanding",
     "ShardsRecord",
+    "ShardsStanding",
     "Standing",
     "Survey",
     "System",
@@ -101,6 +103,7 @@ __all__ = [
     "read_grid_standing",
     "read_run",
     "read_shards",
+    "read_shards_standing",
     "read_standing",
     "read_workers",
     "replies_before_failure",

@@ -27,10 +27,11 @@ from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, read_standing
 from mac_runner.store.records import encode_json, entry, objects
-from mac_runner.store.run_state import read_state
+from mac_runner.store.run_state import merge_accounting, read_state
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.sharded import has_run, places_of_work
 from mac_runner.store.space import Need, check_room
+from mac_runner.store.workers import read_workers
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
@@ -254,6 +255,14 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, ses
     return {**state.usage, "sessions": dict(began)}
 
 
+def grid_usage(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
+    """`grid_accounting`; while its shards are not merged, what the workers used."""
+    known = grid_accounting(directory, name, disk=disk)
+    if known.get("models"):
+        return known
+    return reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
+
+
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
     """Update the files of a grid that is not running; if nothing changed, nothing is touched and no lock taken."""
     disk = disk or Disk()
@@ -343,7 +352,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         failures=tuple(row for standing in begun for row in standing.failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
-        usage=state.usage,
+        usage=grid_usage(directory, record.name, disk=disk),
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,6 +29,7 @@ RECORD: Final = "mirror.json"
 RECORD_FORMAT: Final = 1
 BATCH_FILES: Final = 64
 """So many files are copied between two writings of the record."""
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -74,8 +76,8 @@ class FileSystem(Protocol):
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is the URL of another file system, such as `s3://bucket/runs`."""
-    return "://" in path
+    """Whether a path is the URL of another file system, such as `s3://bucket/runs`, also as `Path` writes it."""
+    return _URL.match(path) is not None
 
 
 def file_system(url: str) -> tuple[FileSystem, str]:
@@ -158,7 +160,10 @@ class Mirror:
     """Copies run directories to a URL on a thread of its own. A copy that fails harms no run: it is said."""
 
     def __init__(self, url: str, base: Path, *, say: Callable[[str], None], disk: Disk | None = None) -> None:
-        """The copy of `base` is at the URL itself, and that of a directory below it below the URL."""
+        """The copy of `base` is at the URL itself, and that of a directory below it below the URL.
+
+        `say` receives what failed.
+        """
         self._files, self._root = file_system(url)
         self._url = url
         self._base = base
@@ -172,11 +177,14 @@ class Mirror:
         if directory not in self._copies:
             self._copies[directory] = self._thread.submit(self._copy, directory)
 
+    @property
+    def waiting(self) -> int:
+        """How many copies have not ended."""
+        return sum(not copy.done() for copy in self._copies.values())
+
     def close(self) -> None:
         """Wait for the copies, and say which failed."""
         copies = self._copies
-        if waiting := sum(not copy.done() for copy in copies.values()):
-            self._say(f"waiting for {waiting} copies to {self._url}")
         faults = {directory: copy.exception() for directory, copy in copies.items()}
         self._thread.shutdown(wait=False)
         for directory, fault in faults.items():

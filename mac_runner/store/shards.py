@@ -3,43 +3,32 @@
 `shards.json` comes first, before any shard, and is never changed. It says of how many shards, and of which experiment
 the directory is. After the merge the directory has `experiment.yaml` and is a run directory like any other.
 
-A shard is claimed by the lock on its run directory. A worker has a directory of its own in `workers/`, with the lock,
-the note and the lease of a run directory, and with the events and the accounts of its engines.
+A shard is claimed by the lock on its run directory. `workers` has what the processes leave that claim shards.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, count
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
-from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.disk import Disk
 from mac_runner.store.layout import (
     CONFIG,
-    EVENTS,
     LOCK,
     MANIFEST,
     MERGE_MARK,
     SHARD_DIRECTORIES,
     SHARDS,
     WORKERS,
-    Layout,
 )
-from mac_runner.store.lock import Owner, RunLock, is_alive, last_sign_of_life, lock_on_trial, read_owner
-from mac_runner.store.machine import Machine
 from mac_runner.store.records import encode_json
-from mac_runner.store.run_state import read_state
-from mac_runner.store.session import Recorder, open_log_session
 from mac_runner.structs import convert
-from mac_runner.types import JsonObject
 
 SHARDS_FORMAT: Final = 1
 
@@ -61,21 +50,6 @@ class ShardsRecord:
     def shards(self) -> Iterator[Shard]:
         """All shards, in their order."""
         return (Shard(number, self.of) for number in range(1, self.of + 1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """A worker that came. `is_alive` is None where this machine cannot know."""
-
-    name: str
-    owner: Owner | None
-    """Who it is; None once it has left in good order."""
-    is_alive: bool | None
-    last_sign_of_life: str | None
-    holds: tuple[Path, ...] = ()
-    """The shards that it has claimed, relative to the directory."""
-    usage: JsonObject = field(default_factory=dict)
-    """What it and its engines used."""
 
 
 def is_shards(directory: Path, *, disk: Disk | None = None) -> bool:
@@ -182,69 +156,3 @@ def make_claimable(directory: Path, *, disk: Disk | None = None) -> None:
     disk.make_directory(directory)
     if not disk.exists(directory / LOCK):
         disk.close(disk.open_append(directory / LOCK))
-
-
-def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, machine: Machine | None = None) -> Recorder:
-    """A directory for this process in a directory of shards: its note, signs of life, events and accounts."""
-    disk, machine = disk or Disk(), machine or Machine()
-    disk.make_directory(directory / WORKERS)  # It stays: another worker may be about to make its own place in it.
-    trial = TrialDisk(disk)
-    place = _new_place(trial, directory / WORKERS, machine)
-    lock = lock_on_trial(trial, place, lambda: RunLock(trial, place, clock=clock, machine=machine, is_guarded=True))
-    try:
-        layout = Layout(directory=place, experiment_name=place.name)
-        return Recorder(open_log_session(trial, layout, clock, lock), lock)
-    except BaseException:
-        lock.back_out(trial)
-        raise
-
-
-def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:
-    """A name that no other process has: machine and process, and a number where one process comes twice."""
-    pid = os.getpid()
-    host = _NOT_IN_NAMES.sub("-", machine.host)[:_HOST_CHARS].lstrip(".-") or "host"
-    name = f"{host}-{machine.identity}-{pid}-{machine.process_start(pid) or 0}"
-    names = chain((name,), (f"{name}-{number}" for number in count(2)))
-    return next(place for each in names if not disk.exists(place := workers / each))
-
-
-def worker_events(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
-    """The event logs of all workers that came."""
-    disk = disk or Disk()
-    logs = (directory / WORKERS / name / EVENTS for name in disk.names(directory / WORKERS))
-    return tuple(log for log in logs if disk.is_file(log))
-
-
-def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> tuple[Worker, ...]:
-    """The workers that came to a directory of shards, or to a grid of such, by name."""
-    disk, machine = disk or Disk(), machine or Machine()
-    held: dict[Owner, list[Path]] = {}
-    for place in _shard_places(disk, directory):
-        if (owner := read_owner(disk, place)) is not None:
-            held.setdefault(_process(owner), []).append(place.relative_to(directory))
-    places = [directory / WORKERS / name for name in disk.names(directory / WORKERS)]
-    return tuple(_worker(disk, machine, place, held) for place in places if disk.is_directory(place))
-
-
-def _worker(disk: Disk, machine: Machine, place: Path, held: Mapping[Owner, Sequence[Path]]) -> Worker:
-    owner = read_owner(disk, place)
-    return Worker(
-        name=place.name,
-        owner=owner,
-        is_alive=None if owner is None else is_alive(owner, machine),
-        last_sign_of_life=last_sign_of_life(disk, place),
-        holds=() if owner is None else tuple(held.get(_process(owner), ())),
-        usage=read_state(disk, Layout(directory=place, experiment_name=place.name)).usage,
-    )
-
-
-def _process(owner: Owner) -> Owner:
-    """The process alone, which signs each directory at another time."""
-    return replace(owner, started_at="", command="")
-
-
-def _shard_places(disk: Disk, directory: Path) -> Iterator[Path]:
-    """The directories of all shards, of a directory of shards or of a grid of such."""
-    tops = [directory, *(directory / name for name in disk.names(directory) if name not in _OURS)]
-    for top in filter(disk.is_directory, tops):
-        yield from (top / SHARD_DIRECTORIES / name for name in disk.names(top / SHARD_DIRECTORIES))

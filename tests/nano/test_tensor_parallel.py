@@ -36,7 +36,7 @@ from mac_runner.nano.architecture import read_model_config
 from mac_runner.nano.attention import ForwardBatch, Span
 from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.model import can_pack
-from mac_runner.nano.parallel import group, ranks
+from mac_runner.nano.parallel import group, members, runner
 from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
 from mac_runner.nano.runner import ModelRunner, Prepared
@@ -409,7 +409,7 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(
 ) -> None:
     with running(model("qwen2")) as engine:
         monkeypatch.setattr(group, "PATIENCE_S", 0.2)
-        monkeypatch.setattr(ranks, "END_S_MAX", 0.2)
+        monkeypatch.setattr(members, "END_S_MAX", 0.2)
         os.kill(pids(engine)[0], signal.SIGSTOP)
         with pytest.raises(RankFailedError, match="rank 1 has kept the others waiting"):
             engine.generate([PROMPT], PARAMS)
@@ -430,7 +430,7 @@ def test_error_of_rank_0_ends_all(model: ModelMaker, monkeypatch: pytest.MonkeyP
 
 
 def test_rank_that_dies_as_it_starts_is_told(model: ModelMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
+    monkeypatch.setattr(runner, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
     with pytest.raises(RankFailedError, match=r"rank 1 \(process .*\) has ended with exit code 1"):
         start(model("qwen2"), 2)
 

@@ -1,4 +1,4 @@
-"""Directories of shards, made without workers: shards played one by one, and the record beside them."""
+"""Directories of shards that are not merged: what workers leave before the last one merges."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import shutil
 from pathlib import Path
 
 import mac_runner
-from mac_runner.clock import SystemClock
 from mac_runner.plan import Shard
-from mac_runner.runs.recorded import recorded_plan
-from mac_runner.runs.summary import summary_of
-from mac_runner.store import ShardsRecord, merge_runs, shard_directories
+from mac_runner.store import ShardsRecord
+from mac_runner.store.layout import SHARD_DIRECTORIES, SHARDS, WORKERS
 from mac_runner.store.shards import encode_shards, shard_directory
+from mac_runner.types import JsonObject
 from tests.cli.lab import experiment, scripted
 
 OF = 3
@@ -19,24 +18,42 @@ CONVERSATIONS = 7
 RECORD = ShardsRecord(of=OF, experiment_name="small", identity="ab12", conversations=CONVERSATIONS)
 
 
+def asked() -> JsonObject:
+    """The experiment."""
+    return experiment(conversations=CONVERSATIONS, models={"m": scripted()})
+
+
 def begin(directory: Path) -> Path:
     """A directory of shards in which nothing was claimed yet."""
     directory.mkdir(parents=True)
-    (directory / "shards.json").write_bytes(encode_shards(RECORD))
+    (directory / SHARDS).write_bytes(encode_shards(RECORD))
     return directory
 
 
 def play(directory: Path, number: int, *, limit: int | None = None) -> Path:
-    """Play one shard, or so many of its conversations."""
+    """Play one shard, or as much of it as is among the first so many conversations."""
     shard = Shard(number, OF)
-    asked = experiment(conversations=CONVERSATIONS, models={"m": scripted()})
     place = shard_directory(directory, shard)
-    mac_runner.run(asked, out=place, shard=str(shard), limit=limit, progress=False)
+    mac_runner.run(asked(), out=place, shard=str(shard), limit=limit, progress=False)
     return place
 
 
-def merge(directory: Path) -> None:
-    """Make a directory of shards the run that they are together, as the last worker does."""
-    shards = directory.rename(directory.with_name("unmerged"))
-    merge_runs(directory, shard_directories(shards), summarise=summary_of, plan=recorded_plan, clock=SystemClock())
-    shutil.copytree(shards, directory, dirs_exist_ok=True)
+def put(source: Path, directory: Path) -> Path:
+    """Put a copy of a directory in the place of what is there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return Path(shutil.copytree(source, directory))
+
+
+def unmerge(directory: Path) -> None:
+    """Take the merged run out of a directory of shards again."""
+    for path in directory.iterdir():
+        if path.name not in (SHARDS, SHARD_DIRECTORIES, WORKERS):
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

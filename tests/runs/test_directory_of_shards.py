@@ -20,34 +20,42 @@ import mac_runner
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
-from mac_runner.reports import status_json
+from mac_runner.reports import grid_status_json, status_json
 from mac_runner.runs.maintenance import repair_all, verify_all
 from mac_runner.runs.recorded import recorded_plan
 from mac_runner.runs.report import report_of
 from mac_runner.runs.summary import summary_of
-from mac_runner.store import Disk, has_run, merge_runs, read_run, read_standing
+from mac_runner.store import (
+    Disk,
+    begun_combinations,
+    has_run,
+    merge_runs,
+    read_grid_standing,
+    read_run,
+    read_standing,
+)
 from mac_runner.store.lock import locked
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
-from tests.runs.shards import CONVERSATIONS, OF, begin, merge, play
+from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge
 from tests.viewer.served import served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All shards of an experiment, complete and not merged; not to be changed."""
-    directory = begin(tmp_path_factory.mktemp("shards") / "small")
-    for number in range(1, OF + 1):
-        play(directory, number)
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of shards that a worker has played and merged; not to be changed."""
+    directory = tmp_path_factory.mktemp("shards") / "small"
+    mac_runner.run(asked(), out=directory, shard=f"auto/{OF}", progress=False)
     return directory
 
 
 @pytest.fixture
-def own(tmp_path: Path, shared: Path) -> Path:
-    """A separate copy of it."""
-    return Path(shutil.copytree(shared, tmp_path / "small"))
+def own(tmp_path: Path, merged: Path) -> Path:
+    """The same in a place of its own, before the merge."""
+    unmerge(put(merged, tmp_path / "small"))
+    return tmp_path / "small"
 
 
 def bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
@@ -108,12 +116,39 @@ READERS: Final[Mapping[str, Callable[[Path, Path], object]]] = {
 }
 
 
-def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, tmp_path: Path) -> None:
+def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, merged: Path, tmp_path: Path) -> None:
     before = {name: read(own, tmp_path / f"{name} before") for name, read in READERS.items()}
-    merge(own)
+    put(merged, own)
 
     for name, read in READERS.items():
         assert before[name] == read(own, tmp_path / f"{name} after"), name
+
+
+def test_grid_of_shards_reads_like_the_grid_that_its_merge_makes(tmp_path: Path) -> None:
+    grid = tmp_path / "small"
+    varied = {**asked(), "_grid": {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}}
+    mac_runner.run(varied, out=grid, shard="auto/2", limit=2, progress=False)
+    readers = {"export": exported, "state": state_of_grid, "engines": engines_of_grid}
+    after = {name: read(grid, tmp_path / f"{name} after") for name, read in readers.items()}
+    slugs = [entry.slug for entry in begun_combinations(grid)]
+    for slug in slugs:
+        unmerge(grid / slug)
+    for name in {path.name for path in grid.iterdir()} - {"grid.yaml", "workers", *slugs}:
+        remove(grid / name)
+
+    for name, read in readers.items():
+        assert read(grid, tmp_path / f"{name} before") == after[name], name
+
+
+def state_of_grid(grid: Path, _to: Path) -> object:
+    """The status of a grid, without the session in which it was merged."""
+    status = grid_status_json(read_grid_standing(grid), NOW)
+    return {key: value for key, value in status.items() if key not in ("wall_s", "sessions")}
+
+
+def engines_of_grid(grid: Path, _to: Path) -> object:
+    report = report_of([grid], NOW)
+    return report.sections, report.state
 
 
 def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -> None:
@@ -140,8 +175,8 @@ def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -
         found.transcript("small-000001")
 
 
-def test_conversations_are_read_before_the_shards_are_merged_and_from_the_merge_afterwards(own: Path) -> None:
-    merge(own)
+def test_shards_are_not_read_once_they_are_merged(own: Path, merged: Path) -> None:
+    put(merged, own)
     shutil.rmtree(own / "shards")
 
     assert len(mac_runner.open_run(own)) == CONVERSATIONS
@@ -207,7 +242,9 @@ def test_directory_of_shards_is_merged_by_its_name(own: Path, tmp_path: Path) ->
     assert (merged.contents.counts.finished, merged.missing) == (CONVERSATIONS, ())
 
 
-def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_merge(tmp_path: Path) -> None:
+def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_merge(
+    merged: Path, tmp_path: Path
+) -> None:
     shared = begin(tmp_path / "small")
     source = RunSource(shared, is_awaited=True)
     with pytest.raises(MacRunnerError, match="not begun"):
@@ -220,7 +257,7 @@ def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_me
         seen.append(source.pulse("").rows or 0)
     version = source.pulse("").version
     ids = [text.task_id for text in source.texts("")]
-    merge(shared)
+    put(merged, shared)
 
     assert seen == [1, 3, 4, 7]
     assert version == 0, "nothing was read again"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -12,75 +11,12 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
 from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
-from mac_runner.types import FinishReason, Reply, Request, TokenCount
+from tests.sim.sleeping import SleepingEngine
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
 
 
-@dataclass
-class Sequence:
-    prompt: int
-    left: int
-    done: asyncio.Future[None]
-    decoded: int = 0
-
-
-@dataclass
-class SteppingEngine:
-    """An engine in simulated time whose steps take what a step model says."""
-
-    true: StepModel
-    slots: int = 32
-    noise: float = 0.0
-    context_max: int = 1 << 30
-    random: Random = field(default_factory=lambda: Random(1))
-    waiting: list[Sequence] = field(default_factory=list)
-    running: list[Sequence] = field(default_factory=list)
-    worker: asyncio.Task[None] | None = None
-
-    most: int = 0
-
-    capacity = 32
-    lookahead = 0
-    token_budget = None
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def generate(self, request: Request) -> Reply:
-        prompt = len(request.prompt.messages[0].content.split())
-        if prompt + request.sampling.max_tokens > self.context_max:
-            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-        completion = self.random.randint(request.sampling.max_tokens // 2, request.sampling.max_tokens)
-        sequence = Sequence(prompt, completion, asyncio.get_running_loop().create_future())
-        self.waiting.append(sequence)
-        if self.worker is None or self.worker.done():
-            self.worker = asyncio.create_task(self._work())
-        await sequence.done
-        return Reply(text="words", tokens=TokenCount(prompt=prompt, completion=completion))
-
-    async def _work(self) -> None:
-        while self.waiting or self.running:
-            new, self.waiting = self.waiting, []
-            self.running += new
-            self.most = max(self.most, len(self.running))
-            took_ms = (
-                self.true.step_ms
-                + self.true.token_ms * len(self.running)
-                + self.true.prompt_token_ms * sum(one.prompt for one in new)
-                + self.true.context_token_ms * sum(one.prompt + one.decoded for one in self.running)
-            )
-            await asyncio.sleep(took_ms / 1000 * (1 + self.random.uniform(-self.noise, self.noise)))
-            for one in self.running:
-                one.decoded += 1
-                if one.decoded == one.left:
-                    one.done.set_result(None)
-            self.running = [one for one in self.running if not one.done.done()]
-            await asyncio.sleep(0)
-
-
-def swept(engine: SteppingEngine) -> Calibration:
+def swept(engine: SleepingEngine) -> Calibration:
     async def program() -> Calibration:
         return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "stub 1"), slots=engine.slots)
 
@@ -97,7 +33,7 @@ def model(*milliseconds: float) -> StepModel:
 def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
     true: tuple[float, ...], noise: float, subtests: pytest.Subtests
 ) -> None:
-    found = swept(SteppingEngine(model(*true), noise=noise))
+    found = swept(SleepingEngine(model(*true), noise=noise))
 
     for name, value in zip(NAMES, true, strict=True):
         with subtests.test(name):
@@ -110,14 +46,14 @@ def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
 
 
 def test_no_more_requests_are_in_flight_than_the_engine_has_slots() -> None:
-    engine = SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), slots=3)
+    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), slots=3)
 
     assert swept(engine).in_flight == (1, 3)
     assert engine.most <= 3
 
 
 def test_prompts_that_the_context_has_no_room_for_are_shortened() -> None:
-    engine = SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=200)
+    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=200)
 
     found = swept(engine)
 
@@ -126,12 +62,12 @@ def test_prompts_that_the_context_has_no_room_for_are_shortened() -> None:
 
 def test_an_engine_without_room_for_one_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="no prompt of one word"):
-        swept(SteppingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=5))
+        swept(SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=5))
 
 
 def test_too_few_replies_are_refused() -> None:
     with pytest.raises(ConfigError, match="sweep for longer"):
-        swept(SteppingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1))
+        swept(SleepingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1))
 
 
 def test_least_squares_take_no_negative_factor() -> None:

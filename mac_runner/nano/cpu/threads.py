@@ -47,7 +47,7 @@ class ThreadPin:
         """
         import torch
 
-        self.count = num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
+        self.count = threads_each(num_threads, num_processes)
         self._actual = torch.get_num_threads
         with _HOLDING:
             self._require_alone()
@@ -78,6 +78,11 @@ class ThreadPin:
                 f"EngineConfig.num_threads = {self.count}: an engine of this process computes with {other.count}, and "
                 "torch has one number for all. Give all engines the same num_threads, or shut the other one down first"
             )
+
+
+def threads_each(num_threads: int | None, num_processes: int) -> int:
+    """The threads of each of so many processes of this machine: by default they share its cores evenly."""
+    return num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
 
 
 _HELD = WeakSet[ThreadPin]()

@@ -69,10 +69,11 @@ class StepDigests:
         self._fields = {name: blake2b(digest_size=_DIGEST_BYTES) for name in _BATCH_FIELDS}
 
     def add(self, version: int, batch: ForwardBatch) -> None:
-        """Take in a step: the number of the weights that it computes with, and what it computes."""
+        """Take in a step: a number of the weights that it computes with, and what it computes."""
         self.num_steps += 1
         self._version = version
-        pages = tuple(span.block_ids for span in batch.spans)
+        # Tables are long and in every step. This hash of numbers is the same in every process, and quick.
+        pages = tuple(hash(span.block_ids) for span in batch.spans)
         lengths = tuple((span.start, span.num_tokens) for span in batch.spans)
         values = (batch.token_ids, batch.positions, batch.slots, pages, lengths, batch.logit_rows)
         for digest, value in zip(self._fields.values(), values, strict=True):
@@ -81,7 +82,7 @@ class StepDigests:
     def digests(self) -> dict[str, str]:
         """What to compare with other ranks after the same step."""
         batch = {name: digest.hexdigest() for name, digest in self._fields.items()}
-        return {"round": str(self.num_steps), "weight_version": str(self._version), **batch}
+        return {"round": str(self.num_steps), "weights": str(self._version), **batch}
 
 
 def _bytes_of(value: tuple[Any, ...]) -> bytes:

@@ -15,15 +15,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle
 from threading import Event, Lock, Thread
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.attention import ForwardBatch
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import StateDict, find_model
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.cpu.threads import ThreadPin
+from mac_runner.nano.parallel.divergence import StepDigests
 from mac_runner.nano.parallel.group import (
     GatherMemory,
     MemoryGroup,
@@ -31,7 +32,9 @@ from mac_runner.nano.parallel.group import (
     Shard,
     TorchGroup,
     join_store,
+    own_address,
 )
+from mac_runner.nano.parallel.members import receive_memory
 from mac_runner.nano.parallel.ranks import Call, Done, Failed, Parcel
 from mac_runner.nano.runner import ModelRunner, Prepared
 
@@ -46,9 +49,13 @@ _SENDING = Lock()
 class Servant:
     """A process whose methods rank 0 calls by name. It builds models beside its work, and keeps them under tickets."""
 
-    def __init__(self, connection: Connection, build: Callable[[StateDict], Prepared]) -> None:
+    def __init__(
+        self, connection: Connection, build: Callable[[StateDict], Prepared], load: Callable[[], Prepared] | None = None
+    ) -> None:
+        """`build` makes a model of weights, `load` of those in the model's directory."""
         self._connection = connection
         self._build_model = build
+        self._load_model = load
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
         self._models = dict[int, Future[Prepared]]()
 
@@ -72,18 +79,22 @@ class Servant:
         """Build a model of the weights whose memory follows, beside the batches, and keep it as `ticket`."""
         for each in forgotten:
             self._models.pop(each, None)
-        fd = recv_handle(self._connection)
+        fd = receive_memory(self._connection, parcel.num_bytes)
         self._models[ticket] = self._builder.submit(self._build, number, parcel, fd)
 
     def take(self, ticket: int) -> Prepared:
         """The model kept as `ticket`, when it is built."""
         return self._models.pop(ticket).result()
 
-    def _build(self, number: int, parcel: Parcel, fd: int) -> Prepared:
+    def _build(self, number: int, parcel: Parcel, fd: int | None) -> Prepared:
         try:
-            weights = parcel.unpack(fd)
-            os.close(fd)
-            prepared = self._build_model(weights)
+            if fd is None:
+                assert self._load_model is not None
+                prepared = self._load_model()
+            else:
+                weights = parcel.unpack(fd)
+                os.close(fd)
+                prepared = self._build_model(weights)
             send(self._connection, Done(number))
         except Exception as error:
             end_with(self._connection, error)
@@ -92,28 +103,41 @@ class Servant:
 
 
 class Follower(Servant, ModelRunner):
-    """One rank of a model."""
+    """One rank of a model. One of another host has its own `model_path` and `device`."""
 
     def __init__(
-        self, rank: int, connection: Connection, config: EngineConfig, model_config: ModelConfig, num_threads: int
+        self,
+        rank: int,
+        connection: Connection,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        num_threads: int,
+        *,
+        model_path: str | None = None,
+        device: int | None = None,
     ) -> None:
         ThreadPin(num_threads)
-        Servant.__init__(self, connection, self.build)
-        ModelRunner.__init__(self, config, model_config, Shard(rank, config.tensor_parallel_size))
+        Servant.__init__(self, connection, self.build, lambda: self.load(find_model(model_path or config.model_path)))
+        self._steps = StepDigests()
+        self._installed = 0
+        ModelRunner.__init__(self, config, model_config, Shard(rank, config.tensor_parallel_size, device))
 
     def carry_out(self, message: Call | ForwardBatch) -> None:
         """Compute a batch, or call a method."""
         if isinstance(message, ForwardBatch):
             self.forward(message)
+            self._steps.add(self._installed, message)
         else:
             super().carry_out(message)
 
-    def join(self, by: GatherMemory | int) -> None:
-        """Gather with the others: through the memory that follows, or torch.distributed with the store at this port."""
-        if isinstance(by, int):
-            self.group = TorchGroup(self.shard, self.device, join_store(by, self.shard.size))
+    def join(self, by: GatherMemory | tuple[str, int]) -> None:
+        """Gather with the others: through the memory that follows, or torch.distributed with this store."""
+        if isinstance(by, tuple):
+            store = join_store(*by, self.shard.size)
+            self.group = TorchGroup(self.shard, self.device, store, own_address(by[0]))
             return
-        fd = recv_handle(self._connection)
+        fd = receive_memory(self._connection, by.num_bytes)
+        assert fd is not None
         # A rank that waits in vain for rank 0 ends with this process, so the event is never set.
         self.group = MemoryGroup(self.shard, by, fd, self.dtype, Event())
         os.close(fd)
@@ -121,6 +145,11 @@ class Follower(Servant, ModelRunner):
     def install(self, ticket: int) -> None:
         """Compute with the model kept as `ticket` from now on."""
         self.replace(self.take(ticket))
+        self._installed = ticket
+
+    def step_digests(self) -> tuple[int, dict[str, str]]:
+        """This rank, and the digests of all its steps."""
+        return self.shard.rank, self._steps.digests()
 
 
 def send(connection: Connection, message: Done | Failed) -> None:
@@ -137,6 +166,30 @@ def end_with(connection: Connection, error: Exception) -> None:
     os._exit(1)
 
 
+def serve(connection: Connection, make: Callable[..., Servant]) -> None:
+    """Carry out what rank 0 sends, until it asks to stop or is gone. `make` takes the arguments of its first message.
+
+    An error is reported to rank 0, and ends this process.
+    """
+    try:
+        first = connection.recv()
+        servant = make(*first.arguments)
+        send(connection, Done(first.number, servant.joined()))
+        servant.run()
+    except EOFError:
+        pass  # Rank 0 is gone.
+    except Exception as error:  # noqa: BLE001  Rank 0 raises it, whatever it is.
+        end_with(connection, error)
+
+
+def watch_connection(connection: Connection) -> None:
+    """End with rank 0, where it has not started this process: its end of the connection shows that it is gone."""
+    poll = select.poll()
+    poll.register(connection, getattr(select, "POLLRDHUP", select.POLLHUP))
+    poll.poll()
+    os._exit(0)
+
+
 def watch_parent(parent: int) -> None:
     """End with rank 0, which keeps this process's standard input open while it lives."""
     while not select.select([0], [], [], _LOOK_S)[0] and os.getppid() == parent:
@@ -151,15 +204,7 @@ def main(make: Callable[..., Servant]) -> None:
     rank, fd, parent = (int(each) for each in sys.argv[1:])
     connection = Connection(fd)
     Thread(target=watch_parent, args=(parent,), daemon=True).start()
-    try:
-        first = connection.recv()
-        servant = make(rank, connection, *first.arguments)
-        send(connection, Done(first.number, servant.joined()))
-        servant.run()
-    except EOFError:
-        pass  # Rank 0 is gone.
-    except Exception as error:  # noqa: BLE001  Rank 0 raises it, whatever it is.
-        end_with(connection, error)
+    serve(connection, partial(make, rank, connection))
     # The system takes everything back.
     os._exit(0)
 

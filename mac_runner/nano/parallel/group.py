@@ -21,8 +21,8 @@ import torch
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.errors import ConfigError, RankFailedError
+from mac_runner.nano.parallel.world import LOCAL
 
-HOST = "127.0.0.1"
 PATIENCE_S = 300.0
 """How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
 _SPINS = 2_000
@@ -33,10 +33,14 @@ _CACHE_LINE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `rank` of `size` equal parts of a model: rows of every matrix, and with them whole heads."""
+    """Part `rank` of `size` equal parts of a model: rows of every matrix, and with them whole heads.
+
+    `device` is the number of its GPU on its host; None is the number of its rank.
+    """
 
     rank: int = 0
     size: int = 1
+    device: int | None = None
 
     def rows(self, tensor: torch.Tensor) -> torch.Tensor:
         """This part's rows of a weight [outputs, inputs] or a bias [outputs]."""
@@ -188,9 +192,10 @@ class TorchGroup(Group):
     The group is not the process's default one: an application may have several engines, and groups of its own.
     """
 
-    def __init__(self, shard: Shard, device: torch.device, store: object) -> None:
+    def __init__(self, shard: Shard, device: torch.device, store: object, address: str) -> None:
+        """Meet the others at `store`; they reach this rank at `address`."""
         self.shard = shard
-        self._group = process_group(shard, device, store)
+        self._group = process_group(shard, device, store, address)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Gather bytes, because not every backend knows every type."""
@@ -208,8 +213,10 @@ class TorchGroup(Group):
         self._group.abort()
 
 
-def process_group(shard: Shard, device: torch.device, store: object) -> torch.distributed.ProcessGroup:
-    """The ranks that find each other at `store`, in a group of its own."""
+def process_group(
+    shard: Shard, device: torch.device, store: object, address: str = LOCAL
+) -> torch.distributed.ProcessGroup:
+    """The ranks that find each other at `store`, in a group of its own; they reach this one at `address`."""
     import torch.distributed as dist
 
     if device.type == "cuda":
@@ -218,22 +225,30 @@ def process_group(shard: Shard, device: torch.device, store: object) -> torch.di
         return dist.ProcessGroupNCCL(store, shard.rank, shard.size, options)
     options = dist.ProcessGroupGloo._Options()
     options._timeout = timedelta(seconds=PATIENCE_S)
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=HOST)]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
     return dist.ProcessGroupGloo(store, shard.rank, shard.size, options)
 
 
-def host_store(size: int) -> tuple[object, int]:
-    """Where the ranks of a group find each other, and its port, which the system chose: for this machine alone."""
+def host_store(size: int, address: str = LOCAL) -> tuple[object, int]:
+    """Where the ranks of a group find each other, and its port, which the system chose."""
     from torch.distributed import TCPStore
 
-    with socket.create_server((HOST, 0)) as listener:
+    with socket.create_server((address, 0)) as listener:
         port = listener.getsockname()[1]
         fd = listener.detach()
-    return TCPStore(HOST, port, size, is_master=True, wait_for_workers=False, master_listen_fd=fd), port
+    return TCPStore(address, port, size, is_master=True, wait_for_workers=False, master_listen_fd=fd), port
 
 
-def join_store(port: int, size: int) -> object:
+def join_store(address: str, port: int, size: int) -> object:
     """The same store, for a rank that joins."""
     from torch.distributed import TCPStore
 
-    return TCPStore(HOST, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
+    return TCPStore(address, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
+
+
+def own_address(towards: str) -> str:
+    """The address of this host that is used to reach another one, so that others can reach this host by it."""
+    family, kind, *_, where = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(where)  # Nothing is sent.
+        return str(probe.getsockname()[0])

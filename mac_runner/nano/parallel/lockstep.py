@@ -7,29 +7,29 @@ of `rounds.py` and collects what comes out. A replica has its own queue, cache a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+from zlib import crc32
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, NanoError
 from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import Shard, host_store
-from mac_runner.nano.parallel.lockstep_follower import joined
+from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.ranks import Ranks
-from mac_runner.nano.parallel.rounds import Admission, Joined, Meeting, Replica, Report, Round
-from mac_runner.nano.parallel.runner import Builds
+from mac_runner.nano.parallel.replicas import NO_LOAD, Load, deal
+from mac_runner.nano.parallel.rounds import Admission, Meeting, Replica, Report, Round
+from mac_runner.nano.parallel.runner import Builds, Joined
+from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sequence import Delta, TrainingSample
-
-FOLLOWER = "mac_runner.nano.parallel.lockstep_follower"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,46 +44,48 @@ class _Open:
 class LockstepEngine(BaseEngine):
     """`data_parallel_size` replicas that take every step together."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(
+        self, config: EngineConfig, one: EngineConfig, members: Sequence[Member], joined: Joined | None = None
+    ) -> None:
+        """`one` is the config of a replica; `members` are the processes of all but the first, not yet begun.
+
+        The other ranks of the first replica are started here, or have `joined`.
+        """
         self.config = config
         self.state = EngineState.STOPPED
-        size = config.data_parallel_size
-        threads = ThreadPin(config.num_threads, size * config.tensor_parallel_size)
-        one = replace(config, data_parallel_size=1, num_threads=threads.count)
-        self._ranks = Ranks(size, threads.count, module=FOLLOWER, kind="replica")
+        self._ranks = Ranks(members)
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
             begun = self._ranks.begin("begin", one)
-            self._engine = InferenceEngine(one)  # While the others load theirs.
-            self._join(joined(0, self._engine), *self._ranks.wait(begun))
-            self._replica = Replica(0, self._engine, self._meet(size))
+            self._engine = InferenceEngine(one, joined)  # While the others load theirs.
+            self._stats: dict[int, EngineStats] = {0: self._engine.stats(), **dict(self._ranks.wait(begun))}
+            self._replica = Replica(0, self._engine, self._meet(LOCAL if joined is None else joined.address))
         except BaseException:
             self._end()
             raise
         self.directory, self.model_config = self._engine.directory, self._engine.model_config
         self.tokenizer, self.max_model_len = self._engine.tokenizer, self._engine.max_model_len
-        num_blocks = min(stats.num_blocks for stats in self._stats.values())
-        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, num_blocks)
+        self.num_blocks = min(stats.num_blocks for stats in self._stats.values())
+        self._intake = Intake(config, self.tokenizer, self.model_config, self.max_model_len, self.num_blocks)
         self._models = _Models(self._ranks, self._engine, self.model_config)
         self._sync = WeightSync(self._models, self.model_config, on_install=self._install)
         self._coming = list[Admission]()
         self._open = dict[int, _Open]()
+        self._loads = dict.fromkeys(range(config.data_parallel_size), NO_LOAD)
         self._unfetched = list[TrainingSample]()
         self._num_rounds = 0
         self.state = EngineState.RUNNING
 
     def add_prepared(self, request: PreparedRequest) -> int:
-        """Queue a request; its number. It goes to the replica with the fewest tokens to compute."""
+        """Queue a request; its number. Raises QueueFullError."""
         self._require_alive()
         self._require_room(request.num_samples)
         request_id = self._intake.number()
-        loads = dict.fromkeys(range(self.config.data_parallel_size), 0)
-        for each in self._open.values():
-            loads[each.replica] += each.num_tokens
-        chosen = min(loads, key=lambda replica: loads[replica])
-        num_tokens = request.num_tokens_max * request.num_samples
+        num_tokens = request.num_samples * (request.num_tokens_max - len(request.tokens)) + len(request.tokens)
+        chosen = deal(self._loads, self._home(request), self.config.max_batch_size)
         self._open[request_id] = _Open(replica=chosen, num_samples=request.num_samples, num_tokens=num_tokens)
+        self._add_load(chosen, num_tokens, request.num_samples)
         self._coming.append(Admission(request_id=request_id, replica=chosen, request=request))
         return request_id
 
@@ -171,23 +173,35 @@ class LockstepEngine(BaseEngine):
         self._end()
         self._engine.shutdown()
 
-    def _join(self, *found: Joined) -> None:
-        """Compare all replicas. Raises DivergenceError."""
-        places = sorted(found, key=lambda each: each.replica)
-        require_equal({f"replica {each.replica}": each.digests for each in places}, "at the join")
-        self._stats: dict[int, EngineStats] = {each.replica: each.stats for each in places}
-
-    def _meet(self, size: int) -> Meeting:
-        store, port = host_store(size)
+    def _meet(self, address: str) -> Meeting:
+        size = self.config.data_parallel_size
+        store, port = host_store(size, address)
         # Each waits for all others, so they meet while this one does.
-        number = self._ranks.begin("meet", port, size)
-        meeting = Meeting(Shard(0, size), store)
+        number = self._ranks.begin("meet", address, port, size)
+        meeting = Meeting(Shard(0, size), store, address)
         self._ranks.wait(number)
-        self._ranks.on_loss = meeting.abort
+        own_engine = self._engine
+
+        def end() -> None:
+            meeting.abort()
+            own_engine.fail("another replica is lost")
+
+        self._ranks.on_loss = end
         return meeting
+
+    def _home(self, request: PreparedRequest) -> int | None:
+        """The replica of a conversation, the same for all its requests."""
+        if request.conversation is None:
+            return None
+        return crc32(request.conversation.encode()) % self.config.data_parallel_size
+
+    def _add_load(self, replica: int, num_tokens: int, num_samples: int) -> None:
+        load = self._loads[replica]
+        self._loads[replica] = Load(load.num_tokens + num_tokens, load.num_samples + num_samples)
 
     def _play(self, *, num_steps: int = 0, aborts: tuple[int | None, ...] = ()) -> list[Delta]:
         """Play a round on all replicas; its deltas, replica by replica."""
+        self._ranks.check()
         with self._ranks.in_step():
             message = self._pack(num_steps, aborts)
             number = self._ranks.begin("play", message.packed())
@@ -217,8 +231,10 @@ class LockstepEngine(BaseEngine):
             if delta.sample is not None:
                 request = self._open[delta.request_id]
                 request.num_samples -= 1
+                self._add_load(report.replica, 0, -1)
                 if not request.num_samples:
                     del self._open[delta.request_id]
+                    self._add_load(report.replica, -request.num_tokens, 0)
         return report.deltas
 
     def _on_all(self, do_here: Callable[[], None], method: str, *arguments: object) -> None:

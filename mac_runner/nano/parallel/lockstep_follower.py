@@ -5,32 +5,41 @@ python -m mac_runner.nano.parallel.lockstep_follower REPLICA SOCKET_FD PARENT_PI
 
 from __future__ import annotations
 
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from mac_runner.nano.base_engine import EngineStats
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.engine import InferenceEngine
-from mac_runner.nano.parallel.divergence import join_digests
 from mac_runner.nano.parallel.follower import Servant, main
-from mac_runner.nano.parallel.group import Shard, join_store
-from mac_runner.nano.parallel.rounds import Joined, Meeting, Replica, Report, Round
+from mac_runner.nano.parallel.group import Shard, join_store, own_address
+from mac_runner.nano.parallel.rounds import Meeting, Replica, Report, Round
+from mac_runner.nano.parallel.runner import Joined
 
 
 class LockstepFollower(Servant):
-    """One replica. The leader calls its methods by name."""
+    """One replica. One of another host has its own `model_path`; its other ranks are started here, or have `joined`."""
 
-    def __init__(self, number: int, connection: Connection, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        number: int,
+        connection: Connection,
+        config: EngineConfig,
+        *,
+        model_path: str | None = None,
+        joined: Joined | None = None,
+    ) -> None:
         self._number = number
-        self._engine = InferenceEngine(config)
+        self._engine = InferenceEngine(replace(config, model_path=model_path or config.model_path), joined)
         super().__init__(connection, self._engine.prepare_weights)
 
-    def joined(self) -> Joined:
-        """What the leader compares with its own replica."""
-        return joined(self._number, self._engine)
+    def joined(self) -> tuple[int, EngineStats]:
+        """This replica, and how busy it is."""
+        return self._stats()
 
-    def meet(self, port: int, size: int) -> None:
-        """Meet the other replicas, which find each other at this port."""
-        meeting = Meeting(Shard(self._number, size), join_store(port, size))
+    def meet(self, address: str, port: int, size: int) -> None:
+        """Meet the other replicas, which find each other there."""
+        meeting = Meeting(Shard(self._number, size), join_store(address, port, size), own_address(address))
         self._replica = Replica(self._number, self._engine, meeting)
 
     def play(self, message: Round) -> Report:
@@ -59,12 +68,6 @@ class LockstepFollower(Servant):
 
     def _stats(self) -> tuple[int, EngineStats]:
         return self._number, self._engine.stats()
-
-
-def joined(number: int, engine: InferenceEngine) -> Joined:
-    """What a replica is known by when all compare what they compute with."""
-    digests = join_digests(engine.config, engine.directory, engine.num_threads)
-    return Joined(replica=number, digests=digests, stats=engine.stats())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
-"""The other ranks as rank 0 sees them: processes that are started, called, watched and ended.
+"""The other ranks as rank 0 sees them: processes that are called and watched.
 
-Each is a fresh interpreter with two ties to this process. Messages and answers go over a pair of sockets. Its standard
-input never carries anything, but its end shows a rank that this process is gone. A thread here waits for answers and
-for ends. When one rank is lost it ends the others at once, and every later call raises the reason. No port, file or
-memory has a name, so engines do not meet and nothing is left over.
+A thread here waits for answers and for ends. When one rank is lost it ends the others at once, and every later call
+raises the reason.
 
 Messages are plain and in order. A `ForwardBatch` is not answered, because the gathers answer it. A `Call` is answered
 by `Done` with its number. None asks a rank to stop, and is answered by the end of the process.
@@ -12,19 +10,12 @@ by `Done` with its number. None asks a rank to stop, and is answered by the end 
 from __future__ import annotations
 
 import mmap
-import os
 import pickle
-import signal
-import socket
-import struct
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import send_handle
 from threading import Condition, Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -33,15 +24,12 @@ import torch
 from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.errors import RankFailedError
+from mac_runner.nano.parallel import members
 from mac_runner.nano.parallel.group import PeerLostError, anonymous_memory
+from mac_runner.nano.parallel.members import Member
 
-FOLLOWER = "mac_runner.nano.parallel.follower"
 CALL_S_MAX = 1800.0
 """How long a call may take; the longest is to read and pack a large model's weights."""
-SEND_S_MAX = 300
-"""How long a message may wait until a busy rank takes it."""
-END_S_MAX = 10.0
-"""How long a process may take to end when asked, and how soon the reason of a failure is known."""
 _OVER = ": the engine is over, make another one"
 _ALIGNMENT_BYTES = 64
 
@@ -107,25 +95,10 @@ def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
     return parcel, fd
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """Another rank, by its name."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    connection: Connection
-
-    def __str__(self) -> str:
-        return f"{self.name} (process {self.process.pid})"
-
-
 class Ranks:
-    """Ranks 1 to `size - 1`. Any thread may send and call; all ranks get the same messages in the same order.
+    """All ranks but this one. Any thread may send and call; all ranks get the same messages in the same order."""
 
-    Each runs `module`. Errors call rank n "`kind` n".
-    """
-
-    def __init__(self, size: int, num_threads: int, *, module: str | None = None, kind: str = "rank") -> None:
+    def __init__(self, others: Sequence[Member]) -> None:
         self.is_over = Event()
         """Set when a rank is lost: then no rank may be waited for."""
         self.on_loss: Callable[[], None] = lambda: None
@@ -135,29 +108,27 @@ class Ranks:
         self._answers = dict[int, list[Any]]()
         self._changed = Condition()
         self._sending = Lock()  # Gives all ranks the same messages in the same order.
-        self._members = [_start(module or FOLLOWER, f"{kind} {rank}", rank, num_threads) for rank in range(1, size)]
+        self._members = others
         self._watcher = Thread(target=self._watch, name="nano-ranks", daemon=True)
         self._watcher.start()
 
-    def send(self, message: ForwardBatch | Call | None, fd: int | None = None) -> None:
-        """Send a message to all ranks, with a descriptor if there is one. Raises RankFailedError."""
+    def send(self, message: ForwardBatch | Call | None, fd: int | None = None, *, is_on_disk: bool = False) -> None:
+        """Send a message to all ranks, with memory if there is some. Raises RankFailedError. See `Member`."""
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self.check()
             try:
                 for member in self._members:
-                    member.connection.send_bytes(content)
-                    if fd is not None:
-                        send_handle(member.connection, fd, member.process.pid)
+                    member.send_pickled(content, fd, is_on_disk=is_on_disk)
             except OSError as error:
                 raise self.blame(f"a rank takes no message: {error}") from error
 
-    def begin(self, method: str, *arguments: object, fd: int | None = None) -> int:
+    def begin(self, method: str, *arguments: object, fd: int | None = None, is_on_disk: bool = False) -> int:
         """Call a method on all ranks; the number to `wait` for. Raises RankFailedError."""
         number = next(self._numbers)
         with self._changed:
             self._answers[number] = []
-        self.send(Call(number, method, arguments), fd)
+        self.send(Call(number, method, arguments), fd, is_on_disk=is_on_disk)
         return number
 
     def wait(self, number: int) -> list[Any]:
@@ -198,7 +169,7 @@ class Ranks:
     def blame(self, symptom: str) -> RankFailedError:
         """End all ranks; the error, with the reason that the watcher may be about to learn."""
         if not self._is_closing:
-            self.is_over.wait(END_S_MAX)
+            self.is_over.wait(members.END_S_MAX)
         return _error(self.fail(Failed(symptom)))
 
     def fail(self, failure: Failed) -> Failed:
@@ -210,7 +181,7 @@ class Ranks:
         if is_first:
             self.is_over.set()
             for member in self._members:
-                member.process.kill()
+                member.kill()
             self.on_loss()
         return self._failure
 
@@ -220,26 +191,26 @@ class Ranks:
             self._is_closing = True
             with suppress(RankFailedError):  # Then they have ended already.
                 self.send(None)
-        self._watcher.join(END_S_MAX)
+        self._watcher.join(members.END_S_MAX)
         for member in self._members:
-            member.process.kill()
+            member.kill()
         self._watcher.join()
 
     # What follows runs in the watcher's thread.
 
     def _watch(self) -> None:
-        members = {member.connection: member for member in self._members}
-        while members:
-            for connection in wait(list(members)):
+        watched = {member.connection: member for member in self._members}
+        while watched:
+            for connection in wait(list(watched)):
                 assert isinstance(connection, Connection)
                 try:
-                    self._note(members[connection], connection.recv())
+                    self._note(watched[connection], connection.recv())
                 except (EOFError, OSError):
-                    self._note_end(members.pop(connection))
+                    self._note_end(watched.pop(connection))
                 except Exception as error:  # noqa: BLE001  An answer that cannot be read: no call may wait for more.
-                    self.fail(Failed(f"{members[connection]} sent what cannot be read: {error!r}"))
+                    self.fail(Failed(f"{watched[connection]} sent what cannot be read: {error!r}"))
 
-    def _note(self, member: _Member, message: Done | Failed) -> None:
+    def _note(self, member: Member, message: Done | Failed) -> None:
         if isinstance(message, Failed):
             self.fail(Failed(f"{member} failed: {message.message}", message.trace))
             return
@@ -247,47 +218,11 @@ class Ranks:
             self._answers.setdefault(message.number, []).append(message.value)
             self._changed.notify_all()
 
-    def _note_end(self, member: _Member) -> None:
+    def _note_end(self, member: Member) -> None:
         """Collect a rank that has closed its end of the sockets, so it is ending or has ended."""
-        try:
-            code = member.process.wait(END_S_MAX)
-        except subprocess.TimeoutExpired:
-            member.process.kill()
-            code = member.process.wait()
+        manner = member.collect()
         if not self._is_closing:
-            self.fail(Failed(f"{member} {_manner(code)}"))
-        member.connection.close()
-        assert member.process.stdin is not None
-        member.process.stdin.close()
-
-
-def _start(module: str, name: str, rank: int, num_threads: int) -> _Member:
-    """A process that will be a rank: it has this one's modules, and its threads are set before it loads torch."""
-    ours, theirs = socket.socketpair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109
-        "OMP_NUM_THREADS": str(num_threads),
-    }
-    with theirs:
-        process = subprocess.Popen(  # noqa: S603  Our own interpreter and module.
-            [sys.executable, "-P", "-m", module, str(rank), str(theirs.fileno()), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
-        )
-    return _Member(name, process, Connection(ours.detach()))
-
-
-def _manner(code: int) -> str:
-    """How a process ended."""
-    if code < 0:
-        names = {each.value: each.name for each in signal.Signals}
-        return f"was ended by signal {-code} ({names.get(-code, 'without a name')})"
-    return f"has ended with exit code {code}; its own message is on stderr"
+            self.fail(Failed(f"{member} {manner}"))
 
 
 def _error(failure: Failed) -> RankFailedError:

@@ -11,7 +11,7 @@ seen, and a rest may last as long as it likes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -65,20 +65,12 @@ class Report:
         return {"round": str(self.number), "weight_version": str(self.version), "idleness": str(self.is_idle)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """A replica is ready: what decides its bits, and what it has."""
-
-    replica: int
-    digests: dict[str, str] = field(repr=False)
-    stats: EngineStats
-
-
 class Meeting:
     """Where all replicas meet once a round: a reduction over torch.distributed with gloo."""
 
-    def __init__(self, place: Shard, store: object) -> None:
-        self._group = process_group(place, torch.device("cpu"), store)
+    def __init__(self, place: Shard, store: object, address: str) -> None:
+        """Meet the others at `store`; they reach this replica at `address`."""
+        self._group = process_group(place, torch.device("cpu"), store, address)
 
     def largest(self, *values: int) -> list[int]:
         """The largest that any replica brings, for each of its values. Raises RankFailedError."""

@@ -9,19 +9,22 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, check_state_dict, expected_shapes
 from mac_runner.nano.attention import ForwardBatch
-from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError
 from mac_runner.nano.model import MIN_ROWS
+from mac_runner.nano.parallel.divergence import StepDigests, require_equal
 from mac_runner.nano.parallel.group import (
     GatherMemory,
     Group,
@@ -33,42 +36,71 @@ from mac_runner.nano.parallel.group import (
     host_store,
     require_divisible,
 )
-from mac_runner.nano.parallel.ranks import Ranks, pack
+from mac_runner.nano.parallel.members import Member, start_all
+from mac_runner.nano.parallel.ranks import Failed, Ranks, pack
+from mac_runner.nano.parallel.world import LOCAL
 from mac_runner.nano.runner import ModelRunner, Prepared
 
 BuiltModel = TypeVar("BuiltModel", bound=Prepared)
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The other ranks of a model where a launcher has started them all; they reach rank 0 at `address`.
+
+    `device` is the number of rank 0's GPU.
+    """
+
+    members: Sequence[Member] = ()
+    address: str = LOCAL
+    device: int | None = None
+
+
 def make_runner(
-    config: EngineConfig, model_config: ModelConfig, state_dict: StateDict, num_threads: int
+    config: EngineConfig, model_config: ModelConfig, directory: Path, num_threads: int, joined: Joined | None = None
 ) -> ModelRunner:
     """What an engine computes with, ready for its first batch. Raises NanoError."""
     if config.tensor_parallel_size > 1:
-        return ParallelRunner(config, model_config, state_dict, num_threads)
-    runner = ModelRunner(config, model_config)
-    runner.replace(runner.build(state_dict))
+        return ParallelRunner(config, model_config, directory, num_threads, joined)
+    runner = ModelRunner(config, model_config, Shard(device=joined.device if joined is not None else None))
+    runner.replace(runner.load(directory))
     runner.open_store(runner.count_blocks())
     return runner
+
+
+FOLLOWER = "mac_runner.nano.parallel.follower"
 
 
 class ParallelRunner(ModelRunner):
     """The first of `tensor_parallel_size` ranks: what it is asked to do, all do."""
 
     def __init__(
-        self, config: EngineConfig, model_config: ModelConfig, state_dict: StateDict, num_threads: int
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        directory: Path,
+        num_threads: int,
+        joined: Joined | None = None,
     ) -> None:
-        require_divisible(model_config, config.tensor_parallel_size)
+        size = config.tensor_parallel_size
+        require_divisible(model_config, size)
+        state_dict = read_state_dict(directory)
         check_state_dict(state_dict, model_config)
-        super().__init__(config, model_config, Shard(0, config.tensor_parallel_size))
-        gathers_in_memory = _gathers_in_memory(config, self.device)
-        self._ranks = Ranks(config.tensor_parallel_size, num_threads)
+        super().__init__(config, model_config, Shard(0, size, joined.device if joined is not None else None))
+        self._address = LOCAL if joined is None else joined.address
+        is_here = joined is None or all(member.shares_memory for member in joined.members)
+        gathers_in_memory = _gathers_in_memory(config, self.device, is_here=is_here)
+        self._ranks = Ranks(start_all(FOLLOWER, "rank", size, num_threads) if joined is None else joined.members)
         self._builds = Builds(self._ranks, model_config)
+        self._steps = StepDigests()
+        self._installed = 0
         # An engine that is dropped without `shutdown` keeps no processes.
         self._end = weakref.finalize(self, self._ranks.close)
         try:
             begun = self._ranks.begin("begin", config, model_config, num_threads)
             # While the others load torch, the weights are packed for them.
-            self.replace(self.build(state_dict))
+            self.replace(self._build(state_dict, is_on_disk=True))
+            del state_dict
             self._ranks.wait(begun)
             self.group = self._join_memory() if gathers_in_memory else self._join_torch()
             self._ranks.on_loss = self.group.abort
@@ -80,20 +112,40 @@ class ParallelRunner(ModelRunner):
 
     def build(self, state_dict: StateDict) -> Prepared:
         """A model of other weights, ready on all ranks; may run while batches are computed."""
+        return self._build(state_dict, is_on_disk=False)
+
+    def load(self, directory: Path) -> Prepared:
+        """A model of the weights in its directory; ranks on other hosts read their own."""
+        return self._build(read_state_dict(directory), is_on_disk=True)
+
+    def _build(self, state_dict: StateDict, *, is_on_disk: bool) -> Prepared:
         build = super().build
-        return self._builds.build(state_dict, lambda ticket: Prepared(build(state_dict).model, ticket))
+        return self._builds.build(
+            state_dict, lambda ticket: Prepared(build(state_dict).model, ticket), is_on_disk=is_on_disk
+        )
 
     def replace(self, prepared: Prepared) -> None:
         """Compute with this model from now on."""
         with self._ranks.in_step():
             self._ranks.call("install", prepared.ticket)
             super().replace(prepared)
+            self._installed = prepared.ticket
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """The logits of the rows that were asked for, in float32. Raises RankFailedError when a rank is lost."""
         with self._ranks.in_step():
             self._ranks.send(batch)
-            return super().forward(batch)
+            logits = super().forward(batch)
+            self._steps.add(self._installed, batch)
+            if self._steps.num_steps % self._config.divergence_check_every == 0:
+                self._compare()
+            return logits
+
+    def _compare(self) -> None:
+        """Raise DivergenceError if another rank has computed something else than this one."""
+        others = sorted(self._ranks.call("step_digests"))
+        found = {f"rank {rank}": digests for rank, digests in [(0, self._steps.digests()), *others]}
+        require_equal(found, f"after {self._steps.num_steps} steps")
 
     def open_store(self, num_blocks: int) -> None:
         """Take KV memory of so many blocks on each rank, empty."""
@@ -112,6 +164,10 @@ class ParallelRunner(ModelRunner):
         with self._ranks.in_step():
             self._ranks.call("drop_weights")
             super().drop_weights()
+
+    def fail(self, reason: str) -> None:
+        """End the other ranks at once; any thread may call it."""
+        self._ranks.fail(Failed(reason))
 
     def check(self) -> None:
         """Raise RankFailedError if a rank was lost."""
@@ -132,10 +188,10 @@ class ParallelRunner(ModelRunner):
             os.close(fd)
 
     def _join_torch(self) -> Group:
-        store, port = host_store(self.shard.size)
+        store, port = host_store(self.shard.size, self._address)
         # Each waits for all others, so they join while this one does.
-        number = self._ranks.begin("join", port)
-        group = TorchGroup(self.shard, self.device, store)
+        number = self._ranks.begin("join", (self._address, port))
+        group = TorchGroup(self.shard, self.device, store, self._address)
         self._ranks.wait(number)
         return group
 
@@ -149,12 +205,17 @@ class Builds:
         self._tickets = count(1)
         self._forgotten = deque[int]()
 
-    def build(self, state_dict: StateDict, build: Callable[[int], BuiltModel]) -> BuiltModel:
-        """Let all ranks build under a new ticket, this one by `build`; what it returns, when all have built."""
-        ticket, forgotten = next(self._tickets), tuple(_drained(self._forgotten))
+    def build(
+        self, state_dict: StateDict, build: Callable[[int], BuiltModel], *, is_on_disk: bool = False
+    ) -> BuiltModel:
+        """Let all ranks build under a new ticket, this one by `build`; what it returns, when all have built.
+
+        Ranks of other hosts read weights that are `is_on_disk` in their own copy.
+        """
+        ticket, forgotten = next(self._tickets), tuple(drained(self._forgotten))
         parcel, fd = pack(state_dict, expected_shapes(self._model_config))
         try:
-            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd)
+            number = self._ranks.begin("begin_build", ticket, parcel, forgotten, fd=fd, is_on_disk=is_on_disk)
         finally:
             os.close(fd)
         try:
@@ -168,19 +229,19 @@ class Builds:
         return prepared
 
 
-def _drained(numbers: deque[int]) -> Iterator[int]:
+def drained(numbers: deque[int]) -> Iterator[int]:
     """Take all numbers; another thread may take some of them meanwhile."""
     with suppress(IndexError):
         while True:
             yield numbers.popleft()
 
 
-def _gathers_in_memory(config: EngineConfig, device: torch.device) -> bool:
-    is_possible = device.type == "cpu" and has_ordered_memory()
+def _gathers_in_memory(config: EngineConfig, device: torch.device, *, is_here: bool) -> bool:
+    is_possible = device.type == "cpu" and has_ordered_memory() and is_here
     if config.tensor_parallel_gather == "memory" and not is_possible:
         raise ConfigError(
-            "EngineConfig.tensor_parallel_gather = 'memory': it needs ranks on CPUs of the kind x86-64 under Linux; "
-            "take 'torch'"
+            "EngineConfig.tensor_parallel_gather = 'memory': it needs ranks on CPUs of one host, of the kind x86-64 "
+            "under Linux; take 'torch'"
         )
     return is_possible and config.tensor_parallel_gather != "torch"
 

@@ -40,6 +40,8 @@ class World:
     master_port: int = PORT
     is_master_served: bool = False
     """Whether the launcher itself serves the store at the master's port, as torchrun does."""
+    attempt: str = "0"
+    """The launcher's number of this start, which a restart counts up."""
 
     @property
     def is_alone(self) -> bool:
@@ -94,6 +96,7 @@ def world_of(environ: Mapping[str, str], *, data_parallel_size: int = 1, tensor_
         master_address=environ["MASTER_ADDR"],
         master_port=_port(environ),
         is_master_served=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=environ.get("TORCHELASTIC_RESTART_COUNT", "0"),
     )
 
 

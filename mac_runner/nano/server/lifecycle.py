@@ -25,6 +25,7 @@ from fastapi import FastAPI
 
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import NanoError
+from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.server.app import build_app
 from mac_runner.nano.server.service import Times, open_service
 
@@ -62,7 +63,7 @@ class UnguardedError(NanoError):
     """Other machines could reach the server, and it has no key."""
 
 
-async def serve(config: EngineConfig, address: Address) -> None:
+async def serve(config: EngineConfig, address: Address, world: World = ALONE) -> None:
     """Load the model, then listen until SIGINT or SIGTERM comes. No client can connect before the model is loaded.
 
     Raises NanoError when the model cannot be loaded, OSError when the address is not available, and UnguardedError.
@@ -70,7 +71,7 @@ async def serve(config: EngineConfig, address: Address) -> None:
     times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
     with bound(address.host, address.port) as listener:
         _require_key(address, listener.getsockname()[0])
-        async with open_service(config, times=times, name=address.name) as service:
+        async with open_service(config, times=times, name=address.name, world=world) as service:
             app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
             give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
@@ -93,7 +94,8 @@ def _url(host: str, port: int) -> str:
 
 def _connections_max(config: EngineConfig) -> int:
     """The connections that the queue can use, or that this process may hold."""
-    wanted, limit = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE, descriptor_limit()
+    running = config.max_batch_size * config.data_parallel_size
+    wanted, limit = running + config.max_waiting + CONNECTIONS_SPARE, descriptor_limit()
     allowed = connections_within(wanted, limit)
     if allowed < wanted:
         click.echo(

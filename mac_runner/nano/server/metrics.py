@@ -76,6 +76,7 @@ def _of_the_engine(stats: EngineStats) -> Iterator[Metric]:
     for state, number in (("free", free), ("cached", cached), ("held", stats.num_blocks - free - cached)):
         blocks.add_metric((state,), number)
     yield blocks
+    yield GaugeMetricFamily("nano_replicas", "Replicas of the model that serve.", stats.num_replicas)
     yield GaugeMetricFamily("nano_weight_version", "The version of the weights.", stats.weight_version)
     for name, text, number in (
         ("steps", "Steps taken.", stats.num_steps),

@@ -124,7 +124,7 @@ class OpenaiBody(Body):
     return_token_ids: bool | None = None
     # Refused unless they ask for nothing.
     logit_bias: JsonValue = None
-    # About the caller and the cost; none changes an answer here.
+    # About the caller and the cost; none changes an answer here. With replicas two of them choose the replica.
     user: JsonValue = None
     metadata: JsonValue = None
     store: JsonValue = None
@@ -136,6 +136,11 @@ class OpenaiBody(Body):
     def num_samples(self) -> int:
         """The completions of each prompt."""
         return self.n or 1
+
+    @property
+    def conversation(self) -> str | None:
+        """What the client names the requests by that begin alike: its key for the prompt cache, or else the user."""
+        return next((each for each in (self.prompt_cache_key, self.user) if isinstance(each, str) and each), None)
 
     @property
     def includes_usage(self) -> bool:
@@ -180,6 +185,7 @@ class ChatBody(OpenaiBody):
             params=_held(params if limit is None else replace(params, max_tokens=limit), self.response_format),
             num_samples=self.num_samples,
             is_open_ended=limit is None,
+            conversation=self.conversation,
         )
 
     def _require_variables(self) -> None:
@@ -208,7 +214,10 @@ class CompletionBody(OpenaiBody):
             _params(self, defaults), max_tokens=self.max_tokens or COMPLETION_TOKENS, top_logprobs=self.logprobs or 0
         )
         return Job(
-            prompts=_prompts(self.prompt), params=_held(params, self.response_format), num_samples=self.num_samples
+            prompts=_prompts(self.prompt),
+            params=_held(params, self.response_format),
+            num_samples=self.num_samples,
+            conversation=self.conversation,
         )
 
 

@@ -23,6 +23,7 @@ from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLongError
+from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.server.answers import Refusal, given_up, refusal_of, unknown_model
@@ -101,7 +102,7 @@ class Job:
 
     With `is_open_ended` a completion may fill the rest of the context, and `params.max_tokens` does not count.
     `context_tokens` is a context shorter than the model's. With `thinks` the model thinks first, and its thought is
-    separated from the answer.
+    separated from the answer. Jobs of one `conversation` begin alike.
     """
 
     prompts: tuple[str | tuple[int, ...] | Chat, ...]
@@ -110,6 +111,7 @@ class Job:
     is_open_ended: bool = False
     context_tokens: int | None = None
     thinks: bool = False
+    conversation: str | None = None
 
 
 def tokens_of(
@@ -271,7 +273,10 @@ class Service:
         try:
             for prompt in prompts:
                 params = self._params(job, len(prompt))
-                streams.append(await self.engine.submit(prompt, params, job.num_samples, stream=stream))
+                stream_of_one = await self.engine.submit(
+                    prompt, params, job.num_samples, stream=stream, conversation=job.conversation
+                )
+                streams.append(stream_of_one)
         except BaseException:
             for begun in streams:
                 begun.cancel()
@@ -292,18 +297,19 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(config: EngineConfig, *, times: Times, name: str | None = None) -> AsyncIterator[Service]:
-    """A running engine with its service, shut down at the end. Raises NanoError."""
-    engine = AsyncEngine(config)
+async def open_service(
+    config: EngineConfig, *, times: Times, name: str | None = None, world: World = ALONE
+) -> AsyncIterator[Service]:
+    """A running engine with its service, shut down at the end. Raises NanoError. This process is rank 0 of `world`."""
+    engine = AsyncEngine(config, world)
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nano-tokens")
     try:
         await engine.start()
-        stats = await engine.stats()
         yield Service(
             engine,
             card_of(engine.engine, name),
             recommended_sampling(engine.engine.directory),
-            cache_tokens=stats.num_blocks * config.block_size,
+            cache_tokens=engine.engine.num_blocks * config.block_size,
             times=times,
             thread=thread,
         )

@@ -10,7 +10,15 @@ from random import Random
 
 import pytest
 
-from mac_runner.nano import DivergenceError, EngineConfig, ForwardBatch, Piece, make_batch
+from mac_runner.nano import (
+    DivergenceError,
+    EngineConfig,
+    ForwardBatch,
+    Piece,
+    RankFailedError,
+    SamplingParams,
+    make_batch,
+)
 from mac_runner.nano.parallel.divergence import (
     MISSING,
     Difference,
@@ -19,7 +27,12 @@ from mac_runner.nano.parallel.divergence import (
     join_digests,
     require_equal,
 )
+from mac_runner.nano.parallel.follower import Follower
+from mac_runner.nano.parallel.ranks import Call
+from tests.nano.lockstep_crowds import ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
+
+FLIPPED_AT = 11
 
 
 def batches(seed: int) -> list[ForwardBatch]:
@@ -71,7 +84,7 @@ def test_any_difference_of_a_past_step_is_named() -> None:
     assert first_difference({"rank 0": after(steps), "rank 1": after(steps[:-1])}) == Difference(
         "round", "rank 1", "19", "rank 0", "20"
     )
-    with pytest.raises(DivergenceError, match="in round 20 rank 1 and rank 0 disagree in weight_version: 7 and 0"):
+    with pytest.raises(DivergenceError, match="in round 20 rank 1 and rank 0 disagree in weights: 7 and 0"):
         require_equal({"rank 0": after(steps), "rank 1": after(steps, version=7)}, "in round 20")
 
 
@@ -102,3 +115,27 @@ def test_each_thing_that_decides_bits_is_compared_at_the_join(model: ModelMaker,
         (copied / file).write_bytes(content)
         assert named(join_digests(config, copied, 1)) == f"the model's file {file}"
         shutil.copy(model("qwen2") / file, copied / file)
+
+
+class Flipped(Follower):
+    """A rank that once takes another block for the first sequence of a batch."""
+
+    num_batches = 0
+
+    def carry_out(self, message: Call | ForwardBatch) -> None:
+        if isinstance(message, ForwardBatch):
+            self.num_batches += 1
+            if self.num_batches == FLIPPED_AT:
+                first, *others = message.spans
+                flipped = first._replace(block_ids=(first.block_ids[0] + 1, *first.block_ids[1:]))
+                message = replace(message, spans=(flipped, *others))
+        super().carry_out(message)
+
+
+def test_flipped_entry_of_a_page_table_is_found_at_the_next_comparison_and_ends_all(model: ModelMaker) -> None:
+    with ranks_as_threads(model("qwen2"), Flipped, divergence_check_every=8) as engine:
+        named = r"after 16 steps rank 1 and rank 0 disagree in page_table: \w{24} and \w{24}"
+        with pytest.raises(DivergenceError, match=named):
+            engine.generate([[1, 2, 3]], SamplingParams(max_tokens=40, ignore_eos=True))
+        with pytest.raises(RankFailedError, match=named):
+            engine.add_request([1], SamplingParams())

@@ -25,6 +25,7 @@ from mac_runner.nano.parallel.group import (
     host_store,
     join_store,
 )
+from mac_runner.nano.parallel.world import LOCAL
 
 CPU = torch.device("cpu")
 Groups = Callable[[int, torch.dtype], AbstractContextManager[list[Group]]]
@@ -51,11 +52,11 @@ def torch_groups(size: int, dtype: torch.dtype = torch.float32) -> Iterator[list
     store, port = host_store(size)
 
     def join(rank: int) -> Group:
-        return TorchGroup(Shard(rank, size), CPU, join_store(port, size))
+        return TorchGroup(Shard(rank, size), CPU, join_store(LOCAL, port, size), LOCAL)
 
     with ThreadPoolExecutor(size) as threads:
         others = [threads.submit(join, rank) for rank in range(1, size)]
-        first = TorchGroup(Shard(0, size), CPU, store)
+        first = TorchGroup(Shard(0, size), CPU, store, LOCAL)
         yield [first, *(each.result() for each in others)]
 
 

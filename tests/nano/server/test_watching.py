@@ -110,6 +110,7 @@ def test_metrics_are_exact() -> None:
         "nano_kv_blocks state=free": 5,
         "nano_kv_blocks state=cached": 3,
         "nano_kv_blocks state=held": 2,
+        "nano_replicas": 1,
         "nano_weight_version": 2,
         "nano_steps_total": 0,
         "nano_prompt_tokens_total": 12_345_678,
@@ -122,7 +123,7 @@ def test_metrics_are_exact() -> None:
 def test_metrics_have_a_type_and_a_help_each() -> None:
     page = Metrics(Tally(), stats()).page().decode()
 
-    assert page.count("# TYPE ") == page.count("# HELP ") == 12
+    assert page.count("# TYPE ") == page.count("# HELP ") == 13
     assert "# TYPE nano_steps_total counter\n" in page
     assert "# TYPE nano_kv_blocks gauge\n" in page
 

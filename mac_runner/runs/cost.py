@@ -1,0 +1,344 @@
+"""What a study will take: its setups as a study of the simulation, on engines as a calibration has measured them.
+
+The calibration is a run, whose events show the engines and whose conversations are played again, or a file of
+`mac-run calibrate`, with the replies of scripted players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from mac_runner.clock import SystemClock
+from mac_runner.config import differences
+from mac_runner.data.sources import sources_of
+from mac_runner.environments.base import Environment, Policy
+from mac_runner.errors import ConfigError
+from mac_runner.latency import CHARS_PER_TOKEN, StepModel
+from mac_runner.runs.calibration import known_calibrations, tensor_parallel_of
+from mac_runner.runs.engines import Engine, plan_engines
+from mac_runner.runs.measured import FileCalibration, RunCalibration, engine_model
+from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
+from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
+from mac_runner.scheduler import RetryPolicy
+from mac_runner.simulation.engine import EngineModel
+from mac_runner.simulation.forecast import Forecast
+from mac_runner.simulation.replies import ReplySource, ScriptedReplies
+from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, Load, Study, forecast
+from mac_runner.store import RunContents
+from mac_runner.types import Reply, Request, stable_hash
+
+SCRIPTED_SLOTS: Final = 1_000
+RESAMPLINGS: Final = 20
+ROW_TURNS_MIN: Final = 20_000
+"""Each row of a table simulates so many turns at least, where the study has them."""
+SPREAD_TURNS: Final = 2_000
+"""How many turns a resampling simulates at most."""
+_SPREAD_SLOTS: Final = 16
+_PLAYERS: Final = ("heuristic", "discussant", "echo", "random")
+"""The scripted players that speak where the calibration has no replies, the first one that the environment has."""
+_FREE: Final = StepModel(step_ms=0.001, token_ms=0, prompt_token_ms=0, context_token_ms=0)
+"""A program that answers at once."""
+_OF_A_SERIES: Final = frozenset({"seed", "experiment_metadata.experiment_name"})
+"""In these, runs of one experiment may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRequest:
+    """What a user asks to plan."""
+
+    run: RunRequest
+    calibration: Path
+    lanes: tuple[int, ...] = ()
+    """Numbers of lanes of each engine; empty: as the experiment has it."""
+    slots: tuple[int, ...] = ()
+    """Numbers of requests that each lane serves at once; empty: as the experiment has it."""
+    kv_tokens: int | None = None
+    """The KV cache of a lane, where the calibration does not say it."""
+    gpu: str | None = None
+    """Which calibrations of a file are meant."""
+    policy: str | None = None
+    """The scripted player whose replies are used."""
+    reply_tokens: int | None = None
+    """How many tokens a scripted player's reply takes."""
+    resamplings: int = RESAMPLINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A number of lanes, with a number of slots each, and what the study takes on them."""
+
+    lanes: int
+    slots: int
+    gpus: int
+    """All lanes together; a lane of an engine without a GPU counts as one."""
+    forecast: Forecast
+
+    @property
+    def gpu_hours(self) -> float:
+        """All GPUs for as long as the run takes."""
+        return self.gpus * self.forecast.hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a study will take."""
+
+    name: str
+    rows: tuple[Row, ...]
+    spread: tuple[float, float] | None
+    """Nine of ten resamplings take between so many times and so many times as long; None where none were made."""
+    resamplings: int
+    replies: tuple[str, ...]
+    """Where the replies come from."""
+    notes: tuple[str, ...]
+
+    @property
+    def enough_lanes(self) -> int | None:
+        """With more lanes than so many, the study takes at least 0.9 times as long; None where that was not seen."""
+        by_slots: dict[int, list[Row]] = {}
+        for row in sorted(self.rows, key=lambda row: row.lanes):
+            by_slots.setdefault(row.slots, []).append(row)
+        most = max(by_slots.values(), key=len)
+        found = (a.lanes for a, b in pairwise(most) if b.forecast.seconds > 0.9 * a.forecast.seconds)
+        return next(found, None)
+
+
+def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
+    """Simulate a study on each number of lanes and slots.
+
+    Raises ConfigError where the calibration does not fit the experiment, RunDirectoryError for a directory that is none
+    of a run.
+    """
+    path = request.calibration
+    if not path.exists():
+        raise ConfigError(
+            f"--calibration: there is no run and no file {path}; play a pilot of the experiment with --limit 20, or "
+            "measure its engines with mac-run calibrate"
+        )
+    runs = [source.contents for source in sources_of([path]).runs] if path.is_dir() else []
+    planned = _Planned(request, set_up(request.run), runs, say)
+    shapes = [(lanes, slots) for slots in request.slots or (None,) for lanes in request.lanes or (None,)]
+    rows = []
+    for number, (lanes, slots) in enumerate(shapes, start=1):
+        study = planned.study(lanes, slots)
+        sizes = ", ".join(f"{name}: {model.lanes} x {model.slots}" for name, model in study.engines.items())
+        say(f"plan: simulating {number} of {len(shapes)} ({sizes})")
+        rows.append(planned.row(study, forecast(study, turns_max=max(ROW_TURNS_MIN, TURNS_MAX // len(shapes)))))
+    return Cost(
+        name=planned.chosen.name,
+        rows=tuple(rows),
+        spread=planned.spread(*shapes[0], rows[0].forecast),
+        resamplings=request.resamplings,
+        replies=tuple(planned.replies_from),
+        notes=tuple(dict.fromkeys(planned.notes)),
+    )
+
+
+class _Planned:
+    """An experiment set with what its calibration says."""
+
+    def __init__(
+        self, request: CostRequest, chosen: ExperimentSet, runs: Sequence[RunContents], say: Callable[[str], None]
+    ) -> None:
+        self.chosen = chosen
+        self._request, self._runs, self._say = request, runs, say
+        self.notes: list[str] = []
+        self.replies_from: dict[str, None] = {}
+        self._plan = plan_engines(chosen.setups, chosen.setups, SystemClock(), say, is_dry=True)
+        if all(engine.policy is not None for engine in self._plan.engines.values()):
+            raise ConfigError(
+                f"{chosen.name}, profile {chosen.profile}: all models are scripted players, which need no engine; "
+                "choose another --profile"
+            )
+        self._refuse_other_environments()
+        self._calibration = (
+            RunCalibration(runs, self.notes.append)
+            if runs
+            else FileCalibration(
+                request.calibration, known_calibrations(request.calibration), request.gpu, self.notes.append
+            )
+        )
+        self._measured = {
+            name: self._calibration.measured(engine) for name, engine in self._plan.engines.items() if not engine.policy
+        }
+        self._environments = {setup.slug: setup.environment() for setup in chosen.setups}
+        self._recorded = {setup.slug: self._recorded_of(setup) for setup in chosen.setups}
+
+    def study(self, lanes: int | None, slots: int | None, resampling: int = 0) -> Study:
+        """The study on engines of this size; None for what the experiment has."""
+        loads, sources = [], dict[str, ReplySource]()
+        for setup in self.chosen.setups:
+            load, sources[setup.name] = self._load(setup, resampling)
+            loads.append(load)
+        by_conversation = _ByExperiment(sources)
+        models = {name: self._model(engine, lanes, slots) for name, engine in self._plan.engines.items()}
+        return Study(
+            loads=loads,
+            engines=models,
+            replies=dict.fromkeys(models, by_conversation),
+            client_ms=self._calibration.client_ms or CLIENT_MS,
+        )
+
+    def row(self, study: Study, found: Forecast) -> Row:
+        """A row of the table."""
+        played = {name: model for name, model in study.engines.items() if self._plan.engines[name].policy is None}
+        first = next(iter(played.values()))
+        gpus = sum(
+            model.lanes * tensor_parallel_of(self._plan.engines[name].definition) for name, model in played.items()
+        )
+        return Row(lanes=first.lanes, slots=first.slots, gpus=gpus, forecast=found)
+
+    def spread(self, lanes: int | None, slots: int | None, found: Forecast) -> tuple[float, float] | None:
+        """How much longer and shorter the study takes with other conversations of the same kind.
+
+        A study that is too large is made smaller for it, in lanes, slots and conversations.
+        """
+        count = self._request.resamplings
+        if not count:
+            return None
+        self._say(f"plan: {count} resamplings")
+        each = max(1.0, found.turns / max(1, found.conversations))
+        share = min(1.0, SPREAD_TURNS / max(1, found.turns))
+
+        def seconds(resampling: int) -> float:
+            study = self.study(lanes, slots, resampling)
+            return forecast(study if share == 1 else _smaller(study, round(SPREAD_TURNS / each))).seconds
+
+        usual = seconds(0)
+        times = sorted(seconds(number) / usual for number in range(1, count + 1))
+        outside = count // 20
+        return times[outside], times[-1 - outside]
+
+    def _load(self, setup: Setup, resampling: int) -> tuple[Load, ReplySource]:
+        environment, recorded = self._environments[setup.slug], self._recorded[setup.slug]
+        tasks = setup.tasks
+        replies: ReplySource
+        if recorded:
+            drawn = Resampled(recorded, environment, resampling)
+            environment, tasks, replies = drawn.copies, drawn.tasks(tasks), drawn
+        else:
+            if resampling:
+                seed = stable_hash(setup.experiment.seed, "resampling", resampling) % (1 << 31)
+                experiment = setup.experiment.model_copy(update={"seed": seed})
+                tasks = replace(setup, loaded=replace(setup.loaded, experiment=experiment)).tasks
+            replies = self._scripted(setup, environment)
+        load = Load(
+            environment=environment,
+            environment_name=setup.environment_name,
+            experiment_name=setup.name,
+            tasks=tasks,
+            engines=self._plan.served[setup.slug],
+            retry=RetryPolicy.of(setup.experiment.retry_config),
+        )
+        return load, replies
+
+    def _recorded_of(self, setup: Setup) -> list[Recorded]:
+        """The conversations of the calibration that are of this very experiment; none where a player is asked for."""
+        if self._request.policy is not None:
+            return []
+        for contents in self._runs:
+            found = differences(contents.resolved, setup.loaded.resolved).identity
+            if all(one.path in _OF_A_SERIES for one in found) and (recorded := recorded_conversations(contents)):
+                self.replies_from[
+                    f"{setup.name}: {len(recorded)} finished conversations of {contents.layout.directory}, drawn with "
+                    "replacement"
+                ] = None
+                return recorded
+            for one in found[:1]:
+                self.notes.append(
+                    f"{setup.name}: {contents.layout.directory} is of another experiment ({one.path} differs), so its "
+                    "engines and token counts are used and its conversations are not"
+                )
+        return []
+
+    def _scripted(self, setup: Setup, environment: Environment) -> ReplySource:
+        """Replies of scripted players: those of the experiment, and for other models the one asked for."""
+        served = self._plan.served[setup.slug]
+        players = {
+            model: self._plan.engines[name].policy or self._player(setup, environment) for model, name in served.items()
+        }
+        replies = {
+            model: ScriptedReplies(
+                policy_of=lambda _conversation, model: players[model],
+                chars_per_token=CHARS_PER_TOKEN if name not in self._measured else self._measured[name].chars_per_token,
+                tokens_of=self._tokens_of(name),
+            )
+            for model, name in served.items()
+        }
+        return lambda request: replies[request.turn.model](request)
+
+    def _player(self, setup: Setup, environment: Environment) -> Policy:
+        wanted = self._request.policy
+        for name in _PLAYERS if wanted is None else (wanted,):
+            try:
+                found = environment.policy(name)
+            except ConfigError:
+                if wanted is not None:
+                    raise
+                continue
+            self.replies_from[f"{setup.name}: the scripted player {name!r}"] = None
+            return found
+        raise ConfigError(
+            f"{setup.name}: the calibration has no conversations of this experiment, and the environment has none of "
+            f"the scripted players {', '.join(_PLAYERS)}; name a run of the experiment, or a player with --policy"
+        )
+
+    def _tokens_of(self, engine: str) -> Callable[[Random], int] | None:
+        """How many tokens a scripted player's reply takes; None: as many as its text has."""
+        if engine not in self._measured:
+            return None
+        if (tokens := self._request.reply_tokens) is not None:
+            return lambda _random: tokens
+        known = self._measured[engine].reply_tokens
+        return (lambda random: random.choice(known)) if known else None
+
+    def _model(self, engine: Engine, lanes: int | None, slots: int | None) -> EngineModel:
+        """An engine of this size; a scripted player is an engine that answers at once."""
+        measured = self._measured.get(engine.name)
+        if measured is None:
+            return EngineModel(steps=_FREE, slots=SCRIPTED_SLOTS, lookahead=0)
+        kv_tokens = self._request.kv_tokens
+        return engine_model(engine, measured, lanes=lanes, slots=slots, kv_tokens=kv_tokens, note=self.notes.append)
+
+    def _calibration_of(self, request: CostRequest, runs: Sequence[RunContents]) -> RunCalibration | FileCalibration:
+        if runs:
+            return RunCalibration(runs, self.notes.append)
+        known = known_calibrations(request.calibration)
+        return FileCalibration(request.calibration, known, request.gpu, self.notes.append)
+
+    def _refuse_other_environments(self) -> None:
+        asked = {setup.environment_name for setup in self.chosen.setups}
+        for contents in self._runs:
+            if contents.environment_name not in asked:
+                raise ConfigError(
+                    f"{contents.layout.directory} is a run of the environment {contents.environment_name!r}, and the "
+                    f"experiment is of {', '.join(sorted(asked))}; name a run of the same environment"
+                )
+
+
+class _ByExperiment:
+    """The replies of each experiment; a conversation is named after its own."""
+
+    def __init__(self, sources: Mapping[str, ReplySource]) -> None:
+        self._sources = sources
+
+    def __call__(self, request: Request) -> Reply:
+        return self._sources[request.conversation.rpartition("-")[0]](request)
+
+
+def _smaller(study: Study, conversations: int) -> Study:
+    """A study of so many conversations on one lane of each engine, with no more slots than those fill."""
+    each = max(1, conversations // len(study.loads))
+    return replace(
+        study,
+        loads=[replace(load, tasks=load.tasks[:each]) for load in study.loads],
+        engines={
+            name: replace(model, lanes=1, slots=min(model.slots, _SPREAD_SLOTS))
+            for name, model in study.engines.items()
+        },
+    )

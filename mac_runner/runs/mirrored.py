@@ -1,0 +1,37 @@
+"""A run beside its mirror: each run directory that ends is copied, and those that ended before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mac_runner.runs import claims
+from mac_runner.runs.setup import ExperimentSet
+from mac_runner.store.mirror import Mirror
+
+
+@contextmanager
+def mirrored(
+    chosen: ExperimentSet, url: str | None, say: Callable[[str], None], *, is_quiet: bool
+) -> Iterator[Callable[[Path], object]]:
+    """Yields what is to be called with each run directory that has ended. Waits for the copies at the end."""
+    if url is None:
+        yield lambda _directory: None
+        return
+    mirror = Mirror(url, chosen.directory, say=say)
+    for directory in _finished(chosen):
+        mirror.add(directory)
+    try:
+        yield mirror.add
+    finally:
+        if not is_quiet and (waiting := mirror.waiting):
+            say(f"waiting for {waiting} copies to {url}")
+        mirror.close()
+
+
+def _finished(chosen: ExperimentSet) -> Iterator[Path]:
+    """The run directories in which nothing is left to play: a copy of them may have failed before."""
+    for setup in chosen.setups:
+        parts = (setup,) if chosen.claimed is None else setup.parts(chosen.claimed)
+        yield from (part.directory for part in parts if claims.is_free(part) and claims.is_complete(part))

@@ -1,0 +1,174 @@
+"""An engine that is stepped one token at a time, in lists and without a short cut: what a modelled lane must equal.
+
+`SteppingEngine` is a backend of such lanes that sleeps for each step; on a simulated loop it is the engine that a
+forecast is compared with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from mac_runner.latency import CHARS_PER_TOKEN, StepModel
+from mac_runner.types import Prompt, Reply, Request, TokenCount
+
+_BLOCK_CHARS = 16 * CHARS_PER_TOKEN
+
+
+@dataclass(eq=False)
+class Asked:
+    """One request: a token of its prompt has four characters."""
+
+    prompt: Prompt
+    reply_tokens: int
+    made: int = 0
+    unread: int = 0
+    own: int = 0
+    cached: int | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return max(1, round(self.prompt.size_chars / CHARS_PER_TOKEN))
+
+    @cached_property
+    def blocks(self) -> list[str]:
+        """All beginnings of the prompt that are whole blocks."""
+        text = "\x1e".join(f"{message.role}\x1f{message.content}" for message in self.prompt.messages)
+        whole = [text[:end] for end in range(_BLOCK_CHARS, len(text) + 1, _BLOCK_CHARS)]
+        return whole[: self.prompt_tokens // 16]
+
+
+@dataclass
+class SteppingLane:
+    """One server."""
+
+    steps: StepModel
+    seats: int
+    step_tokens: int = 8192
+    kv_tokens: int = 1 << 20
+    is_shared: bool = True
+    waiting: list[Asked] = field(default_factory=list)
+    running: list[Asked] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+    gets_token: list[Asked] = field(default_factory=list)
+    read_now: list[Asked] = field(default_factory=list)
+    preemptions: int = 0
+
+    def begin(self) -> float:
+        """Begin a step; its seconds."""
+        while self._free() < len(self._writers()) and len(self.running) > 1:
+            last = self.running.pop()
+            self._release(last)
+            self.waiting.insert(0, last)
+            self.preemptions += 1
+        writers = self._writers()
+        left, read = max(0, self.step_tokens - len(writers)), 0
+        self.read_now = []
+        while True:
+            for one in self.running:
+                piece = min(one.unread, left)
+                one.unread -= piece
+                left, read = left - piece, read + piece
+                if piece and not one.unread:
+                    self.read_now.append(one)
+            if not (self.waiting and left and len(self.running) < self.seats and self._admit(len(writers))):
+                break
+        self.gets_token = writers + self.read_now
+        milliseconds = (
+            self.steps.step_ms
+            + self.steps.token_ms * len(self.gets_token)
+            + self.steps.prompt_token_ms * read
+            + self.steps.context_token_ms * sum(one.prompt_tokens + one.made for one in self.gets_token)
+        )
+        return milliseconds / 1000
+
+    def end(self) -> list[Asked]:
+        """End the step; those that are answered."""
+        for one in self.gets_token:
+            one.made += 1
+            one.own += one not in self.read_now
+        self._trim()
+        ended = [one for one in self.running if one.made == one.reply_tokens]
+        for one in ended:
+            self.running.remove(one)
+            self._release(one)
+        return ended
+
+    def _writers(self) -> list[Asked]:
+        return [one for one in self.running if not one.unread]
+
+    def _in_use(self) -> set[str]:
+        return {block for one in self.running for block in one.blocks}
+
+    def _free(self) -> int:
+        return self.kv_tokens - 16 * len(self._in_use()) - sum(one.own for one in self.running)
+
+    def _admit(self, spare: int) -> bool:
+        one, in_use = self.waiting[0], self._in_use()
+        tokens = one.prompt_tokens + one.made
+        own = tokens - 16 * len(one.blocks) + 1
+        if 16 * len(set(one.blocks) - in_use) + own + spare > self._free():
+            return False
+        hit = 0
+        for block in one.blocks[: (tokens - 1) // 16]:
+            if not self.is_shared or (block not in in_use and block not in self.idle):
+                break
+            hit += 16
+        one.cached = hit if one.cached is None else one.cached
+        one.unread, one.own = tokens - hit, own
+        self.idle = [block for block in self.idle if block not in one.blocks]
+        self.running.append(self.waiting.pop(0))
+        self._trim()
+        return True
+
+    def _trim(self) -> None:
+        room = max(0, self._free()) // 16
+        self.idle = self.idle[max(0, len(self.idle) - room) :]
+
+    def _release(self, one: Asked) -> None:
+        if one in self.running:
+            self.running.remove(one)
+        left = self._in_use()
+        if self.is_shared:
+            self.idle += [block for block in reversed(one.blocks) if block not in left]
+
+
+class SteppingEngine:
+    """A backend of one lane, in the time of the running loop."""
+
+    lookahead = 0
+    token_budget = None
+
+    def __init__(self, lane: SteppingLane, reply: Callable[[Request], Reply]) -> None:
+        self.lane = lane
+        self.capacity = lane.seats
+        self._reply = reply
+        self._answers: dict[Asked, asyncio.Future[None]] = {}
+        self._worker: asyncio.Task[None] | None = None
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None:
+        if self._worker is not None:
+            await self._worker
+
+    async def generate(self, request: Request) -> Reply:
+        reply = self._reply(request)
+        asked = Asked(request.prompt, max(1, math.ceil(reply.tokens.completion)))
+        self._answers[asked] = asyncio.get_running_loop().create_future()
+        self.lane.waiting.append(asked)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        await self._answers[asked]
+        tokens = TokenCount(prompt=asked.prompt_tokens, cached=asked.cached or 0, completion=asked.reply_tokens)
+        return Reply(text=reply.text, tokens=tokens)
+
+    async def _work(self) -> None:
+        while self.lane.waiting or self.lane.running:
+            await asyncio.sleep(self.lane.begin())
+            for asked in self.lane.end():
+                self._answers.pop(asked).set_result(None)
+            await asyncio.sleep(0)
