@@ -2,10 +2,10 @@
 
 Random models of the Qwen2 kind; every request has a prompt of its own and says as many tokens. The contestants take
 turns. A decode step's time is the 10th percentile of the steps in which all sequences say a token and no prompt is
-computed; end to end is the best of the rounds. Then requests that share a long prefix, how long nano takes to start in
-a fresh process, and whether its memory grows. llama.cpp takes part where `llama_cpp` and `gguf` are installed, vLLM
-where `--vllm-python` names the Python of its environment. `--processor-time` measures the processor time of
-a process, which is meaningful on a busy machine too.
+computed; end to end is the best of the rounds. Then requests that share a long prefix, requests that are almost all
+prompt, how long nano takes to start in a fresh process, and whether its memory grows. `--contests` chooses. llama.cpp
+takes part where `llama_cpp` and `gguf` are installed, vLLM where `--vllm-python` names the Python of its environment.
+`--processor-time` measures the processor time of a process, which is meaningful on a busy machine too.
 
 Run `python benchmarks/nano_decode.py`; the last line is one JSON row, in which `targets` says what is met.
 """
@@ -17,6 +17,7 @@ import gc
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,8 +40,9 @@ from benchmarks.nano_peers.timing import CLOCKS
 from mac_runner.nano.model import can_pack
 from mac_runner.types import JsonValue
 
-PREFIX_PEERS = ("transformers", "vllm")
+PREFIX_PEERS = ("nano", "transformers", "vllm")
 """The static loop and llama.cpp's batches cannot reuse a prefix."""
+CONTESTS = ("batches", contest.SHARED_PREFIX.name, contest.PROMPT_HEAVY.name)
 START_SIZE = "5m"
 
 
@@ -55,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--contests", nargs="+", choices=CONTESTS, default=list(CONTESTS))
     parser.add_argument("--vllm-python", type=Path, help="the Python of an environment that holds vLLM for the CPU")
     parser.add_argument("--processor-time", action="store_true", help="measure processor time instead of wall time")
     asked = parser.parse_args()
@@ -75,7 +78,7 @@ class Benchmark:
         self.names = ["nano", *(name for name in asked.peers if name not in self.left_out)]
         self.roofs = dict[str, Roof]()
         self.lines = list[Line]()
-        self.prefixes = list[SharedPrefix]()
+        self.prefixes: dict[str, list[SharedPrefix]] = {contest.SHARED_PREFIX.name: [], contest.PROMPT_HEAVY.name: []}
         for dtype in asked.dtypes:
             if can_pack(DTYPES[dtype], torch.device("cpu")):
                 self.roofs[dtype] = measure_roof(DTYPES[dtype], CLOCKS[self.clock_name])
@@ -83,24 +86,34 @@ class Benchmark:
                 self.left_out[dtype] = "this processor has no instructions for it"
 
     def measure(self, directory: Path) -> None:
-        """Both contests of one model, in each type."""
+        """The contests of one model, in each type."""
         for dtype, roof in self.roofs.items():
-            setting = self._setting(directory, dtype, max(self.asked.batches), self.asked.prompt + self.asked.new)
-            with contestants(self.names, setting, self.asked.vllm_python) as field:
-                for batch in self.asked.batches:
-                    line = contest.compare(field, setting, batch, self.asked.prompt, self.asked.rounds, roof)
-                    print(json.dumps(line.as_json()), flush=True)
-                    self.lines.append(line)
-            del field
-            gc.collect()
-            setting = self._setting(directory, dtype, contest.PREFIX_COUNT, contest.PREFIX_LENGTH)
-            names = [name for name in self.names if name in ("nano", *PREFIX_PEERS)]
-            with contestants(names, setting, self.asked.vllm_python) as field:
-                prefix = contest.share_prefix(field, setting, self.asked.rounds)
-            print(json.dumps({"shared_prefix": prefix.as_json()}), flush=True)
-            self.prefixes.append(prefix)
-            del field
-            gc.collect()
+            if "batches" in self.asked.contests:
+                self._measure_batches(directory, dtype, roof)
+            if contest.SHARED_PREFIX.name in self.asked.contests:
+                names = [name for name in self.names if name in PREFIX_PEERS]
+                self._measure_prefix(directory, dtype, contest.SHARED_PREFIX, names)
+            if contest.PROMPT_HEAVY.name in self.asked.contests:
+                self._measure_prefix(directory, dtype, contest.PROMPT_HEAVY, self.names)
+
+    def _measure_batches(self, directory: Path, dtype: str, roof: Roof) -> None:
+        setting = self._setting(directory, dtype, max(self.asked.batches), self.asked.prompt + self.asked.new)
+        with contestants(self.names, setting, self.asked.vllm_python) as field:
+            for batch in self.asked.batches:
+                line = contest.compare(field, setting, batch, self.asked.prompt, self.asked.rounds, roof)
+                print(json.dumps(line.as_json()), flush=True)
+                self.lines.append(line)
+        del field
+        gc.collect()
+
+    def _measure_prefix(self, directory: Path, dtype: str, requests: contest.Requests, names: Sequence[str]) -> None:
+        setting = self._setting(directory, dtype, requests.count, requests.length)
+        with contestants(names, setting, self.asked.vllm_python) as field:
+            prefix = contest.share_prefix(field, setting, requests, self.asked.rounds)
+        print(json.dumps({requests.name: prefix.as_json()}), flush=True)
+        self.prefixes[requests.name].append(prefix)
+        del field
+        gc.collect()
 
     def _setting(self, directory: Path, dtype: str, max_batch: int, max_length: int) -> Setting:
         return Setting(
@@ -126,6 +139,7 @@ def main() -> None:
         benchmark = Benchmark(asked)
         for directory in directories.values():
             benchmark.measure(directory)
+    shared = benchmark.prefixes[contest.SHARED_PREFIX.name]
     settings = {name: getattr(asked, name) for name in ("prompt", "new", "rounds", "threads", "processor_time")}
     print(row(
         benchmark="nano_decode",
@@ -134,10 +148,11 @@ def main() -> None:
         left_out=dict[str, JsonValue](benchmark.left_out),
         roof={dtype: asdict(roof) for dtype, roof in benchmark.roofs.items()},
         lines=[line.as_json() for line in benchmark.lines],
-        shared_prefix=[prefix.as_json() for prefix in benchmark.prefixes],
+        shared_prefix=[prefix.as_json() for prefix in shared],
+        prompt_heavy=[prefix.as_json() for prefix in benchmark.prefixes[contest.PROMPT_HEAVY.name]],
         start_s=None if start is None else asdict(start),
         rss_mb={"second_round": rss_mb[1], "last_round": rss_mb[-1], "rounds": len(rss_mb)} if rss_mb else None,
-        targets=[target.as_json() for target in targets(benchmark.lines, benchmark.prefixes, start, rss_mb)],
+        targets=[target.as_json() for target in targets(benchmark.lines, shared, start, rss_mb)],
     ))  # fmt: skip
 
 

@@ -30,7 +30,7 @@ REQUEST_SEED_BITS = 31
 
 
 _SHARD = re.compile(r"([0-9]{1,9}|auto)/([0-9]{1,9})")
-_CLAIMED_MAX = 1_000
+CLAIMED_MAX = 1_000
 """As many run directories as a merge reads side by side."""
 
 
@@ -89,9 +89,9 @@ def parse_shard(text: str) -> Shard | AutoShard:
 
 
 def _auto(text: str, of: int) -> AutoShard:
-    if not 1 <= of <= _CLAIMED_MAX:
+    if not 1 <= of <= CLAIMED_MAX:
         raise ConfigError(
-            f"there is no shard {text}: an experiment is split into 1 to {_CLAIMED_MAX:,} shards; "
+            f"there is no shard {text}: an experiment is split into 1 to {CLAIMED_MAX:,} shards; "
             "write auto/n with 4 to 8 times as many shards as workers"
         )
     return AutoShard(of)

@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.11,
+        share=0.09,
         first=1_000,
     ),
     Figure(
@@ -100,6 +100,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         by_day=100,
         promised=2_000,
         share=0.1,
+    ),
+    Scaled(
+        id="A5",
+        what="kills of workers that claim shards of one directory: merged as one run leaves it",
+        test="tests/faults/test_claimed_shards.py",
+        by_day=8,
+        promised=240,
+        share=0.02,
     ),
     Scaled(
         id="A3",

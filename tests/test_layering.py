@@ -63,7 +63,7 @@ MAY_IMPORT = {
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
     "api": {"config", "plan", "store", "status", "runs"},
-    "executors": {"store", "fleet", "runs"},
+    "executors": {"plan", "store", "fleet", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
         *("config", "plan", "store", "backends", "fleet", "status", "reports", "views", "data", "runs", "viewer"),

@@ -1,4 +1,4 @@
-"""The two contests, in which contestants take turns: batches of equal length, and requests that share a long prefix."""
+"""The contests, in which contestants take turns: batches of equal length, and requests that share a long prefix."""
 
 from __future__ import annotations
 
@@ -14,8 +14,27 @@ from mac_runner.types import JsonObject
 Runs = dict[str, list[Run]]
 REFERENCE = "transformers"
 NUM_FIRST = 16
-PREFIX_COUNT, PREFIX_COMMON, PREFIX_OWN, PREFIX_NEW = 15, 2_000, 32, 16
-PREFIX_LENGTH = PREFIX_COMMON + PREFIX_OWN + PREFIX_NEW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Requests sent together: the tokens that all begin with, those of each, and those that each says."""
+
+    name: str
+    count: int
+    common: int
+    own: int
+    new: int
+
+    @property
+    def length(self) -> int:
+        """The length of one, with what it says."""
+        return self.common + self.own + self.new
+
+
+SHARED_PREFIX = Requests(name="shared_prefix", count=15, common=2_000, own=32, new=16)
+PROMPT_HEAVY = Requests(name="prompt_heavy", count=8, common=2_700, own=200, new=20)
+"""As turns of a game are: 2,900 tokens in, of which 93 % are shared, and 20 out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +60,11 @@ class Line:
         """How many times as fast as `peer` nano decodes; None if that took no part."""
         theirs = self.decode_tok_s.get(peer)
         return None if theirs is None else self.decode_tok_s["nano"] / theirs
+
+    def end_to_end_over(self, peer: str) -> float | None:
+        """How many times as fast as `peer` nano is, prompts included; None if that took no part."""
+        theirs = self.end_to_end_tok_s.get(peer)
+        return None if theirs is None else self.end_to_end_tok_s["nano"] / theirs
 
     def as_json(self) -> JsonObject:
         """Rounded, with nano's ratios."""
@@ -111,12 +135,12 @@ def compare(field: Sequence[Contestant], setting: Setting, batch: int, prompt: i
     )
 
 
-def share_prefix(field: Sequence[Contestant], setting: Setting, rounds: int) -> SharedPrefix:
+def share_prefix(field: Sequence[Contestant], setting: Setting, requests: Requests, rounds: int) -> SharedPrefix:
     """Requests whose prompts begin alike, all asked together."""
     vocab_size = setting.model.vocab_size
-    prefix = random_prompts(1, PREFIX_COMMON, vocab_size)[0]
-    prompts = [prefix + own for own in random_prompts(PREFIX_COUNT, PREFIX_OWN, vocab_size)]
-    runs = take_turns(field, prompts, PREFIX_NEW, rounds)
+    prefix = random_prompts(1, requests.common, vocab_size)[0]
+    prompts = [prefix + own for own in random_prompts(requests.count, requests.own, vocab_size)]
+    runs = take_turns(field, prompts, requests.new, rounds)
     total_s = {name: min(run.total_s for run in each) for name, each in runs.items()}
     return SharedPrefix(model=setting.directory.name, dtype=setting.dtype, total_s=total_s)
 

@@ -12,6 +12,7 @@ from mac_runner.types import JsonObject
 
 OVER_TRANSFORMERS = {"float32": 2.0, "bfloat16": 3.0}
 OVER_STATIC = {8: 0.9, 32: 0.75}
+END_TO_END_OVER = {"static": 0.95, "transformers": 2.0}
 OVER_LLAMA_CPP = 0.95
 """What counts as level."""
 LLAMA_CPP_BATCH_MIN = 8
@@ -56,6 +57,10 @@ def targets(
         yield _decoding("static", bound, [line for line in lines if line.batch == batch], f"batch {batch}")
     chosen = [line for line in lines if line.batch >= LLAMA_CPP_BATCH_MIN]
     yield _decoding("llama.cpp", OVER_LLAMA_CPP, chosen, f"from batch {LLAMA_CPP_BATCH_MIN} up")
+    for peer, bound in END_TO_END_OVER.items():
+        chosen = [line for line in lines if line.batch in OVER_STATIC]
+        figures = _known((line.place, line.end_to_end_over(peer)) for line in chosen)
+        yield Target(name=f"end to end over {peer}", kind="at_least", bound=bound, figures=figures)
     yield Target(
         name="shared prefix, times as fast as transformers",
         kind="at_least",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.cli.run import print_results
+from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.executors.base import Executor, Job, Terminal, worker_argv
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.executors.base import DONE, Executor, Job, Terminal, worker_argv
+from mac_runner.plan import CLAIMED_MAX, AutoShard, parse_shard
+from mac_runner.runs.claims import check
+from mac_runner.runs.play import results_if_complete
+from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
+from mac_runner.store.shards import read_shards
 
 SHARDS_PER_WORKER: Final = 8
 """More of them make the end of a job more even, and cost a directory each."""
@@ -33,28 +39,47 @@ class SubmitRequest:
 def submit(request: SubmitRequest, *, is_dry: bool, is_quiet: bool) -> Exit:
     """Run the job, or hand it to the cluster; with `is_dry` print what would be done."""
     executor = _executor(request)
-    job = _job(request)
+    words: Callable[[str], None] = (lambda _line: None) if is_quiet else say
+    chosen = _claimed(request)
+    job = _job(request, chosen)
     if is_dry:
         with report() as stream:
             stream.write(executor.describe(job))
         return Exit.OK
+    if (complete := results_if_complete(chosen, SystemClock())) is not None:
+        words(f"{chosen.directory}: {complete.ended}; nothing to submit")
+        return print_results(complete, is_quiet=is_quiet)
+    for warning in chosen.warnings:
+        words(f"warning: {warning}")
     executor.check(job)
-    terminal = Terminal(say=(lambda _line: None) if is_quiet else say, stopping=lambda stop: stop_on_signals(stop, say))
-    return Exit(executor.submit(job, terminal))
+    code = Exit(executor.submit(job, Terminal(say=words, stopping=lambda stop: stop_on_signals(stop, say))))
+    # A job that was handed over has only begun.
+    if code in DONE and (complete := results_if_complete(_claimed(request), SystemClock())) is not None:
+        words(f"written to {chosen.directory}")
+        return print_results(complete, is_quiet=is_quiet)
+    return code
 
 
-def _job(request: SubmitRequest) -> Job:
-    """The job, after a check of the experiment."""
+def _claimed(request: SubmitRequest) -> ExperimentSet:
+    """What the workers will play, checked as each of them would: the experiment, and the directory."""
     chosen = set_up(request.run)
-    planned = sum(len(setup.tasks) for setup in chosen.setups)
-    shards = request.shards or max(1, min(SHARDS_PER_WORKER * request.nodes, planned))
-    file = request.run.file
+    known = (record.of for setup in chosen.setups if (record := read_shards(setup.directory)) is not None)
+    wanted = -(-SHARDS_PER_WORKER * request.nodes // len(chosen.setups))
+    shard = parse_shard(f"auto/{request.shards or next(known, min(wanted, CLAIMED_MAX))}")
+    assert isinstance(shard, AutoShard), "auto/N is one"
+    chosen = replace(chosen, claimed=shard)
+    check(chosen)
+    return chosen
+
+
+def _job(request: SubmitRequest, chosen: ExperimentSet) -> Job:
+    file, directory, shard = request.run.file, chosen.directory.absolute(), chosen.claimed
     assert isinstance(file, Path), "a job is submitted from a file"
-    directory = chosen.directory.absolute()
+    assert shard is not None, "the workers claim shards"
     return Job(
         name=chosen.name,
         directory=directory,
-        argv=worker_argv(file, directory, shards, _options(request)),
+        argv=worker_argv(file, directory, shard, _options(request)),
         working_directory=Path.cwd(),
         workers=request.nodes,
         gpus=request.gpus,
@@ -101,4 +126,6 @@ EXECUTORS: Final[Mapping[str, Callable[[SubmitRequest], Executor]]] = {"slurm": 
 def _executor(request: SubmitRequest) -> Executor:
     if request.sbatch_args is not None and request.executor != "slurm":
         raise ConfigError(f"--sbatch-args is for --executor slurm, and this is {request.executor}: leave it out")
+    if request.is_assumed_shared and request.executor == "local":
+        raise ConfigError("--assume-shared is about other hosts, and local workers need none: leave it out")
     return EXECUTORS[request.executor](request)

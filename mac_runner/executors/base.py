@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.errors import ConfigError
-from mac_runner.store.layout import WORKERS
+from mac_runner.plan import AutoShard
+from mac_runner.store.layout import SUBMIT
 from mac_runner.store.machine import Machine, is_network
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Job:
     @property
     def files(self) -> Path:
         """The directory of the script and the logs of this job."""
-        return self.directory / WORKERS
+        return self.directory / SUBMIT
 
     def log(self, number: int | str) -> Path:
         """The output of one worker, counted from 0."""
@@ -96,10 +97,10 @@ class Executor(Protocol):
         ...
 
 
-def worker_argv(file: Path, directory: Path, shards: int, options: Sequence[str] = ()) -> tuple[str, ...]:
+def worker_argv(file: Path, directory: Path, shard: AutoShard, options: Sequence[str] = ()) -> tuple[str, ...]:
     """The command of a worker, by this interpreter: the environment of the submitter need not be activated."""
     python = (sys.executable, "-P", "-m", "mac_runner")  # -P: modules in the working directory hide none of ours.
-    command = ("run", str(file), "--shard", f"auto/{shards}", "--out", str(directory), "--no-live", *options)
+    command = ("run", str(file), "--shard", str(shard), "--out", str(directory), "--no-live", *options)
     return (*python, *command)
 
 

@@ -61,7 +61,10 @@ class Keeper:
 
     async def _play(self) -> tuple[int | None, str]:
         """Run the worker once. Returns its status, and how it ended in words."""
-        process = await LaneProcess.start(self.argv, self.environment, self.log)
+        try:
+            process = await LaneProcess.start(self.argv, self.environment, self.log)
+        except OSError as fault:
+            return None, f"it could not be started: {fault.strerror}"
         stopping = asyncio.create_task(self.stop.wait())
         ended = asyncio.create_task(process.ended())
         try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Final
@@ -37,6 +37,7 @@ class RayExecutor:
         if find_spec("ray") is None:
             raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'mac_runner[ray]'")
         check_shared(job, self._machine)
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # Or Ray shows one of the lines that differ in a number only.
         import ray
 
         try:
@@ -67,29 +68,35 @@ async def _play(job: Job, terminal: Terminal) -> int:
     terminal.say(f"{job.workers} Ray tasks on {job.directory}; their output is in {job.log('*')}")
     stop = asyncio.Event()
     with terminal.stopping(stop):
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(_cancel_on(stop, references))
         while waiting:
-            ended, _ = await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for future in ended - {stopping}:
+            ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for future in ended:
                 number = waiting.pop(future)
                 statuses[number] = _status(future, number, terminal)
                 if next_step(statuses[number], 0) is Next.STOP:
                     stop.set()
-            if stop.is_set():
-                for reference in references:
-                    ray.cancel(reference)
-                await asyncio.wait(waiting)
-                break
         stopping.cancel()
-        with suppress(asyncio.CancelledError):
-            await stopping
+        await asyncio.wait({stopping})
     return exit_code(statuses)
+
+
+async def _cancel_on(stop: asyncio.Event, references: Sequence[Any]) -> None:
+    import ray
+
+    await stop.wait()
+    for reference in references:
+        ray.cancel(reference)
 
 
 def _status(future: asyncio.Future[int | None], number: int, terminal: Terminal) -> int | None:
     """The last status of a worker. A task that fails by itself is a bug, or a package that its node lacks."""
+    from ray.exceptions import TaskCancelledError
+
     if (fault := future.exception()) is None:
         return future.result()
+    if isinstance(fault, TaskCancelledError):
+        return INTERRUPTED
     terminal.say(f"worker {number}: its Ray task failed: {fault}")
     return _BUG
 
@@ -109,6 +116,9 @@ def _work(job: Job, number: int) -> int | None:
 
 
 async def _keep(job: Job, number: int) -> int | None:
+    stop = asyncio.Event()
+    # What `ray.cancel` sends. The default handler would not wake a loop that waits.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     return await Keeper(
         name=f"worker {number}",
         argv=job.argv,
@@ -116,7 +126,7 @@ async def _keep(job: Job, number: int) -> int | None:
         log=job.log(number),
         clock=SystemClock(),
         say=_say,
-        stop=asyncio.Event(),
+        stop=stop,
     ).keep()
 
 

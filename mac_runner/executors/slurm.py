@@ -32,6 +32,8 @@ class SlurmExecutor:
     def check(self, job: Job) -> None:
         """Raise ConfigError where `sbatch` is missing, or where the compute nodes would not see the directory."""
         _sbatch()
+        if not _fits_directive(str(job.directory)):
+            raise ConfigError(f"{job.directory}: sbatch cannot read this name in a script; choose another with --out")
         check_shared(job, self._machine)
 
     def describe(self, job: Job) -> str:
@@ -97,6 +99,11 @@ def _split(text: str) -> list[str]:
         words = shlex.split(text)
     except ValueError as fault:
         raise ConfigError(f"--sbatch-args {text!r}: {fault}; quote it as for a shell") from fault
-    if not all(word.isprintable() for word in words):
-        raise ConfigError(f"--sbatch-args {text!r}: leave control characters out")
+    if not all(map(_fits_directive, words)):
+        raise ConfigError(f"--sbatch-args {text!r}: leave backslashes and control characters out")
     return words
+
+
+def _fits_directive(word: str) -> bool:
+    """Whether sbatch reads a word as a shell does; it takes backslashes in quotes for escapes."""
+    return word.isprintable() and "\\" not in word

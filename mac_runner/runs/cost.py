@@ -28,7 +28,7 @@ from mac_runner.scheduler import RetryPolicy
 from mac_runner.simulation.engine import EngineModel
 from mac_runner.simulation.forecast import Forecast
 from mac_runner.simulation.replies import ReplySource, ScriptedReplies
-from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, Load, Study, forecast
+from mac_runner.simulation.run import CLIENT_MS, TURNS_MAX, CriticalPath, Load, Study, critical_path, forecast
 from mac_runner.store import RunContents
 from mac_runner.types import Reply, Request, stable_hash
 
@@ -123,16 +123,17 @@ def cost_of(request: CostRequest, say: Callable[[str], None]) -> Cost:
     runs = [source.contents for source in sources_of([path]).runs] if path.is_dir() else []
     planned = _Planned(request, set_up(request.run), runs, say)
     shapes = [(lanes, slots) for slots in request.slots or (None,) for lanes in request.lanes or (None,)]
-    rows = []
+    alone, rows = critical_path(planned.study(*shapes[0])), list[Row]()
+    turns_max = max(ROW_TURNS_MIN, TURNS_MAX // len(shapes))
     for number, (lanes, slots) in enumerate(shapes, start=1):
         study = planned.study(lanes, slots)
         sizes = ", ".join(f"{name}: {model.lanes} x {model.slots}" for name, model in study.engines.items())
         say(f"plan: simulating {number} of {len(shapes)} ({sizes})")
-        rows.append(planned.row(study, forecast(study, turns_max=max(ROW_TURNS_MIN, TURNS_MAX // len(shapes)))))
+        rows.append(planned.row(study, forecast(study, turns_max=turns_max, path=alone)))
     return Cost(
         name=planned.chosen.name,
         rows=tuple(rows),
-        spread=planned.spread(*shapes[0], rows[0].forecast),
+        spread=planned.spread(*shapes[0], rows[0].forecast, alone),
         resamplings=request.resamplings,
         replies=tuple(planned.replies_from),
         notes=tuple(dict.fromkeys(planned.notes)),
@@ -193,7 +194,9 @@ class _Planned:
         )
         return Row(lanes=first.lanes, slots=first.slots, gpus=gpus, forecast=found)
 
-    def spread(self, lanes: int | None, slots: int | None, found: Forecast) -> tuple[float, float] | None:
+    def spread(
+        self, lanes: int | None, slots: int | None, found: Forecast, alone: CriticalPath
+    ) -> tuple[float, float] | None:
         """How much longer and shorter the study takes with other conversations of the same kind.
 
         A study that is too large is made smaller for it, in lanes, slots and conversations.
@@ -207,7 +210,7 @@ class _Planned:
 
         def seconds(resampling: int) -> float:
             study = self.study(lanes, slots, resampling)
-            return forecast(study if share == 1 else _smaller(study, round(SPREAD_TURNS / each))).seconds
+            return forecast(study if share == 1 else _smaller(study, round(SPREAD_TURNS / each)), path=alone).seconds
 
         usual = seconds(0)
         times = sorted(seconds(number) / usual for number in range(1, count + 1))
@@ -242,18 +245,16 @@ class _Planned:
         if self._request.policy is not None:
             return []
         for contents in self._runs:
+            directory = contents.layout.directory
             found = differences(contents.resolved, setup.loaded.resolved).identity
-            if all(one.path in _OF_A_SERIES for one in found) and (recorded := recorded_conversations(contents)):
-                self.replies_from[
-                    f"{setup.name}: {len(recorded)} finished conversations of {contents.layout.directory}, drawn with "
-                    "replacement"
-                ] = None
+            other = [one.path for one in found if one.path not in _OF_A_SERIES]
+            recorded = [] if other else recorded_conversations(contents)
+            if recorded:
+                source = f"{setup.name}: {len(recorded)} finished conversations of {directory}, drawn with replacement"
+                self.replies_from[source] = None
                 return recorded
-            for one in found[:1]:
-                self.notes.append(
-                    f"{setup.name}: {contents.layout.directory} is of another experiment ({one.path} differs), so its "
-                    "engines and token counts are used and its conversations are not"
-                )
+            why = f"is of another experiment ({other[0]} differs)" if other else "has no finished conversation"
+            self.notes.append(f"{setup.name}: {directory} {why}, so only its engines and token counts are used")
         return []
 
     def _scripted(self, setup: Setup, environment: Environment) -> ReplySource:

@@ -21,6 +21,8 @@ from mac_runner.types import JsonObject
 
 WINDOW: Final = 1500
 """Of the requests of a run, as many at its beginning and at its end are fitted: few and many are in flight there."""
+_ROUNDED_S: Final = 1e-5
+"""More than the times of events are rounded by."""
 _EVENTS: Final = ("EVENT_RUN_START", "EVENT_INFER_START", "EVENT_INFER_DONE")
 
 
@@ -170,7 +172,9 @@ def _stay(event: JsonObject, place: _Place, *, is_merged: bool) -> Stay | None:
 def _most_at_once(stays: Sequence[Stay]) -> int:
     """The most requests that were in one engine at a time."""
     changes = sorted(
-        change for stay in stays for change in ((stay.sent_s, 1, stay.beside), (stay.answered_s, -1, stay.beside))
+        change
+        for stay in stays
+        for change in ((stay.sent_s + _ROUNDED_S, 1, stay.beside), (stay.answered_s, -1, stay.beside))
     )
     now, most = Counter[object](), 0
     for _, by, place in changes:

@@ -88,9 +88,12 @@ class CriticalPath(NamedTuple):
     turns_per_conversation: float
 
 
-def forecast(study: Study, *, turns_max: int = TURNS_MAX) -> Forecast:
-    """Simulate a study, or a part of it with about `turns_max` turns, and return what the whole is expected to take."""
-    path = critical_path(study)
+def forecast(study: Study, *, turns_max: int = TURNS_MAX, path: CriticalPath | None = None) -> Forecast:
+    """Simulate a study, or a part of it with about `turns_max` turns, and return what the whole is expected to take.
+
+    `path` is that of the same conversations on engines of the same speed, where it is known.
+    """
+    path = path or critical_path(study)
     wanted = max(PILOT, round(turns_max / max(1.0, path.turns_per_conversation)))
     parts = _parts(study, wanted)
     return _figures(study, _play(_sliced(study, parts), wanted), parts, path)

@@ -32,6 +32,7 @@ And where workers claim shards, until the last one merges them into this directo
       shards.json            how many shards there are, and of which experiment: written first, and once
       shards/03-of-64/       the run directory of one shard
       workers/NAME/          one directory for each worker that came: its signs of life, events and accounts
+      .submit/               the script and the output of the workers that `mac-run submit` started
 
 The directory of a grid then has `workers/`, and each `SLUG/` is such a directory of shards.
 """
@@ -54,6 +55,8 @@ SHARD: Final = "shard.json"
 SHARDS: Final = "shards.json"
 SHARD_DIRECTORIES: Final = "shards"
 WORKERS: Final = "workers"
+SUBMIT: Final = ".submit"
+"""What `mac-run submit` leaves in a directory of shards or a grid: its script, and the output of its workers."""
 FORK: Final = "fork.json"
 VALUE: Final = "value.json"
 GRID: Final = "grid.yaml"

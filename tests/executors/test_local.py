@@ -37,7 +37,7 @@ def test_worker_that_is_killed_or_interrupted_is_started_again_until_the_job_is_
     assert len(starts(tmp_path)) == 5
     assert sum("it was killed by SIGKILL; starting it again in 1 s" in line for line in said) == 1
     assert sum("it ended with status 3; starting it again in 1 s" in line for line in said) == 2
-    logs = "".join(path.read_text() for path in (tmp_path / "workers").glob("worker-*.log"))
+    logs = "".join(path.read_text() for path in (tmp_path / ".submit").glob("worker-*.log"))
     assert logs.count("start ") == 5
 
 

@@ -15,6 +15,7 @@ from mac_runner.nano import (
     ConstraintError,
     EngineConfig,
     EngineStoppedError,
+    InferenceEngine,
     InvalidRequestError,
     ModelNotFoundError,
     NonFiniteLogitsError,
@@ -228,6 +229,7 @@ def test_step_that_fails_is_told_to_everybody(path: Path) -> None:
         def fail(batch: ForwardBatch) -> None:
             raise MemoryError("no room left")
 
+        assert isinstance(engine.engine, InferenceEngine)
         engine.engine._batch._forward = fail
         tasks = [asyncio.create_task(engine.generate([index], PARAMS)) for index in range(3)]
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):

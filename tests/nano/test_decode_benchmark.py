@@ -129,6 +129,7 @@ def test_all_contestants_say_the_same_tokens_in_float32_and_the_same_again(setti
 
 def test_decode_benchmark_ends_with_its_row(tmp_path: Path) -> None:
     flags = "--models 5m --dtypes float32 --batches 2 --prompt 32 --new 8 --rounds 1 --peers transformers static vllm"
+    flags += " --contests batches shared_prefix"
     process = subprocess.run(
         [sys.executable, str(SCRIPT), *flags.split()],
         cwd=tmp_path,
@@ -144,4 +145,4 @@ def test_decode_benchmark_ends_with_its_row(tmp_path: Path) -> None:
     assert set(row["lines"][0]["decode_tok_s"]) == {"nano", "transformers", "static"}
     assert set(row["left_out"]) == {"vllm"}
     assert row["rss_mb"]["last_round"] > 0
-    assert len(row["targets"]) == 10
+    assert len(row["targets"]) == 12

@@ -209,19 +209,37 @@ def test_killed_replica_ends_all_and_is_named(path: Path) -> None:
         assert_ends_all(engine, lambda: os.kill(descendants()[0], signal.SIGKILL), "replica 1", "SIGKILL")
 
 
-@pytest.mark.parametrize("cache_type", ["paged", "radix"] if SCALE > 1 else ["radix"])
-def test_replicas_of_two_ranks_have_the_bits_of_one_process_until_a_rank_is_killed(
-    path: Path, one: InferenceEngine, cache_type: str
+VICTIMS = [
+    pytest.param("radix", 1, 1, ("replica 1", "rank 1", "SIGKILL"), id="rank-of-a-follower"),
+    pytest.param("paged", 0, 1, ("rank 1", "SIGKILL"), id="rank-of-the-leader"),
+    pytest.param("paged", 1, 0, ("replica 1", "SIGKILL"), id="follower"),
+]
+
+
+@pytest.mark.parametrize(("cache_type", "replica", "rank", "named"), VICTIMS if SCALE > 1 else VICTIMS[:1])
+def test_replicas_of_two_ranks_have_the_bits_of_one_process_until_one_of_four_is_killed(
+    path: Path, one: InferenceEngine, cache_type: str, replica: int, rank: int, named: tuple[str, ...]
 ) -> None:
-    """Four processes: two replicas of two ranks. Of the second replica the second rank is killed, then all end."""
     with as_processes(path, tensor_parallel_size=2, cache_type=cache_type) as engine:
         assert_same_bits(in_a_crowd(engine, 2, CROWD // 2), in_a_crowd(one, 2, CROWD // 2))
-        ranks = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in descendants()}
-        (head,) = (pid for pid, command in ranks.items() if b"mac_runner.nano.parallel.lockstep_follower" in command)
-        (victim,) = (
-            pid for pid in ranks if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(head)
-        )
-        assert_ends_all(engine, lambda: os.kill(victim, signal.SIGKILL), "replica 1", "rank 1", "SIGKILL")
+        victim = process_of(replica, rank)
+        assert_ends_all(engine, lambda: os.kill(victim, signal.SIGKILL), *named)
+
+
+def process_of(replica: int, rank: int) -> int:
+    """The process of a rank; that of the leader is this one."""
+    heads = {os.getpid()} | {pid for pid in descendants() if "lockstep_follower" in command(pid)}
+    (head,) = (pid for pid in heads if (pid == os.getpid()) == (replica == 0))
+    ranks = {pid for pid in descendants() if parent(pid) == head} - heads
+    return ranks.pop() if rank else head
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

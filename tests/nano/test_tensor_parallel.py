@@ -442,6 +442,7 @@ def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(model: ModelMa
         try:
             stream = engine.stream([1, 2], ENDLESS)
             await anext(stream)
+            assert isinstance(engine.engine, InferenceEngine)
             os.kill(pids(engine.engine)[0], signal.SIGKILL)
             with pytest.raises(EngineStoppedError, match="rank 1"):
                 async for _ in stream:

@@ -31,7 +31,7 @@ def planned(folder: Path, pilot: Path, conversations: int = 24, *, resamplings: 
 def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
     tmp_path: Path, pilot: Path, subtests: pytest.Subtests
 ) -> None:
-    for conversations, slots in ((24, 8), (60, 8), (60, 16), (60, 4)):
+    for conversations, slots in ((24, 8), (40, 16), (40, 4)):
         with subtests.test(conversations=conversations, slots=slots):
             actual_s = played(
                 written(tmp_path, experiment(conversations)), tmp_path / f"run{conversations}-{slots}", slots=slots
@@ -41,3 +41,37 @@ def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
 
             assert row.forecast.conversations == conversations
             assert row.forecast.seconds == pytest.approx(actual_s, rel=0.1)
+
+
+def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
+    tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mac_runner.runs.cost.SPREAD_TURNS", 150)
+    said: list[str] = []
+    file = written(tmp_path, experiment(40))
+    request = CostRequest(run=RunRequest(file=file), calibration=pilot, lanes=(4,), resamplings=4)
+
+    found = cost_of(request, said.append)
+
+    assert found.spread is not None
+    low, high = found.spread
+    assert 0.7 < low <= 1.05
+    assert max(low, 0.95) <= high < 1.3
+    assert said == ["plan: simulating 1 of 1 (panel: 4 x 8)", "plan: 4 resamplings"]
+
+
+def test_combinations_of_a_grid_share_their_engines_and_each_has_its_own_replies(tmp_path: Path, pilot: Path) -> None:
+    content = experiment(12)
+    content["_grid"] = {"sweep": {"discussion.max_rounds": [3, 2]}}
+    request = CostRequest(
+        run=RunRequest(file=written(tmp_path, content), out=tmp_path / "out"), calibration=pilot, resamplings=0
+    )
+
+    found = cost_of(request, lambda _line: None)
+
+    assert found.rows[0].forecast.conversations == 24
+    assert list(found.rows[0].forecast.engines) == ["panel"]
+    assert len(found.replies) == 2
+    assert "finished conversations of" in found.replies[0]
+    assert "the scripted player 'discussant'" in found.replies[1]
+    assert any("is of another experiment (discussion.max_rounds differs)" in note for note in found.notes)

@@ -7,7 +7,7 @@ import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,8 +37,10 @@ from mac_runner.store import (
 from mac_runner.store.lock import locked
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
+from tests.cli.lab import Lab, experiment, scripted, wait_for
 from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge
 from tests.viewer.served import served
+from tests.viewer.test_live import Page
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,6 +58,13 @@ def own(tmp_path: Path, merged: Path) -> Path:
     """The same in a place of its own, before the merge."""
     unmerge(put(merged, tmp_path / "small"))
     return tmp_path / "small"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(path=tmp_path)
+    yield lab
+    lab.close()
 
 
 def bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
@@ -271,3 +280,22 @@ def test_viewer_serves_shards_over_http(own: Path) -> None:
         page = viewer.get("/api/run").json
         assert (page["state"], page["done"], page["planned"]) == ("complete", CONVERSATIONS, CONVERSATIONS)
         assert viewer.get("/api/c/5").json["task_id"] == "small-000005"
+
+
+def test_open_page_follows_workers_that_claim_shards_die_and_merge(lab: Lab) -> None:
+    slow = experiment(conversations=6, models={"m": scripted(latency_ms=10)})
+    file, directory, page = lab.write(slow), lab.path / "shared", Page()
+    command = (file, "--shard", "auto/3", "--out", "shared")
+    first = lab.start(*command)
+    wait_for(lambda: has_run(directory), "a shard")
+    with served(directory) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
+        while not page.touched:
+            page.take(next(events))
+        first.kill()
+        first.communicate()
+        lab.start(*command)
+        page.until(events, "complete 6")
+
+    assert sorted(page.ids) == [f"small-{index:06d}" for index in range(6)]
+    assert sorted(str(row["task_id"]) for row in read_run(directory).rows()) == sorted(page.ids)
+    assert page.troubles == []

@@ -17,6 +17,7 @@ from mac_runner.store import Disk
 from mac_runner.store.lock import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,
+    LeaseWatch,
     Owner,
     RunLock,
     is_alive,
@@ -157,6 +158,43 @@ def test_leap_of_the_clock_is_no_proof_of_death(place: Path) -> None:
     enter(place, clock, wait)
 
     assert len(looks) == 29
+
+
+def test_several_owners_on_other_machines_are_watched_at_once_and_none_is_waited_for(tmp_path: Path) -> None:
+    """One of two shards has a dead owner: it is free after its lease, by looks in between, and the other one is not."""
+    dead, alive = tmp_path / "dead", tmp_path / "alive"
+    clock, watch, freed_at_s = RoughClock(), LeaseWatch(), list[float]()
+    for place in (dead, alive):
+        place.mkdir()
+        sign(Disk(), place, owner_at(1, machine="0badcafe", host="node17"))
+
+    def never(_delay_s: float) -> None:
+        pytest.fail("it waited")
+
+    for second in range(45):
+        if second % LEASE_INTERVAL_S == 0:
+            show_life(Disk(), alive, at=START)
+        for place in (dead, alive):
+            try:
+                lock = RunLock(Disk(), place, clock=clock, machine=NetworkMachine(), wait=never, watch=watch)
+            except RunLockedError:
+                continue
+            lock.release()
+            assert place == dead
+            freed_at_s.append(clock.waited_s)
+        clock.waited_s += 1
+
+    assert freed_at_s[0] == LEASE_PERIODS * LEASE_INTERVAL_S
+
+
+def test_looks_that_are_far_apart_count_as_a_moment_each(tmp_path: Path) -> None:
+    watch = LeaseWatch()
+
+    found = [watch.look(tmp_path, b"sign", 3600.0 * look) for look in range(18)]
+
+    assert found[:15] == [None] * 15
+    assert found[15:] == [False] * 3
+    assert watch.look(tmp_path, b"another sign", 1e6) is True
 
 
 def test_network_filesystem_is_told_of(place: Path) -> None:

@@ -38,7 +38,7 @@ from mac_runner.nano.cpu.vectors import (
 from mac_runner.nano.errors import ConfigError
 
 TILE = LANES
-UNIT_ROWS = 16
+UNIT_ROWS = 32
 """Rows that share one read of the cache; each head of a token is a row."""
 TOGETHER_FROM = 2_000_000
 """From so many multiplications on other threads pay off; to wake them takes some ten microseconds."""
@@ -56,10 +56,17 @@ class Heads(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of a step: their positions, their slots in the cache, and the rotations of all positions."""
+    """The rows of a step: their projections, their positions and their slots in the cache; and how to change them.
 
+    `qkv` is [rows, heads + 2 x KV heads, dim], not yet rotated. `norms` [2, dim] are weights for queries and keys;
+    empty, nothing is normalized. The rotations are of all positions.
+    """
+
+    qkv: Floats
     positions: Ints
     slots: Ints
+    norms: Floats
+    eps: float
     cosine: Floats
     sine: Floats
 
@@ -82,19 +89,19 @@ _mix_narrow, _mix_wide = make_panel(1, 1), make_panel(4, 1)
 
 
 @compiled()
-def store_rows(
-    qkv: Floats, rows: Rows, norms: Floats, eps: float, heads: Heads, queries: Floats, keys: Floats, values: Floats
+def store_share(
+    rows: Rows, heads: Heads, queries: Floats, keys: Floats, values: Floats, worker: int, num_workers: int
 ) -> None:
-    """Normalize, rotate and store the rows of a step.
+    """Normalize, rotate and store one of `num_workers` parts of a step's rows.
 
-    `qkv` is [rows, heads + 2 x KV heads, dim]. `norms` [2, dim] are weights for queries and keys; empty, nothing is
-    normalized. Queries go to [KV heads, rows, heads that share one, dim], divided by the root of `dim`; keys and values
-    into the tiles of their slots.
+    Queries go to [KV heads, rows, heads that share one, dim], divided by the root of `dim`; keys and values into the
+    tiles of their slots.
     """
+    qkv, norms = rows.qkv, rows.norms
     num_rows, group, size = len(rows.slots), heads.query // heads.kv, len(keys) // heads.kv
     scale = np.float32(1.0 / np.sqrt(heads.dim))
     head, turned = np.empty(heads.dim, np.float32), np.empty(heads.dim, np.float32)
-    for row in range(num_rows):
+    for row in range(num_rows * worker // num_workers, num_rows * (worker + 1) // num_workers):
         tile, lane = rows.slots[row] // TILE * TILE * heads.dim, rows.slots[row] % TILE
         start = row * (heads.query + 2 * heads.kv) * heads.dim
         for index in range(heads.query + heads.kv):
@@ -102,7 +109,7 @@ def store_rows(
             for i in range(heads.dim):
                 head[i] = get(qkv, start + index * heads.dim + i)
             if len(norms) > 0:
-                _normalize(head, turned, norms, 0 if is_query else heads.dim, eps)
+                _normalize(head, turned, norms, 0 if is_query else heads.dim, rows.eps)
             _rotate(head, turned, rows.cosine, rows.sine, rows.positions[row] * heads.dim)
             if is_query:
                 place = ((index // group * num_rows + row) * group + index % group) * heads.dim
@@ -143,7 +150,7 @@ def attend_share(
 ) -> None:
     """Compute every `num_workers`-th piece of work, from the `worker`-th on; a piece is a unit and a KV head.
 
-    `queries`, `keys` and `values` are as `store_rows` leaves them; `out` is [rows, heads, dim].
+    `queries`, `keys` and `values` are as `store_share` leaves them; `out` is [rows, heads, dim].
     """
     group, size = heads.query // heads.kv, len(keys) // heads.kv
     num_rows = len(queries) // (heads.query * heads.dim)
@@ -176,10 +183,12 @@ def attend_share(
 
 
 @compiled(parallel=True)
-def attend_together(
-    queries: Floats, keys: Floats, values: Floats, work: Work, heads: Heads, out: Floats, num_workers: int
+def compute_together(
+    rows: Rows, heads: Heads, queries: Floats, keys: Floats, values: Floats, work: Work, out: Floats, num_workers: int
 ) -> None:
-    """Compute all pieces of work, divided among threads."""
+    """Store all rows, then compute all pieces of work, divided among threads."""
+    for worker in prange(num_workers):
+        store_share(rows, heads, queries, keys, values, worker, num_workers)
     for worker in prange(num_workers):
         attend_share(queries, keys, values, work, heads, out, worker, num_workers)
 
@@ -309,7 +318,7 @@ class CompiledAttention:
         self._config, self._memory = config, store.memory
         self._heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
         positions, slots = (np.array(numbers, dtype=np.int64) for numbers in (batch.positions, batch.slots))
-        self._rows = Rows(positions, slots, flat(cosine), flat(sine))
+        self._rows = Rows(_NO_NORMS, positions, slots, _NO_NORMS, config.rms_norm_eps, flat(cosine), flat(sine))
         self._queries = np.empty(len(batch.slots) * config.num_heads * config.head_dim, dtype=np.float32)
         self._units, self._tiles = _units(batch, store.block_size // TILE, _tokens_per_unit(config))
         # Kernels check no bounds.
@@ -328,15 +337,16 @@ class CompiledAttention:
             raise ValueError(f"qkv is {tuple(qkv.shape)} of {qkv.dtype}, for {num_rows} rows of {width} numbers")
         attended = qkv.new_zeros(len(qkv), config.num_heads * config.head_dim)
         norms = _NO_NORMS if head_norms is None else flat(head_norms)
-        store_rows(projections, self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
+        rows = self._rows._replace(qkv=projections, norms=norms)
         work = Work(self._units, self._tiles, config.windows[index] or 0)
-        cache = (self._queries, keys, values, work, self._heads, flat(attended))
+        heads, cache, out = self._heads, (self._queries, keys, values), flat(attended)
         if self.num_threads == 1:
-            attend_share(*cache, 0, 1)
+            store_share(rows, heads, *cache, 0, 1)
+            attend_share(*cache, work, heads, out, 0, 1)
         else:
             with _one_at_a_time:
                 numba.set_num_threads(min(self.num_threads, numba.config.NUMBA_NUM_THREADS))
-                attend_together(*cache, self.num_threads)
+                compute_together(rows, heads, *cache, work, out, self.num_threads)
         return attended
 
     def _worthwhile_threads(self) -> int:

@@ -8,11 +8,12 @@ Arrays are flat; those of bfloat16 come as int16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
@@ -21,11 +22,16 @@ from mac_runner.nano.cpu.compiler import Floats, compiled
 
 LANES = 16
 _ROWS = (4, 2, 1)
+_TOTALS = 24 if binding.get_host_cpu_features().get("avx512f", False) else 6
+"""The vectors that a processor's registers hold beside the operands: 32 of 16 numbers, or 16 of 8."""
 _FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
 _LOG2_E = 1.4426950408889634
 _EXP2 = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
 """2 ** x for |x| <= 0.5 as a polynomial: ln(2) ** k / k!, from k = 6 down. The next is below float32's last bit."""
+
+_ROUNDING = 1.5 * 2**23
+"""Between 2 ** 23 and 2 ** 24 float32 has the whole numbers alone."""
 
 
 class Vector(types.Type):
@@ -125,12 +131,12 @@ def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         distance = builder.fsub(arguments[0], _spread(builder, arguments[1]))
         power = builder.fmul(distance, _same(_LOG2_E))
-        whole = _llvm(builder, "llvm.rint.v16f32", power)
-        rest, result = builder.fsub(power, whole), _same(_EXP2[0])
+        # To add this number is to round, and leaves the whole number in the lowest bits.
+        rounded = builder.fadd(power, _same(_ROUNDING))
+        rest, result = builder.fsub(power, builder.fsub(rounded, _same(_ROUNDING))), _same(_EXP2[0])
         for factor in _EXP2[1:]:
             result = _fma(builder, result, rest, _same(factor))
-        exponent = _llvm(builder, "llvm.fptosi.sat.v16i32.v16f32", whole, returns=_INTS)
-        biased = builder.add(exponent, ir.Constant(_INTS, [127] * LANES))
+        biased = builder.add(builder.bitcast(rounded, _INTS), ir.Constant(_INTS, [127] * LANES))
         scale = builder.bitcast(builder.shl(biased, ir.Constant(_INTS, [23] * LANES)), _FLOATS)
         # Not the other way around: NaN must stay NaN.
         is_tiny = builder.fcmp_ordered("<", power, _same(-126.0))
@@ -163,25 +169,25 @@ def make_panel(columns: int, sums: int) -> Any:
                 index = at(at(out0_, out_row_, row), ir.Constant(out0_.type, LANES), column)
                 return _address(context, builder, out, out_, index, _FLOATS)
 
-            def generate_for(num_rows: int) -> None:
-                cells = [(row, column) for row in range(num_rows) for column in range(columns)]
+            def generate_for(num_rows: int, columns_now: range, turns_now: range) -> None:
+                cells = [(row, column) for row in range(num_rows) for column in columns_now]
                 totals = {
                     (cell, turn): cgutils.alloca_once_value(
                         builder, _same(0.0) if turn else builder.load(place(*cell), align=4)
                     )
                     for cell in cells
-                    for turn in range(sums)
+                    for turn in turns_now
                 }
                 turns = ir.Constant(count_.type, sums)
                 with cgutils.for_range(builder, builder.udiv(count_, turns)) as loop:
-                    for turn in range(sums):
+                    for turn in turns_now:
                         i = builder.add(builder.mul(loop.index, turns), ir.Constant(count_.type, turn))
                         first = builder.add(y0_, builder.mul(i, y_step_))
                         lanes = ir.Constant(first.type, LANES)
-                        vectors = [
-                            _load(context, builder, y, _FLOATS, y_, at(first, lanes, column))
-                            for column in range(columns)
-                        ]
+                        vectors = {
+                            column: _load(context, builder, y, _FLOATS, y_, at(first, lanes, column))
+                            for column in columns_now
+                        }
                         numbers = [
                             _load(context, builder, x, _FLOAT, x_, builder.add(at(x0_, x_row_, row), i))
                             for row in range(num_rows)
@@ -191,20 +197,31 @@ def make_panel(columns: int, sums: int) -> Any:
                             number = _spread(builder, numbers[row])
                             builder.store(_fma(builder, number, vectors[column], builder.load(total)), total)
                 for cell in cells:
-                    result = builder.load(totals[cell, 0])
-                    for turn in range(1, sums):
-                        result = builder.fadd(result, builder.load(totals[cell, turn]))
-                    builder.store(result, place(*cell), align=4)
+                    parts = [builder.load(totals[cell, turn]) for turn in turns_now]
+                    if turns_now[0]:
+                        parts.insert(0, builder.load(place(*cell), align=4))
+                    builder.store(reduce(builder.fadd, parts), place(*cell), align=4)
 
             for num_rows in _ROWS:
                 with builder.if_then(builder.icmp_signed("==", rows_, ir.Constant(rows_.type, num_rows))):
-                    generate_for(num_rows)
+                    for columns_now, turns_now in _passes(num_rows, columns, sums):
+                        generate_for(num_rows, columns_now, turns_now)
             return context.get_dummy_value()
 
         signature = types.void(_index, x, _index, _index, y, _index, _index, _index, out, _index, _index)
         return signature, generate
 
     return panel
+
+
+def _passes(num_rows: int, columns: int, sums: int) -> Iterator[tuple[range, range]]:
+    """The columns and sums of a panel in passes whose totals fit into registers; no result depends on them."""
+    room = max(_TOTALS // num_rows, 1)
+    turns = sums if sums <= room else 1
+    wide = min(columns, max(room // turns, 1))
+    for column in range(0, columns, wide):
+        for turn in range(0, sums, turns):
+            yield range(column, min(column + wide, columns)), range(turn, turn + turns)
 
 
 @compiled()
@@ -258,8 +275,8 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return _llvm(builder, "llvm.fma.v16f32", a, b, c)
 
 
-def _llvm(builder: Any, name: str, *arguments: Any, returns: Any = _FLOATS) -> Any:
-    kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+def _llvm(builder: Any, name: str, *arguments: Any) -> Any:
+    kind = ir.FunctionType(_FLOATS, [argument.type for argument in arguments])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, arguments)
 

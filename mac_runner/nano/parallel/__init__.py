@@ -8,4 +8,6 @@ same sum in the same order as in a single process. Only rank 0 plans, samples an
     ranks.py       the other ranks as rank 0 sees them: started, called, watched, ended
     follower.py    the process of another rank: it carries out one message after the other
     runner.py      a model and its KV memory on all ranks, as if it were on one
+    divergence.py  whether ranks that must do the same have the same
+    rounds.py      the rounds of replicas that step together; lockstep.py leads them
 """

@@ -1,0 +1,242 @@
+"""`--shard auto/N`: what a worker plays, what it leaves for others, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import mac_runner
+from mac_runner.cli.process import Exit
+from mac_runner.errors import ConfigError, StoreError
+from mac_runner.store import merge
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.faults.test_claimed_shards import same_results
+
+AUTO = ("--shard", "auto/3", "--out", "shared", "--quiet")
+
+
+def talks(conversations: int = 6, **more: JsonValue) -> JsonObject:
+    """An experiment of short discussions."""
+    talkers: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("ann", "bob")]
+    return {
+        "experiment_metadata": {"experiment_name": "small"},
+        "conversation_config": {"environment": "discussion", "conversations": conversations},
+        "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
+        "model_definitions": {"m": scripted("discussant", capacity=4)},
+        "agent_definitions": talkers,
+        **more,
+    }
+
+
+@pytest.fixture
+def shared(lab: Lab, at_once: AtOnce) -> RunDir:
+    """A directory in which one worker has played three shards and merged them, beside a single run."""
+    file = lab.write(talks())
+    assert at_once(file, "--out", "single", "--quiet").returncode == Exit.OK
+    process = at_once(file, *AUTO)
+    assert process.returncode == Exit.OK, process.stderr
+    return RunDir(path=lab.path / "shared")
+
+
+def test_worker_alone_plays_all_shards_and_merges_them(lab: Lab, shared: RunDir) -> None:
+    same_results(shared, RunDir(path=lab.path / "single"))
+    assert [path.name for path in sorted((shared.path / "shards").iterdir())] == ["1-of-3", "2-of-3", "3-of-3"]
+    assert not [*shared.path.rglob(".owner.json")]
+    lab.verified(shared.path)
+    models, single = shared.summary["models"], RunDir(path=lab.path / "single").summary["models"]
+    assert isinstance(models, dict)
+    assert isinstance(single, dict)
+    # What the engines did is accounted to shards, all of it and once.
+    assert _requests(models) == _requests(single)
+    assert shared.summary["merged_runs"] == 3
+    assert len(shared.events("EVENT_RUN_START")) == 1
+
+
+def test_merged_directory_has_nothing_to_run_and_says_so(shared: RunDir, at_once: AtOnce) -> None:
+    before = shared.hashes()
+
+    again = at_once("small.yaml", *AUTO[:-1])
+    ordinary = at_once("small.yaml", "--out", "shared")
+
+    assert (again.returncode, ordinary.returncode) == (Exit.OK, Exit.OK)
+    assert "shared: all 6 conversations have ended already; nothing to run" in again.stderr
+    assert "nothing to run" in ordinary.stderr
+    assert shared.hashes() == before
+
+
+def test_merged_directory_is_extended_without_shards(shared: RunDir, at_once: AtOnce) -> None:
+    more = ("--set", "conversation_config.conversations=8")
+
+    refused = at_once("small.yaml", *AUTO, *more)
+
+    assert refused.returncode == Exit.BAD_INPUT
+    assert "shared is for 6 conversations, and 8 were asked for" in refused.stderr
+    assert "`mac-run FILE --out DIR` plays more" in refused.stderr
+    assert at_once("small.yaml", "--out", "shared", "--quiet", *more).returncode == Exit.OK
+    assert shared.statuses == {"finished": 8}
+
+
+def test_other_input_is_refused_with_what_to_do_and_changes_nothing(shared: RunDir, at_once: AtOnce) -> None:
+    before = shared.hashes()
+    refusals = [
+        (("--shard", "auto/4", "--out", "shared"), "is split into 3 shards, and 4 were asked for; use --shard auto/3"),
+        ((*AUTO, "--seed", "12"), "belongs to another experiment, small with the identity"),
+        (("--shard", "auto/3", "--out", "single"), "is the run directory of one process, and no place for shards"),
+        (("--shard", "auto/3"), "--shard auto/3 needs --out DIR: a directory that all workers share"),
+        (("--shard", "auto/0", "--out", "shared"), "there is no shard auto/0"),
+        (("--shard", "auto/1001", "--out", "shared"), "1 to 1,000 shards"),
+        (("--shard", "any/3", "--out", "shared"), "or auto/8 to claim any of eight"),
+    ]
+
+    for arguments, words in refusals:
+        refused = at_once("small.yaml", *arguments)
+        assert refused.returncode == Exit.BAD_INPUT, arguments
+        assert words in refused.stderr, arguments
+
+    assert shared.hashes() == before
+
+
+def test_directory_with_something_else_is_refused_and_stays(lab: Lab, at_once: AtOnce) -> None:
+    (lab.path / "shared").mkdir()
+    (lab.path / "shared" / "thesis.tex").touch()
+
+    refused = at_once(lab.write(talks()), *AUTO)
+
+    assert refused.returncode == Exit.BAD_INPUT
+    assert "holds 'thesis.tex' and no shards.json" in refused.stderr
+    assert [path.name for path in (lab.path / "shared").iterdir()] == ["thesis.tex"]
+
+
+def test_unmerged_directory_is_no_place_for_a_run_of_one_process(lab: Lab, at_once: AtOnce, shared: RunDir) -> None:
+    for name in ("experiment.yaml", "task_manifest.json"):
+        (shared.path / name).unlink()
+
+    refused = at_once("small.yaml", "--out", "shared")
+
+    assert refused.returncode == Exit.BAD_INPUT
+    assert "is a directory of shards that are not merged yet; go on with `--shard auto/N`" in refused.stderr
+
+
+def test_merge_that_broke_off_anywhere_is_done_again(
+    lab: Lab, at_once: AtOnce, shared: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_settings: object) -> NoReturn:
+        raise StoreError("cannot write: no space left on device")
+
+    for step in ("_copy_transcripts", "_copy_journals", "_copy_events", "write_manifest", "write_summary"):
+        unmerge(shared.path)
+        with monkeypatch.context() as broken:
+            broken.setattr(merge, step, refuse)
+            assert at_once("small.yaml", *AUTO).returncode == Exit.STORAGE_FAILED, step
+        # An engine that is not needed is not started: nothing is left to play.
+        sessions = [*(shared.path / "workers").iterdir()]
+        assert at_once("small.yaml", *AUTO).returncode == Exit.OK, step
+        assert [*(shared.path / "workers").iterdir()] == sessions
+        same_results(shared, RunDir(path=lab.path / "single"))
+        lab.verified(shared.path)
+
+
+def test_workers_with_other_runtime_settings_work_on_one_directory(lab: Lab, at_once: AtOnce, shared: RunDir) -> None:
+    unmerge(shared.path)
+    shutil.rmtree(shared.path / "shards" / "2-of-3")
+
+    process = at_once("small.yaml", *AUTO, "--set", "model_definitions.m.scripted_config.capacity=2")
+
+    assert process.returncode == Exit.OK, process.stderr
+    same_results(shared, RunDir(path=lab.path / "single"))
+    # Shards that are complete are not opened again for the settings.
+    assert [len([*path.iterdir()]) for path in sorted(shared.path.glob("shards/*/journal"))] == [1, 1, 1]
+
+
+def test_more_shards_than_conversations_leave_the_rest_out(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(talks(conversations=2))
+
+    assert at_once(file, "--shard", "auto/8", "--out", "shared", "--quiet").returncode == Exit.OK
+
+    assert RunDir(path=lab.path / "shared").statuses == {"finished": 2}
+    assert len([*(lab.path / "shared" / "shards").iterdir()]) == 2
+
+
+def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(talks(conversations=4, _grid={"sweep": {"seed": [1, 2]}}))
+    assert at_once(file, "--out", "single", "--quiet").returncode == Exit.OK
+
+    process = at_once(file, "--shard", "auto/2", "--out", "shared", "--quiet")
+
+    assert process.returncode == Exit.OK, process.stderr
+    slugs = [path.name for path in sorted((lab.path / "single").iterdir()) if (path / "experiment.yaml").exists()]
+    assert len(slugs) == 2
+    for slug in slugs:
+        same_results(RunDir(path=lab.path / "shared" / slug), RunDir(path=lab.path / "single" / slug))
+    together, alone = (json.loads((lab.path / name / "summary.json").read_text()) for name in ("shared", "single"))
+    assert _requests(together["models"]) == _requests(alone["models"])
+    assert together["conversations"] == alone["conversations"]
+    assert at_once("verify", "shared").returncode == Exit.OK
+    again = at_once(file, "--shard", "auto/2", "--out", "shared")
+    assert (again.returncode, "nothing to run" in again.stderr) == (Exit.OK, True)
+    other = at_once(file, "--shard", "auto/2", "--out", "shared", "--set", "_grid.sweep.seed=[1, 2, 3]")
+    assert other.returncode == Exit.BAD_INPUT
+    assert "all workers of a grid play the same" in other.stderr
+
+
+def test_dry_run_counts_what_is_in_the_shards(lab: Lab, at_once: AtOnce, shared: RunDir) -> None:
+    unmerge(shared.path)
+    shutil.rmtree(shared.path / "shards" / "2-of-3")
+    before = shared.hashes()
+
+    process = at_once("small.yaml", *AUTO, "--dry-run")
+
+    assert "shared, shard auto/3" in process.stdout
+    assert "6 asked for: 4 finished, 0 failed, 0 half done (0 replies recorded), 2 not begun" in process.stdout
+    assert shared.hashes() == before
+
+
+def test_worker_stopped_by_sigterm_leaves_with_its_shards_free_and_the_next_one_ends_the_run(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    file = lab.write(talks(conversations=24, model_definitions={"m": scripted("discussant", latency_ms=50)}))
+    out = lab.path / "shared"
+    first = lab.start(file, "--shard", "auto/6", "--out", "shared", "--quiet")
+    wait_for(lambda: any(path.stat().st_size for path in out.glob("shards/*/small_index.jsonl")), "an ended talk")
+
+    first.send_signal(signal.SIGTERM)
+    code, _, words = ended(first)
+
+    assert code == Exit.INTERRUPTED, words
+    assert not [*out.rglob(".owner.json")]
+    status = at_once("status", "shared")
+    assert "1 ended" in status.stdout
+    assert "0 claimed" in status.stdout
+    assert at_once(file, "--shard", "auto/6", "--out", "shared", "--quiet").returncode == Exit.OK
+    assert RunDir(path=out).statuses == {"finished": 24}
+    lab.verified(out)
+
+
+def test_run_in_python_claims_shards_too(tmp_path: Path) -> None:
+    plan = experiment(conversations=2)
+
+    found = mac_runner.run(plan, shard="auto/2", out=tmp_path / "shared", progress=False)
+
+    assert found.summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
+    with pytest.raises(ConfigError, match="needs --out"):
+        mac_runner.run(plan, shard="auto/2", progress=False)
+
+
+def unmerge(directory: Path) -> None:
+    """Bring a directory back to where every shard is complete, and none is merged."""
+    for path in directory.iterdir():
+        if path.is_dir() and path.name not in {"shards", "workers"}:
+            shutil.rmtree(path)
+        elif path.is_file() and path.name != "shards.json":
+            path.unlink()
+
+
+def _requests(models: JsonValue) -> dict[str, JsonValue]:
+    assert isinstance(models, dict)
+    return {name: model["requests"] for name, model in models.items() if isinstance(model, dict)}

@@ -1,0 +1,148 @@
+"""`mac-run submit`: real workers that are killed and stopped end in the run that one process would have played."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mac_runner.executors.local import LocalExecutor
+from mac_runner.store.machine import Machine
+from mac_runner.types import JsonObject
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.executors.fake_slurm import FakeSlurm
+
+CONVERSATIONS = 4
+SHARDS = ("--shards", "4")
+
+
+def study(latency_ms: float = 40) -> JsonObject:
+    """An experiment that takes some seconds."""
+    return experiment(conversations=CONVERSATIONS, models={"m": scripted(capacity=4, latency_ms=latency_ms)})
+
+
+def has_begun(directory: Path) -> bool:
+    """Whether two workers have come, and replies were journaled."""
+    workers = [path for path in directory.glob("workers/*") if path.is_dir()]
+    return len(workers) >= 2 and any(path.stat().st_size > 0 for path in directory.glob("shards/*/journal/*.jsonl"))
+
+
+def check_equal(lab: Lab, directory: Path, at_once: AtOnce) -> None:
+    """Compare a merged directory with a run by one process, whose engine answers at once."""
+    assert at_once(lab.write(study(0), "alone.yaml"), "--out", "alone", "--quiet").returncode == 0
+    assert len(RunDir(path=directory).transcripts) == CONVERSATIONS
+    assert RunDir(path=directory).transcripts == RunDir(path=lab.path / "alone").transcripts
+    lab.verified(directory)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    slurm = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{slurm.install()}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return slurm
+
+
+def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
+    lab: Lab, at_once: AtOnce, slurm: FakeSlurm
+) -> None:
+    file = lab.write(study())
+    shared = lab.path / "shared"
+    flags = (file, "--executor", "slurm", "--nodes", "2", *SHARDS, "--out", "shared", "--assume-shared")
+    assert at_once("submit", *flags).returncode == 0
+    try:
+        slurm.start_all()
+        wait_for(lambda: has_begun(shared), "two workers at work")
+
+        slurm.pass_time_limit(0)
+        slurm.lose_node(1)
+
+        assert slurm.play() == {0: 0, 1: 0}
+    finally:
+        slurm.close()
+    assert slurm.restarts == {0: 1, 1: 1}
+    again = at_once("submit", *flags)
+    assert (again.returncode, "nothing to submit" in again.stderr) == (0, True)
+    check_equal(lab, shared, at_once)
+
+
+def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(study())
+    shared = lab.path / "runs" / "small"
+    command = ("submit", file, "--executor", "local", "--nodes", "2", *SHARDS)
+    submitter = lab.start(*command)
+    wait_for(lambda: has_begun(shared), "two workers at work")
+    processes = psutil.Process(submitter.pid).children(recursive=True)
+    guardians = [one for one in processes if one.ppid() == submitter.pid]
+    workers = [one for one in processes if one.ppid() != submitter.pid]
+
+    workers[0].kill()
+    submitter.send_signal(signal.SIGINT)
+
+    code, _, err = ended(submitter)
+    assert code == 3, err
+    assert [one for one in (*workers, *guardians) if one.is_running()] == []
+    finished = lab.done(*command)
+    assert f"conversations   {CONVERSATIONS} finished" in finished.stdout
+    check_equal(lab, shared, at_once)
+
+
+def test_submission_that_cannot_work_is_refused_before_anything_is_written(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lab.write(experiment())
+    bad = lab.write(experiment("bad", lobby="nowhere"), "bad.yaml")
+    before = sorted(lab.path.iterdir())
+    monkeypatch.setattr(Machine, "filesystem", lambda _self, _path: "ext4")
+    monkeypatch.setattr("mac_runner.executors.ray.find_spec", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "sbatch" else name)
+    cases = {
+        (file, "--executor", "pbs", "--nodes", "2"): "'pbs' is not one of 'slurm', 'ray', 'local'",
+        (file, "--executor", "local", "--nodes", "0"): "--nodes",
+        (file, "--executor", "local"): "Missing option '--nodes'",
+        (file, "--executor", "local", "--nodes", "2", "--shards", "1001"): "1 to 1,000 shards",
+        (file, "--executor", "local", "--nodes", "2", "--sbatch-args", "-p x"): "--sbatch-args is for --executor slurm",
+        (file, "--executor", "local", "--nodes", "2", "--assume-shared"): "--assume-shared is about other hosts",
+        ("absent.yaml", "--executor", "local", "--nodes", "2"): "absent.yaml",
+        (bad, "--executor", "local", "--nodes", "2"): "nowhere",
+        (file, "--executor", "ray", "--nodes", "2"): "pip install 'mac_runner[ray]'",
+        (file, "--executor", "slurm", "--nodes", "2"): "sbatch is not on the PATH",
+    }
+    for flags, words in cases.items():
+        refused = at_once("submit", *flags)
+
+        assert (refused.returncode, words in refused.stderr) == (2, True), (flags, refused.stderr)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    unshared = at_once("submit", file, "--executor", "slurm", "--nodes", "2")
+    assert (unshared.returncode, "--assume-shared" in unshared.stderr) == (2, True)
+    assert sorted(lab.path.iterdir()) == before
+
+
+def test_directory_of_other_shards_or_another_experiment_is_refused(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lab.write(experiment())
+    assert at_once(file, "--shard", "auto/2", "--out", "shared", "--quiet").returncode == 0
+    (lab.path / "shared" / "experiment.yaml").unlink()  # As if the merge were still to come.
+    monkeypatch.setattr(LocalExecutor, "submit", lambda *_: pytest.fail("nothing is to be started"))
+    flags = ("--executor", "local", "--nodes", "2", "--out", "shared")
+
+    for more, words in ((["--shards", "3"], "split into 2 shards, and 3"), (["--seed", "5"], "another experiment")):
+        refused = at_once("submit", file, *flags, *more)
+        assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
+
+
+def test_dry_run_prints_what_would_be_submitted_and_touches_nothing(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(experiment())
+    flags = ("--nodes", "3", "--set", "game.lobby=classic-7", "--limit", "1", "--concurrency", "4", "--dry-run")
+    command = f"run {file} --shard auto/24 --out {lab.path}/runs/small --no-live --limit=1 --concurrency=4"
+
+    for executor, lines in (("slurm", ["#SBATCH --array=0-2"]), ("ray", ["# 3 Ray tasks"]), ("local", [])):
+        shown = at_once("submit", file, "--executor", executor, *flags)
+
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert all(line in shown.stdout for line in [*lines, f"{command} --set=game.lobby=classic-7"])
+    assert [path.name for path in lab.path.iterdir()] == [file]
