@@ -99,7 +99,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         test="tests/faults/test_kills.py",
         by_day=100,
         promised=2_000,
-        share=0.1,
+        share=0.09,
     ),
     Scaled(
         id="A5",
@@ -116,6 +116,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         by_day=200,
         promised=5_000,
         share=0.05,
+    ),
+    Scaled(
+        id="P1",
+        what="worlds of a modelled lane: equal to one that takes every step",
+        test="tests/simulation/test_lane.py",
+        by_day=150,
+        promised=10_000,
+        share=0.01,
     ),
     Scaled(
         id="F1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mac_runner.cli.process import Exit, report, say
+from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say
 from mac_runner.printable import printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
@@ -15,7 +15,8 @@ from mac_runner.types import JsonObject
 
 
 def show_cost(request: CostRequest, price: float | None, *, as_json: bool) -> Exit:
-    """Simulate the study, and print what it takes."""
+    """Simulate the study, and print what it takes. A signal leaves at once: nothing is lost but time."""
+    leave_on_signals(words=INTERRUPTED)
     found = cost_of(request, say)
     with report() as stream:
         if as_json:

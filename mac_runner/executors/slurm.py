@@ -7,7 +7,9 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -65,7 +67,7 @@ def script(job: Job, sbatch_args: Sequence[str] = ()) -> str:
         name=_ODD.sub("-", job.name),
         last=job.workers - 1,
         gpus=job.gpus,
-        log=shlex.quote(str(job.log("%a")).replace("%", "%%").replace("%%a", "%a")),
+        log=shlex.quote(str(replace(job, directory=Path(str(job.directory).replace("%", "%%"))).log("%a"))),
         sbatch_args=shlex.join(sbatch_args),
         warning_s=WARNING_S,
         working_directory=shlex.quote(str(job.working_directory)),

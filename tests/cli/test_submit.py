@@ -15,8 +15,8 @@ from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
 from tests.executors.fake_slurm import FakeSlurm
 
-CONVERSATIONS = 4
-SHARDS = ("--shards", "4")
+CONVERSATIONS = 3
+SHARDS = ("--shards", "3")
 
 
 def study(latency_ms: float = 40) -> JsonObject:
@@ -69,7 +69,10 @@ def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     check_equal(lab, shared, at_once)
 
 
-def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(lab: Lab, at_once: AtOnce) -> None:
+def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = lab.write(study())
     shared = lab.path / "runs" / "small"
     command = ("submit", file, "--executor", "local", "--nodes", "2", *SHARDS)
@@ -85,7 +88,8 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(lab:
     code, _, err = ended(submitter)
     assert code == 3, err
     assert [one for one in (*workers, *guardians) if one.is_running()] == []
-    finished = lab.done(*command)
+    finished = at_once(*command)
+    assert finished.returncode == 0, finished.stderr
     assert f"conversations   {CONVERSATIONS} finished" in finished.stdout
     check_equal(lab, shared, at_once)
 

@@ -56,6 +56,7 @@ def test_workers_are_queued_again_until_the_job_is_done_whatever_befalls_them(sl
     assert running(starts(job.directory)) == []
     assert f"job {JOB}: 2 workers on {job.directory}" in said[0]
     assert "the worker ended with 3; queueing it again" in log(job, 0)
+    assert "the worker ended with 138" not in log(job, 0)
     assert "the worker ended with 137; queueing it again" in log(job, 0) + log(job, 1)
 
 
@@ -106,7 +107,7 @@ def test_node_that_does_not_see_the_directory_plays_nothing(slurm: FakeSlurm, tm
 
 
 def test_names_of_all_kinds_reach_slurm_and_the_worker_as_they_are(slurm: FakeSlurm, tmp_path: Path) -> None:
-    odd = tmp_path / 'it\'s 100% $HOME `odd` "ü"'
+    odd = tmp_path / 'it\'s 100%a $HOME `odd` "ü"'
     odd.mkdir()
     job = replace(stub_job(odd / "shared", "0", gpus=2), name="a b'; rm -rf $HOME #")
     submit(job, "--partition=gpu --time=8:00:00 --comment='two words'")

@@ -1,11 +1,15 @@
-"""Tensor parallelism: one model on several processes of one machine, with the bits of one process.
+"""One model on several processes, as ranks and as replicas, with the bits of one process.
 
 Every matrix is split by its output rows, and a gather puts every activation together again. So each number is the
 same sum in the same order as in a single process. Only rank 0 plans, samples and answers; the others follow it.
 
+    launch.py      from a config and a world to an engine
     world.py       which of an engine's processes this one is
+    rendezvous.py  how ranks that a launcher has started find each other, and compare
+    members.py     another process, as the one that leads it sees it
+    replicas.py    independent replicas: the leader's side (replica.py: their processes; messages.py: both)
     group.py       which part of a model a rank has, and the gather: through shared memory or torch.distributed
-    ranks.py       the other ranks as rank 0 sees them: started, called, watched, ended
+    ranks.py       the other ranks as rank 0 sees them: called and watched
     follower.py    the process of another rank: it carries out one message after the other
     runner.py      a model and its KV memory on all ranks, as if it were on one
     divergence.py  whether ranks that must do the same have the same

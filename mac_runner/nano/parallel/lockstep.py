@@ -166,12 +166,14 @@ class LockstepEngine(BaseEngine):
         """
         if self.state is EngineState.STOPPED:
             return
-        with suppress(NanoError):  # Then they have ended already.
-            self._play(aborts=(None,))
-        self.state = EngineState.STOPPED
-        self._sync.close()
-        self._end()
-        self._engine.shutdown()
+        try:
+            with suppress(NanoError):  # Then they have ended already.
+                self._play(aborts=(None,))
+        finally:
+            self.state = EngineState.STOPPED
+            self._sync.close()
+            self._end()
+            self._engine.shutdown()
 
     def _meet(self, address: str) -> Meeting:
         size = self.config.data_parallel_size

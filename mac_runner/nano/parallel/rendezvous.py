@@ -173,7 +173,8 @@ class Rendezvous:
         except RuntimeError as error:
             raise RankFailedError(f"the store of rank 0 is gone: {error}") from error
 
-    def _get(self, key: str, waits_for: str, patience_s: float = ARRIVAL_S_MAX) -> str:
+    def _get(self, key: str, waits_for: str, patience_s: float | None = None) -> str:
+        patience_s = patience_s or ARRIVAL_S_MAX
         self._store.set_timeout(timedelta(seconds=patience_s))
         try:
             return str(self._store.get(key).decode())

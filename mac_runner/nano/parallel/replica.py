@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -56,6 +57,7 @@ class ReplicaServer:
             if deltas or self._engine.state is not self._sent_state:
                 self._sent_state = self._engine.state
                 self._send(Progress(deltas, self._sent_state))
+        self._builder.shutdown()
 
     def _is_stepping(self) -> bool:
         is_running = self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
@@ -74,7 +76,10 @@ class ReplicaServer:
 
     def _send(self, message: object) -> None:
         with self._sending:
-            self._connection.send(message)
+            try:
+                self._connection.send(message)
+            except OSError:
+                self._is_closing = True  # The leader is gone.
 
     # What the leader calls; all but `begin_build` between two steps.
 
@@ -194,7 +199,8 @@ def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, m
     try:
         ReplicaServer(connection, engine).run()
     except Exception as error:  # noqa: BLE001  The leader reports it, whatever it is.
-        connection.send(Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
+        with suppress(OSError):
+            connection.send(Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
     finally:
         engine.shutdown()
 

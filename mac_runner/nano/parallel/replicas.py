@@ -313,7 +313,9 @@ class ReplicatedEngine(BaseEngine):
                 self._dealt[number] = dealt = _Dealt(request, replica)
                 replica.load = _plus(replica.load, dealt.load)
                 return
-            self._lose(replica, "takes no message")
+            replica.member.kill()
+            while replica.number in self._replicas:  # Until the watcher says how it ended.
+                self._take(self._events.get())
         self._require_alive()
 
     def _note_home(self, conversation: str | None, home: int | None, replica: _Replica) -> None:
