@@ -72,11 +72,13 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
 
 
 def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
-    ray = Path(sys.executable).with_name("ray")
+    ray = (sys.executable, "-m", "ray.scripts.scripts")
     address = f"http://{cluster.head_node.webui_url}"
-    entrypoint = [sys.executable, "-m", "mac_runner", *submission("--limit", "6", "--shards", "3")]
+    # The working directory of such a job is a copy on each node, so the output needs a place of its own.
+    shared = lab.path / "shared"
+    entrypoint = [sys.executable, "-m", "mac_runner", *submission("--limit", "6", "--shards", "3", "--out", str(shared))]
     submitted = subprocess.run(
-        [ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
+        [*ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
         cwd=lab.path,
         env=environ({"RAY_ADDRESS": address, "PYTHONWARNINGS": ""}),
         capture_output=True,
@@ -86,7 +88,7 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
     )
 
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-    assert RunDir(path=lab.path / "runs" / "small").statuses == {"finished": 6}
+    assert RunDir(path=shared).statuses == {"finished": 6}
 
 
 def submission(*more: str) -> tuple[str, ...]:
