@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ NOTICED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_thres
 JOB_S = 240
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+@contextmanager
+def cluster_of() -> Iterator[Any]:
+    """A head without work and two nodes that have workers."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -39,6 +41,12 @@ def cluster() -> Iterator[Any]:
             yield cluster
         finally:
             cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with cluster_of() as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -76,7 +84,12 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
     address = f"http://{cluster.head_node.webui_url}"
     # The working directory of such a job is a copy on each node, so the output needs a place of its own.
     shared = lab.path / "shared"
-    entrypoint = [sys.executable, "-m", "mac_runner", *submission("--limit", "6", "--shards", "3", "--out", str(shared))]
+    entrypoint = [
+        sys.executable,
+        "-m",
+        "mac_runner",
+        *submission("--limit", "6", "--shards", "3", "--out", str(shared)),
+    ]
     submitted = subprocess.run(
         [*ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
         cwd=lab.path,
@@ -91,8 +104,9 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
     assert RunDir(path=shared).statuses == {"finished": 6}
 
 
-def submission(*more: str) -> tuple[str, ...]:
-    return ("submit", FILE, "--executor", "ray", "--nodes", "2", "--assume-shared", *more)
+def submission(*more: str, executor: str = "ray") -> tuple[str, ...]:
+    shared = ("--assume-shared",) if executor == "ray" else ()
+    return ("submit", FILE, "--executor", executor, "--nodes", "2", *shared, *more)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
