@@ -9,15 +9,15 @@ a worker goes on with one of its shards.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import row
+from mac_runner.types import JsonValue
 from tests.cli.lab import Lab, experiment, scripted
-from tests.ray.test_cluster import FILE, cluster_of, ended_in_shards, submission, until, workers_of
+from tests.ray.test_cluster import cluster_of, ended_in_shards, submission, until, workers_of
 
 CONVERSATIONS = 64
 ROUNDS = 3
@@ -33,13 +33,14 @@ def main() -> None:
             for name, all_s in took_s.items():
                 all_s.append(seconds(lab, name, f"{name}-{number}"))
         still = [stand_still(lab, cluster, f"killed-{number}") for number in range(ROUNDS)]
-    figures = {
+    figures: dict[str, list[float]] = {
         "local_s": took_s["local"],
         "ray_s": took_s["ray"],
         "until_another_worker_s": [worker_s for worker_s, _ in still],
         "until_its_shard_goes_on_s": [shard_s for _, shard_s in still],
     }
-    print(row(**{name: [round(value, 1) for value in values] for name, values in figures.items()}))  # noqa: T201
+    rounded: dict[str, JsonValue] = {name: [round(one, 1) for one in values] for name, values in figures.items()}
+    print(row(**rounded))
 
 
 def seconds(lab: Lab, executor: str, name: str) -> float:
