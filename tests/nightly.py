@@ -182,12 +182,20 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         share=0.01,
     ),
     Scaled(
+        id="B5",
+        what="what a model writes, behind every beginning: read in a few passes",
+        test="tests/attacks/test_reading_costs.py",
+        by_day=1,
+        promised=2,
+        share=0.01,
+    ),
+    Scaled(
         id="A4",
         what="games of TextArena and PettingZoo, killed and resumed: equal to an undisturbed run",
         test="tests/environments/adapters/test_kills.py",
         by_day=78,
         promised=650,
-        share=0.05,
+        share=0.04,
     ),
     Scaled(
         id="S1",

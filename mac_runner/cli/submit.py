@@ -54,7 +54,7 @@ def submit(request: SubmitRequest, *, is_dry: bool, is_quiet: bool) -> Exit:
     executor.check(job)
     code = Exit(executor.submit(job, Terminal(say=words, stopping=lambda stop: stop_on_signals(stop, say))))
     # A job that was handed over has only begun.
-    if code in DONE and (complete := results_if_complete(_claimed(request), SystemClock())) is not None:
+    if code in DONE and (complete := results_if_complete(chosen, SystemClock())) is not None:
         words(f"written to {chosen.directory}")
         return print_results(complete, is_quiet=is_quiet)
     return code

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, partial
-from itertools import product
 
 from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
@@ -34,6 +33,7 @@ from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Prompt, Reply, Task
 from tests.attacks.test_town_of_salem import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
+from tests.faults.tier import SCALE
 
 PASSES_MAX = 80
 REDACTOR = Redactor("sk-0123456789abcdef")
@@ -109,10 +109,15 @@ Parser = Callable[[str], object]
 
 
 def hostile_texts(prefixes: Sequence[str] = PREFIXES) -> Iterator[tuple[str, str]]:
-    """Every piece, over and over behind every beginning, up to the length of the longest reply; and JSON of them."""
-    for prefix, piece in product(prefixes, PIECES):
-        yield f"{prefix}|{piece[:12]}", (prefix + piece * REPLY_CHARS_MAX)[:REPLY_CHARS_MAX]
-    for piece in PIECES:
+    """Every piece, over and over, up to the length of the longest reply; and JSON of them.
+
+    At night each piece comes behind every beginning, by day behind one, another for the next piece.
+    """
+    for number, piece in enumerate(PIECES):
+        step = len(prefixes) if SCALE == 1 else 1
+        for prefix in prefixes[number % step :: step]:
+            yield f"{prefix}|{piece[:12]}", (prefix + piece * REPLY_CHARS_MAX)[:REPLY_CHARS_MAX]
+    for piece in PIECES[:: 4 if SCALE == 1 else 1]:
         for said in ({"rationale": piece * 8_000, "answer": piece * 300}, {"act": "speak", "text": piece * 8_000}):
             yield f"{next(iter(said))}: {piece[:12]}", json.dumps(said)[: REPLY_CHARS_MAX - 1] + "}"
 

@@ -1,0 +1,141 @@
+"""Jobs on a real Ray cluster of three nodes, all on this machine: a head without work, and two that have workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.lab import Lab, RunDir, environ, experiment, scripted
+
+pytest.importorskip("ray")
+
+CONVERSATIONS = 64
+FILE = "small.yaml"
+NOTICED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+"""A dead node is noticed after 3 s, and not after 15."""
+JOB_S = 240
+
+
+@contextmanager
+def cluster_of() -> Iterator[Any]:
+    """A head without work and two nodes that have workers."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**NOTICED, "RAY_USAGE_STATS_ENABLED": "0"}.items():
+            patch.setenv(name, value)
+        head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": 0}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            patch.setenv("RAY_ADDRESS", cluster.address)
+            for _ in range(2):
+                cluster.add_node(num_cpus=1)
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with cluster_of() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(path=tmp_path)
+    lab.write(experiment(conversations=CONVERSATIONS, models={"m": scripted(capacity=4, latency_ms=5)}))
+    yield lab
+    lab.close()
+
+
+def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process(lab: Lab, cluster: Any) -> None:
+    job = lab.start(*submission("--shards", "8"))
+    shared = lab.path / "runs" / "small"
+    for done in (10, 30):
+        until(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
+        node = next(node for node in cluster.worker_nodes if workers_of(node))
+        lost = workers_of(node)
+        cluster.add_node(num_cpus=1)
+        cluster.remove_node(node, allow_graceful=False)
+        until(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
+
+    _, said = job.communicate(timeout=JOB_S)
+    code = job.returncode
+    lab.done(FILE, "--out", "single")
+
+    assert code == 0, said
+    assert RunDir(path=shared).statuses == {"finished": CONVERSATIONS}
+    assert RunDir(path=shared).transcripts == RunDir(path=lab.path / "single").transcripts
+    lab.verified(shared)
+    assert not any(workers_of(node) for node in cluster.worker_nodes)
+
+
+def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
+    ray = (sys.executable, "-m", "ray.scripts.scripts")
+    address = f"http://{cluster.head_node.webui_url}"
+    # The working directory of such a job is a copy on each node, so the output needs a place of its own.
+    shared = lab.path / "shared"
+    entrypoint = [
+        sys.executable,
+        "-m",
+        "mac_runner",
+        *submission("--limit", "6", "--shards", "3", "--out", str(shared)),
+    ]
+    submitted = subprocess.run(
+        [*ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
+        cwd=lab.path,
+        env=environ({"RAY_ADDRESS": address, "PYTHONWARNINGS": ""}),
+        capture_output=True,
+        text=True,
+        timeout=JOB_S,
+        check=False,
+    )
+
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    assert RunDir(path=shared).statuses == {"finished": 6}
+
+
+def submission(*more: str, executor: str = "ray") -> tuple[str, ...]:
+    shared = ("--assume-shared",) if executor == "ray" else ()
+    return ("submit", FILE, "--executor", executor, "--nodes", "2", *shared, *more)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Ray takes seconds for each step on a machine of its own, and much more on a busy one."""
+    deadline_s = time.monotonic() + JOB_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"in vain: {what}"
+        time.sleep(0.05)
+
+
+def ended_in_shards(directory: Path) -> int:
+    return len([*directory.glob("shards/*/transcripts/*.json")])
+
+
+def workers_of(node: Any) -> list[psutil.Process]:
+    """The processes of mac-run below a node's raylet."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return [process for process in raylet.children(recursive=True) if is_worker(process)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return "auto/8" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
