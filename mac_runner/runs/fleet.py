@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from mac_runner.backends.fleet.lanes import Fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
@@ -24,6 +25,8 @@ from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
 from mac_runner.types import JsonObject
+
+_PlanT = TypeVar("_PlanT")
 
 
 class RunFleet(Fleet, Protocol):
@@ -78,7 +81,11 @@ class _LocalPlan:
         return LocalFleet(self.plan, clock=clock, say=say, on_event=on_event)
 
 
-def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
+def plan_fleet(
+    setups: Iterable[Setup],
+    engines: Iterable[Engine],
+    planner: Callable[[FleetConfig, Mapping[str, FleetModelConfig]], _PlanT],
+) -> _PlanT | None:
     """The fleet that experiments need; None where no engine of theirs is on one.
 
     Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
@@ -98,12 +105,8 @@ def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]
     With `is_dry` nothing will be started, so a program or package that is missing here is a note and no error. Raises
     ConfigError as `plan_fleet` does.
     """
-    engines = list(plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values())
-    if not (models := fleet_models(engines)):
-        return None
-    config = fleet_config(setups)
-    with fitting(setups, engines):
-        return local_plan(config, models, is_dry=is_dry)
+    engines = plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values()
+    return plan_fleet(setups, engines, partial(local_plan, is_dry=is_dry))
 
 
 def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
