@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from mac_runner.bottleneck import bottleneck, usage_of
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
@@ -295,7 +295,7 @@ def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _lives(deaths: int, restarts: int) -> str:
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((deaths, "death"), (restarts, "restart")))
+    return f"{counted(deaths, 'death')}, {counted(restarts, 'restart')}"
 
 
 def _turns(session: SessionStanding) -> int:

@@ -91,11 +91,11 @@ def plan_fleet(
     Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
     """
     setups, engines = list(setups), list(engines)
-    models = fleet_models(engines)
+    models = _fleet_models(engines)
     if not models:
         return None
-    config = fleet_config(setups)
-    with fitting(setups, engines):
+    config = _fleet_config(setups)
+    with _fitting(setups, engines):
         return planner(config, models)
 
 
@@ -109,7 +109,7 @@ def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]
     return plan_fleet(setups, engines, partial(local_plan, is_dry=is_dry))
 
 
-def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
+def _fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
     """The settings of the engines that are on a fleet, by the engine's name."""
     return {
         engine.name: settings
@@ -118,7 +118,7 @@ def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
     }
 
 
-def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
+def _fleet_config(setups: Iterable[Setup]) -> FleetConfig:
     """The section `fleet` of experiments that run together. Raises ConfigError where they differ."""
     found: FleetConfig | None = None
     for setup in setups:
@@ -138,7 +138,7 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
 
 
 @contextmanager
-def fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
+def _fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
     """Add the places in the file to what does not fit, and to any other ConfigError that is raised inside the block."""
     with located(setups[0].loaded):
         try:
