@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NoReturn
 
 from mac_runner.cli.process import (
@@ -17,6 +18,7 @@ from mac_runner.cli.process import (
     say,
 )
 from mac_runner.errors import MacRunnerError, shortage_of
+from mac_runner.runs.trust import trust
 
 
 def end(work: Callable[[], Exit]) -> NoReturn:
@@ -29,6 +31,17 @@ def end(work: Callable[[], Exit]) -> NoReturn:
     except KeyboardInterrupt:  # After the work, before its exit code is known.
         code = Exit.INTERRUPTED
     sys.exit(code)
+
+
+def end_trusted(directories: Iterable[Path], is_trusted: bool, work: Callable[[], Exit]) -> NoReturn:
+    """Do the work of a verb that reads run directories, after importing their code if it is trusted."""
+
+    def trusted() -> Exit:
+        if is_trusted:
+            trust(directories)
+        return work()
+
+    end(trusted)
 
 
 def _outcome(work: Callable[[], Exit]) -> Exit:

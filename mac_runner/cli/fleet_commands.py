@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mac_runner.cli.ending import end
+from mac_runner.cli.options import profile_option, quiet_option, set_option
 from mac_runner.runs.setup import RunRequest
 
 _FLEET_FILE = Path("fleet.json")
@@ -28,8 +29,8 @@ _file_argument = click.argument(
 
 @fleet.command(name="plan")
 @click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
-@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@profile_option
+@set_option
 def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) -> None:
     """Print the engines of EXPERIMENT: where each runs, its share of memory, its port and its command line.
 
@@ -44,8 +45,8 @@ def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) ->
 
 @fleet.command(name="up")
 @click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
-@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@profile_option
+@set_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -54,7 +55,7 @@ def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) ->
     help="The file that describes the fleet [fleet.json].",
 )
 @click.option("--logs", type=click.Path(path_type=Path), metavar="DIR", help="Where the engines' logs go.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@quiet_option
 def up_command(
     file: Path, profile: str | None, overrides: tuple[str, ...], out: Path, logs: Path | None, quiet: bool
 ) -> None:

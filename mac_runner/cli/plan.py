@@ -57,8 +57,8 @@ def cost_table(found: Cost, price: float | None) -> Table:
                 _hours(row.forecast.seconds),
                 f"{row.gpu_hours:.3g}",
                 "-" if price is None else f"{price * row.gpu_hours:.2f}",
-                f"{_slot_share(row.forecast):.0%}",
-                f"{_hit_share(row.forecast):.0%}",
+                f"{row.forecast.slot_share:.0%}",
+                f"{row.forecast.hit_share:.0%}",
                 f"{sum(engine.waiting for engine in row.forecast.engines.values()):.0f}",
                 _limit(row.forecast),
             )
@@ -77,7 +77,7 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
     cost = "" if price is None else f", {price * row.gpu_hours:.2f} at {price:g} per GPU-hour"
     yield f"{_hours(forecast.seconds)} hours{interval} on {lanes}: {row.gpu_hours:.3g} GPU-hours{cost}"
     tokens = forecast.tokens
-    yield f"{tokens.prompt:,} tokens in ({_hit_share(forecast):.0%} from the cache), {tokens.completion:,} out"
+    yield f"{tokens.prompt:,} tokens in ({forecast.hit_share:.0%} from the cache), {tokens.completion:,} out"
     yield f"limit: {_limit_words(forecast)}"
     yield ""
 
@@ -137,16 +137,6 @@ def _row_json(row: Row, price: float | None) -> JsonObject:
         "simulated_share_of_lanes": forecast.played_share,
         "engines": engines,
     }
-
-
-def _slot_share(forecast: Forecast) -> float:
-    """The part of all slots that is in use."""
-    slots = sum(engine.slots for engine in forecast.engines.values())
-    return sum(engine.slots * engine.slot_share for engine in forecast.engines.values()) / slots
-
-
-def _hit_share(forecast: Forecast) -> float:
-    return forecast.tokens.cached / forecast.tokens.prompt if forecast.tokens.prompt else 0.0
 
 
 def _hours(seconds: float) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from mac_runner.cli.ending import end
-from mac_runner.config import whole_number
-from mac_runner.errors import ConfigError
+from mac_runner.cli.options import counts, profile_option, set_option
 from mac_runner.runs.setup import RunRequest
 
 _CALIBRATION_FILE = Path("calibration.json")
@@ -16,8 +15,8 @@ _CALIBRATION_FILE = Path("calibration.json")
 
 @click.command(name="calibrate")
 @click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
-@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@profile_option
+@set_option
 @click.option("--base-url", metavar="URL", help="Without EXPERIMENT: a server of the OpenAI protocol.")
 @click.option("--model", metavar="NAME", help="With --base-url: the model's name there.")
 @click.option("--gpu", metavar="NAME", help="The name of the GPU, where the engine does not say it.")
@@ -74,15 +73,6 @@ def calibrate_command(
     end(lambda: show_calibration(request, out, Sweeps(seconds=seconds, in_flight=in_flight, gpu=gpu)))
 
 
-def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """The value of `--lanes` or `--slots`: numbers with commas between them, each once."""
-    try:
-        texts = [] if value is None else value.split(",")
-        return tuple(dict.fromkeys(whole_number(param.opts[0], text.strip(), at_least=1) for text in texts))
-    except ConfigError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
 @click.command(name="plan")
 @click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
 @click.option(
@@ -92,14 +82,14 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     required=True,
     help="A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.",
 )
-@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+@profile_option
+@set_option
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Plan the first N conversations at most.")
 @click.option(
-    "--lanes", callback=_numbers, metavar="N,...", help="Servers of each engine, such as 1,8,64 [as EXPERIMENT has it]."
+    "--lanes", callback=counts, metavar="N,...", help="Servers of each engine, such as 1,8,64 [as EXPERIMENT has it]."
 )
 @click.option(
-    "--slots", callback=_numbers, metavar="N,...", help="Requests at once on each server [as EXPERIMENT has it]."
+    "--slots", callback=counts, metavar="N,...", help="Requests at once on each server [as EXPERIMENT has it]."
 )
 @click.option("--price", type=click.FloatRange(min=0, min_open=True), metavar="X", help="What a GPU costs for an hour.")
 @click.option("--kv-tokens", type=click.IntRange(min=64), metavar="N", help="Tokens in the KV cache of each server.")

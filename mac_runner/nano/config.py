@@ -126,6 +126,8 @@ class EngineConfig:
         self._require(is_whole(self.seed), "seed", "is a whole number")
         for name, known in _KNOWN.items():
             self._require(getattr(self, name) in known, name, f"is one of {', '.join(map(repr, known))}")
+        is_together = self.data_parallel_mode == "lock_step"
+        self._require(is_together or self.sync_every == 1, "sync_every", "needs data_parallel_mode = 'lock_step'")
         share = self.gpu_memory_utilization
         self._require(is_number(share) and 0.0 < share <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
 

@@ -157,13 +157,7 @@ class _Planned:
                 "choose another --profile"
             )
         self._refuse_other_environments()
-        self._calibration = (
-            RunCalibration(runs, self.notes.append)
-            if runs
-            else FileCalibration(
-                request.calibration, known_calibrations(request.calibration), request.gpu, self.notes.append
-            )
-        )
+        self._calibration = self._calibration_of(request)
         self._measured = {
             name: self._calibration.measured(engine) for name, engine in self._plan.engines.items() if not engine.policy
         }
@@ -306,9 +300,9 @@ class _Planned:
         kv_tokens = self._request.kv_tokens
         return engine_model(engine, measured, lanes=lanes, slots=slots, kv_tokens=kv_tokens, note=self.notes.append)
 
-    def _calibration_of(self, request: CostRequest, runs: Sequence[RunContents]) -> RunCalibration | FileCalibration:
-        if runs:
-            return RunCalibration(runs, self.notes.append)
+    def _calibration_of(self, request: CostRequest) -> RunCalibration | FileCalibration:
+        if self._runs:
+            return RunCalibration(self._runs, self.notes.append)
         known = known_calibrations(request.calibration)
         return FileCalibration(request.calibration, known, request.gpu, self.notes.append)
 

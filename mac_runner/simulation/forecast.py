@@ -72,3 +72,15 @@ class Forecast:
     def tokens(self) -> TokenCount:
         """The tokens of all engines."""
         return sum((engine.tokens for engine in self.engines.values()), TokenCount())
+
+    @property
+    def slot_share(self) -> float:
+        """The part of all slots that is in use."""
+        slots = sum(engine.slots for engine in self.engines.values())
+        return sum(engine.slots * engine.slot_share for engine in self.engines.values()) / slots
+
+    @property
+    def hit_share(self) -> float:
+        """The part of the prompts' tokens that is served from the prefix cache."""
+        tokens = self.tokens
+        return tokens.cached / tokens.prompt if tokens.prompt else 0.0

@@ -200,7 +200,7 @@ def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
     process = at_once("compare", "runs/one", "runs/other")
 
     assert process.returncode == Exit.BAD_INPUT
-    verbs = "the verbs are check, doctor, export, fleet, fork, format, import, init, merge"
+    verbs = "the verbs are calibrate, check, doctor, export, fleet, fork, format, import, init, merge"
     assert f"there is no verb and no file 'compare'; {verbs}" in process.stderr
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mac_runner.nano import InferenceEngine, RankFailedError, SamplingParams, TrainingSample
+from mac_runner.nano import EngineConfig, InferenceEngine, RankFailedError, SamplingParams, TrainingSample
 from mac_runner.nano.errors import DivergenceError
 from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.launch import make_engine
+from mac_runner.nano.parallel.lockstep import LockstepEngine
 from mac_runner.nano.parallel.world import world_of
 from tests.nano.test_replicas import bits, by_name, settings
 from tests.nano.tiny_models import ModelMaker, make_model, random_state_dict
@@ -25,6 +26,7 @@ from tests.nano.tiny_models import ModelMaker, make_model, random_state_dict
 PARAMS = SamplingParams(temperature=0.9, max_tokens=5, ignore_eos=True)
 PROMPTS = [[number] * 20 for number in range(4)]
 PATIENCE_S = 60.0
+TOGETHER = ("--data-parallel-mode", "lock_step")
 
 pytestmark = pytest.mark.skipif(
     not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised"
@@ -92,6 +94,31 @@ def test_replica_of_another_host_that_is_killed_is_noticed_and_its_requests_are_
     assert bits(by_name(samples)) == expected
 
 
+def test_replicas_of_two_hosts_in_lock_step_have_the_bits_of_one_process_until_one_is_killed_which_is_named(
+    model: ModelMaker,
+) -> None:
+    path, sizes = model("qwen2"), {"data_parallel_size": 2}
+    with InferenceEngine(settings(path)) as one:
+        expected = bits(by_name(one.generate(PROMPTS, PARAMS)))
+    with (
+        other_rank(path, "--data-parallel-size", "2", *TOGETHER) as (environ, process),
+        make_engine(together(path, **sizes), world_of(environ, **sizes)) as engine,
+    ):
+        assert isinstance(engine, LockstepEngine)
+        found = bits(by_name(engine.generate(PROMPTS, PARAMS)))
+        process.send_signal(signal.SIGKILL)
+        with pytest.raises(RankFailedError, match=r"rank 1 on .* is gone"):
+            engine.generate(PROMPTS, SamplingParams(max_tokens=8000, ignore_eos=True))
+
+    assert found == expected
+    assert all(stats.num_steps for stats in engine.replica_stats())
+
+
+def together(path: Path, **sizes: int) -> EngineConfig:
+    """The settings of rank 0 of replicas in lock step."""
+    return settings(path, **same_settings(**sizes), data_parallel_mode="lock_step")
+
+
 def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
     model: ModelMaker, tmp_path: Path
 ) -> None:
@@ -99,9 +126,9 @@ def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
 
     path, sizes = model("qwen2"), {"data_parallel_size": 2}
     save_file(random_state_dict(make_model(tmp_path, "qwen2"), seed=9), str(tmp_path / "model.safetensors"))
-    with other_rank(tmp_path, "--data-parallel-size", "2") as (environ, process):
+    with other_rank(tmp_path, "--data-parallel-size", "2", *TOGETHER) as (environ, process):
         with pytest.raises(DivergenceError, match=r"rank 1 on .* rank 0 on .* disagree in .*model\.safetensors"):
-            make_engine(settings(path, **same_settings(**sizes)), world_of(environ, **sizes))
+            make_engine(together(path, **sizes), world_of(environ, **sizes))
         _, said = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 1

@@ -26,6 +26,7 @@ from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.lockstep import LockstepEngine
 from tests.faults.tier import SCALE
 from tests.nano.lockstep_crowds import (
+    PATIENCE_S,
     PROMPT,
     as_processes,
     as_threads,
@@ -206,24 +207,25 @@ def test_engine_ends_after_any_number_of_rounds(path: Path) -> None:
 
 def test_killed_replica_ends_all_and_is_named(path: Path) -> None:
     with as_processes(path) as engine:
-        assert_ends_all(engine, lambda: os.kill(descendants()[0], signal.SIGKILL), "replica 1", "SIGKILL")
+        assert_ends_all(engine, descendants()[0], "replica 1", "SIGKILL")
 
 
 VICTIMS = [
-    pytest.param("radix", 1, 1, ("replica 1", "rank 1", "SIGKILL"), id="rank-of-a-follower"),
-    pytest.param("paged", 0, 1, ("rank 1", "SIGKILL"), id="rank-of-the-leader"),
-    pytest.param("paged", 1, 0, ("replica 1", "SIGKILL"), id="follower"),
+    pytest.param("radix", 1, 1, ("replica 1", "rank 1", "SIGKILL"), True, id="rank-of-a-follower-at-rest"),
+    pytest.param("radix", 1, 1, ("replica 1", "rank 1", "SIGKILL"), False, id="rank-of-a-follower"),
+    pytest.param("paged", 0, 1, ("rank 1", "SIGKILL"), False, id="rank-of-the-leader"),
+    pytest.param("paged", 1, 0, ("replica 1", "SIGKILL"), False, id="follower"),
 ]
 
 
-@pytest.mark.parametrize(("cache_type", "replica", "rank", "named"), VICTIMS if SCALE > 1 else VICTIMS[:1])
+@pytest.mark.parametrize(("cache_type", "replica", "rank", "named", "at_rest"), VICTIMS if SCALE > 1 else VICTIMS[:1])
 def test_replicas_of_two_ranks_have_the_bits_of_one_process_until_one_of_four_is_killed(
-    path: Path, one: InferenceEngine, cache_type: str, replica: int, rank: int, named: tuple[str, ...]
+    path: Path, one: InferenceEngine, cache_type: str, replica: int, rank: int, named: tuple[str, ...], at_rest: bool
 ) -> None:
     with as_processes(path, tensor_parallel_size=2, cache_type=cache_type) as engine:
         assert_same_bits(in_a_crowd(engine, 2, CROWD // 2), in_a_crowd(one, 2, CROWD // 2))
         victim = process_of(replica, rank)
-        assert_ends_all(engine, lambda: os.kill(victim, signal.SIGKILL), *named)
+        assert_ends_all(engine, victim, *named, at_rest=at_rest)
 
 
 def process_of(replica: int, rank: int) -> int:
@@ -256,17 +258,18 @@ def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pyte
             engine.add_request([1], PARAMS)
 
 
-def assert_ends_all(engine: LockstepEngine, lose: object, *named: str) -> None:
-    """The engine says who was lost, whatever it is asked for, and keeps no process."""
+def assert_ends_all(engine: LockstepEngine, victim: int, *named: str, at_rest: bool = False) -> None:
+    """The engine says which process was lost, whatever it is asked for, and keeps none. At rest it finds out itself."""
     processes = descendants()
-    for seed in range(4):
+    for seed in range(0 if at_rest else 4):
         engine.add_request([seed], ENDLESS)
-    for _ in range(3):
         engine.step()
-    assert callable(lose)
-    lose()
-    with pytest.raises(RankFailedError):
-        finish(engine)
+    os.kill(victim, signal.SIGKILL)
+    if at_rest:
+        assert engine._ranks.is_over.wait(PATIENCE_S)
+    else:
+        with pytest.raises(RankFailedError):
+            finish(engine)
     with pytest.raises(RankFailedError) as caught:
         engine.add_request([1], PARAMS)
     assert all(name in str(caught.value) for name in named), str(caught.value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -29,6 +29,7 @@ from mac_runner.nano import (
 )
 from mac_runner.nano.errors import ReplicaLostError
 from mac_runner.nano.model import can_pack
+from mac_runner.nano.parallel.follower import Follower, serve
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.messages import Begin
@@ -342,6 +343,16 @@ def test_engine_of_two_by_two_processes_outlives_the_kill_of_a_rank_and_leaves_n
         with pytest.raises(RankFailedError, match="SIGKILL"):
             engine.generate([PROMPT], ENDLESS)
     assert_ended(heads + others)
+
+
+@pytest.mark.parametrize("life", [serve_leader, lambda connection: serve(connection, Follower)])
+def test_process_that_is_asked_to_end_before_it_begins_ends_in_silence(life: Callable[[Connection], None]) -> None:
+    ours, theirs = Pipe()
+    with ours, theirs:
+        ours.send(None)
+        life(theirs)
+
+        assert not ours.poll()
 
 
 def test_world_of_one_has_no_socket_no_store_and_no_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

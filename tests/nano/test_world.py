@@ -81,6 +81,7 @@ def test_engine_of_one_replica_refuses_a_config_of_several() -> None:
         {"data_parallel_mode": "together"},
         {"divergence_check_every": 0},
         {"sync_every": 0},
+        {"sync_every": 4, "data_parallel_size": 2},
     ],
 )
 def test_setting_of_replicas_that_cannot_be_is_refused(changes: dict[str, object]) -> None:

@@ -38,8 +38,8 @@ from mac_runner.nano.parallel.members import receive_memory
 from mac_runner.nano.parallel.ranks import Call, Done, Failed, Parcel
 from mac_runner.nano.runner import ModelRunner, Prepared
 
-_LOOK_S = 1.0
-"""How often to look whether rank 0 is there, in case its end goes unnoticed: a child of its own may hold the pipe."""
+LOOK_S = 1.0
+"""How often to look whether another rank is there, in case its end goes unnoticed."""
 _REPORT_S = 10.0
 """How long a rank that lost another waits, so that rank 0 can find out which."""
 _SENDING = Lock()
@@ -172,7 +172,8 @@ def serve(connection: Connection, make: Callable[..., Servant]) -> None:
     An error is reported to rank 0, and ends this process.
     """
     try:
-        first = connection.recv()
+        if (first := connection.recv()) is None:
+            return
         servant = make(*first.arguments)
         send(connection, Done(first.number, servant.joined()))
         servant.run()
@@ -192,7 +193,7 @@ def watch_connection(connection: Connection) -> None:
 
 def watch_parent(parent: int) -> None:
     """End with rank 0, which keeps this process's standard input open while it lives."""
-    while not select.select([0], [], [], _LOOK_S)[0] and os.getppid() == parent:
+    while not select.select([0], [], [], LOOK_S)[0] and os.getppid() == parent:
         pass
     os._exit(0)
 

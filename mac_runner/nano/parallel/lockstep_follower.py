@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from mac_runner.nano.base_engine import EngineStats
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.engine import InferenceEngine
-from mac_runner.nano.parallel.follower import Servant, main
+from mac_runner.nano.parallel.follower import LOOK_S, Servant, main
 from mac_runner.nano.parallel.group import Shard, join_store, own_address
 from mac_runner.nano.parallel.rounds import Meeting, Replica, Report, Round
 from mac_runner.nano.parallel.runner import Joined
@@ -32,6 +32,15 @@ class LockstepFollower(Servant):
         self._number = number
         self._engine = InferenceEngine(replace(config, model_path=model_path or config.model_path), joined)
         super().__init__(connection, self._engine.prepare_weights)
+
+    def run(self) -> None:
+        """Carry out messages; at rest, look whether the other ranks of this replica are there."""
+        while True:
+            while not self._connection.poll(LOOK_S):
+                self._engine.stats()  # Raises if one was lost.
+            if (message := self._connection.recv()) is None:
+                return
+            self.carry_out(message)
 
     def joined(self) -> tuple[int, EngineStats]:
         """This replica, and how busy it is."""

@@ -188,6 +188,8 @@ def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, m
         begin = connection.recv()
     except EOFError:
         return
+    if begin is None:  # The leader ends before it has begun.
+        return
     try:
         config = replace(begin.config, model_path=model_path) if model_path is not None else begin.config
         if begin.world is not None:
