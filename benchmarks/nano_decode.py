@@ -55,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=512, help="tokens of each prompt")
     parser.add_argument("--new", type=int, default=128, help="tokens that each request says")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory-rounds", type=int, default=20, help="rounds over which memory may not grow")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--contests", nargs="+", choices=CONTESTS, default=list(CONTESTS))
@@ -63,6 +64,8 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if asked.new <= max(asked.batches) * asked.prompt / TOKENS_PER_STEP + 4:
         parser.error("--new is too small: the first sequence would be finished before all say a token in one step")
+    if asked.memory_rounds < 2:
+        parser.error("--memory-rounds is too small: growth shows from the second round on")
     if asked.vllm_python is not None and not asked.vllm_python.is_file():
         parser.error(f"--vllm-python: there is no {asked.vllm_python}")
     return asked
@@ -134,8 +137,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directories = {size: make_random_model(size, Path(scratch)) for size in asked.models}
         if START_SIZE in directories:
-            start = measure_start(directories[START_SIZE], asked.threads)
-            rss_mb = measure_memory(directories[START_SIZE], asked.threads)
+            start = measure_start(directories[START_SIZE], asked.threads, asked.rounds)
+            rss_mb = measure_memory(directories[START_SIZE], asked.threads, asked.memory_rounds)
         benchmark = Benchmark(asked)
         for directory in directories.values():
             benchmark.measure(directory)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-STARTS = 3
-MEMORY_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +22,18 @@ class Start:
     processor_s: float
 
 
-def measure_start(directory: Path, num_threads: int) -> Start:
-    """The quickest of a few."""
+def measure_start(directory: Path, num_threads: int, count: int) -> Start:
+    """The quickest of `count`."""
     starts = list[Start]()
-    for _ in range(STARTS):
+    for _ in range(count):
         began_s = time.monotonic()
         starts.append(Start(**_run("start", str(directory), str(num_threads), str(began_s))))
     return min(starts, key=lambda start: start.ready_s)
 
 
-def measure_memory(directory: Path, num_threads: int) -> list[float]:
+def measure_memory(directory: Path, num_threads: int, rounds: int) -> list[float]:
     """Resident megabytes after each of many rounds of requests, whose cache is full after the first."""
-    return [float(each) for each in _run("memory", str(directory), str(num_threads), str(MEMORY_ROUNDS))["rss_mb"]]
+    return [float(each) for each in _run("memory", str(directory), str(num_threads), str(rounds))["rss_mb"]]
 
 
 def _run(*arguments: str) -> dict[str, Any]:

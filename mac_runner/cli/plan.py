@@ -10,6 +10,7 @@ from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs.cost import Cost, CostRequest, Row, cost_of
 from mac_runner.simulation.forecast import Forecast
+from mac_runner.simulation.run import PILOT
 from mac_runner.store.records import encode_json
 from mac_runner.types import JsonObject
 
@@ -85,7 +86,9 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
 def _below(found: Cost) -> Iterator[str]:
     first = found.rows[0].forecast
     yield ""
-    yield f"the longest conversation alone takes {_hours(first.critical_path_s)} hours: no number of lanes is faster"
+    seen = "" if first.conversations <= PILOT else f" of {PILOT} simulated ones"
+    longest = f"the longest conversation{seen} alone takes {_hours(first.critical_path_s)} hours"
+    yield f"{longest}: no number of lanes is faster"
     if (enough := found.enough_lanes) is not None:
         yield f"more than {enough} lanes save less than 10 %"
     if found.spread is not None:

@@ -17,6 +17,7 @@ from benchmarks.nano_peers.roster import contestants, reasons_to_leave_out
 from benchmarks.nano_peers.setting import Setting, random_prompts
 from benchmarks.nano_peers.targets import targets
 from benchmarks.nano_peers.timing import Run, Step, Stopwatch, decode_step_s, tokens_per_s
+from tests.faults.tier import SCALE
 from tests.nano.tiny_models import make_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "nano_decode.py"
@@ -129,7 +130,7 @@ def test_all_contestants_say_the_same_tokens_in_float32_and_the_same_again(setti
 
 def test_decode_benchmark_ends_with_its_row(tmp_path: Path) -> None:
     flags = "--models 5m --dtypes float32 --batches 2 --prompt 32 --new 8 --rounds 1 --peers transformers static vllm"
-    flags += " --contests batches shared_prefix"
+    flags += " --memory-rounds 2 --contests batches" + (" shared_prefix" if SCALE > 1 else "")
     process = subprocess.run(
         [sys.executable, str(SCRIPT), *flags.split()],
         cwd=tmp_path,

@@ -324,12 +324,17 @@ def children(pid: int) -> list[int]:
 
 
 @needs_packing
-def test_engine_of_two_by_two_processes_outlives_the_kill_of_a_rank_and_leaves_none(path: Path) -> None:
+@pytest.mark.parametrize("cache_type", ["radix", "paged"] if SCALE > 1 else ["radix"])
+def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of_a_rank_and_leaves_none(
+    path: Path, cache_type: str
+) -> None:
     params = SamplingParams(temperature=0.9, max_tokens=30, ignore_eos=True)
     with InferenceEngine(settings(path)) as one:
+        crowd = bits(in_a_crowd(one))
         expected = bits(by_name(one.generate([[number] * 9 for number in range(8)], params)))
-    with make_engine(settings(path, data_parallel_size=2, tensor_parallel_size=2)) as engine:
+    with make_engine(settings(path, data_parallel_size=2, tensor_parallel_size=2, cache_type=cache_type)) as engine:
         assert isinstance(engine, ReplicatedEngine)
+        assert bits(in_a_crowd(engine)) == crowd
         heads = [replica.member.process.pid for replica in engine._replicas.values()]
         others = [child for head in heads for child in children(head)]
         for number in range(8):
