@@ -253,7 +253,7 @@ def _shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
         "held": standing.held,
         "half_done": standing.half_done,
         "not_begun": standing.not_begun,
-        "turns_per_s": round(sum(paces), 4),
+        "turns_per_s": round(sum(paces), 4) or None,
         "workers": workers,
     }
 
@@ -288,8 +288,6 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
     workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
     states = Counter(str(worker["state"]) for worker in workers)
     yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
-    if states[_AT_WORK]:
-        yield "pace", f"{_rate(shards['turns_per_s'])} turns/s of all workers at work"
     shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
     for worker in shown[:WORKERS_MAX]:
         holds = worker["holds"]
@@ -299,6 +297,8 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
         yield "", f"pid {worker['pid']} on {worker['host']}: {worker['state']}, {names}; last sign of life {sign}"
     if (hidden := len(shown) - WORKERS_MAX) > 0:
         yield "", f"and {hidden} more workers"
+    if shards["turns_per_s"]:
+        yield "pace", f"{_rate(shards['turns_per_s'])} turns/s of all workers at work"
 
 
 def _is_at_work(worker: JsonObject) -> bool:

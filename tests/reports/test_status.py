@@ -123,6 +123,7 @@ def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None
     assert told(True, True, False)["eta_s"] == 20.0
     assert "20.00 turns/s of all workers at work" in status_text(told(True, True, False))
     assert told(False)["eta_s"] is None
+    assert "pace" not in status_text(told(False))
 
 
 def test_nothing_is_promised_where_nobody_works() -> None:
