@@ -37,6 +37,11 @@ def printable(text: str) -> str:
     return "".join(_escaped(char) if unicodedata.category(char) in _UNSAFE_CATEGORIES else char for char in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 lane`, `2 lanes`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 

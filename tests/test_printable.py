@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.printable import printable, spelt_out
+from mac_runner.printable import counted, printable, spelt_out
 
 
 @pytest.mark.parametrize("text", ["", "plain words", "naïve – “quoted”", "長い名前", "😀"])
@@ -52,3 +52,7 @@ def test_any_text_reaches_a_stream_of_any_encoding_and_our_own_tables_keep_their
         assert len(told(line)) == len(line)
     if encoding in {"ascii", "latin-1"}:
         assert told("a → b … “q” ─ 名") == 'a > b ... "q" - \\u540d'
+
+
+def test_one_thing_is_counted_in_the_singular_and_any_other_number_in_the_plural() -> None:
+    assert [counted(n, "lane") for n in (0, 1, 2)] == ["0 lanes", "1 lane", "2 lanes"]

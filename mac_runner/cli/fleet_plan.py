@@ -12,7 +12,7 @@ from mac_runner.fleet.launch import launch_of
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.model import LaneSpec
 from mac_runner.fleet.places import gib
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs.fleet import fleet_plan
@@ -63,7 +63,7 @@ def _memory(lane: LaneSpec) -> str:
 def _below(plan: FleetPlan) -> Iterator[str]:
     yield ""
     found = [(plan.slots, "request"), (len(plan.lanes), "lane"), (len(plan.places), "place")]
-    requests, lanes, places = (f"{n} {word}{'' if n == 1 else 's'}" for n, word in found)
+    requests, lanes, places = (counted(n, noun) for n, noun in found)
     yield f"{requests} at once on {lanes} and {places}"
     yield from (f"note: {note}" for note in plan.notes)
     if plan.config.first_port is None:

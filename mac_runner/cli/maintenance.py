@@ -10,7 +10,7 @@ from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.run import ending, player_of, print_results
 from mac_runner.clock import SystemClock
 from mac_runner.printable import printable
-from mac_runner.runs.maintenance import Repaired, Verified, repair_all, retry_failed, run_directories, verify_all
+from mac_runner.runs.maintenance import Repaired, Verified, begun_in, repair_all, retry_failed, verify_all
 from mac_runner.runs.play import Results
 from mac_runner.runs.recorded import recorded_plan
 from mac_runner.runs.summary import summary_of
@@ -23,13 +23,13 @@ _FINDINGS_SHOWN_MAX = 50
 
 def verify(directory: Path) -> Exit:
     """Print what was checked and found; FAILURES when anything is wrong."""
-    directories, combinations = run_directories(directory)
-    if combinations is not None:
-        _print(f"{combinations} combinations, {combinations - len(directories)} of them not begun")
+    begun = begun_in(directory)
+    for line in begun.not_begun:
+        _print(line)
     exit_code = Exit.OK
     for found in verify_all(directory, lambda what, total: progress_bar(sys.stderr, what, total=total)):
-        if combinations is not None:
-            _print("" if found.is_tables else f"\n{found.directory.name}")
+        if begun.not_begun:
+            _print("" if found.is_tables else f"\n{found.directory.relative_to(directory)}")
         _print("\n".join(_verdict(found)))
         exit_code = exit_code if found.report.ok else Exit.FAILURES
     return exit_code

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.cli.process import INTERRUPTED, Exit, leave_on_signals, report, say
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.reports import write_tables
 from mac_runner.results import Table
 from mac_runner.runs.cost import Cost, CostRequest, Row, cost_of
 from mac_runner.simulation.forecast import Forecast
+from mac_runner.simulation.run import PILOT
 from mac_runner.store.records import encode_json
 from mac_runner.types import JsonObject
 
@@ -73,7 +74,7 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
     yield f"{found.name}: {forecast.conversations:,} conversations, about {forecast.turns:,} turns"
     low, high = found.spread or (1.0, 1.0)
     interval = f" ({_hours(low * forecast.seconds)} to {_hours(high * forecast.seconds)})" if found.spread else ""
-    lanes = f"{row.lanes} lane{'' if row.lanes == 1 else 's'} of {row.slots} slots"
+    lanes = f"{counted(row.lanes, 'lane')} of {counted(row.slots, 'slot')}"
     cost = "" if price is None else f", {price * row.gpu_hours:.2f} at {price:g} per GPU-hour"
     yield f"{_hours(forecast.seconds)} hours{interval} on {lanes}: {row.gpu_hours:.3g} GPU-hours{cost}"
     tokens = forecast.tokens
@@ -85,7 +86,9 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
 def _below(found: Cost) -> Iterator[str]:
     first = found.rows[0].forecast
     yield ""
-    yield f"the longest conversation alone takes {_hours(first.critical_path_s)} hours: no number of lanes is faster"
+    seen = "" if first.conversations <= PILOT else f" of {PILOT} simulated ones"
+    longest = f"the longest conversation{seen} alone takes {_hours(first.critical_path_s)} hours"
+    yield f"{longest}: no number of lanes is faster"
     if (enough := found.enough_lanes) is not None:
         yield f"more than {enough} lanes save less than 10 %"
     if found.spread is not None:

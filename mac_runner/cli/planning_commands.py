@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -73,6 +74,13 @@ def calibrate_command(
     end(lambda: show_calibration(request, out, Sweeps(seconds=seconds, in_flight=in_flight, gpu=gpu)))
 
 
+def _price(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """The value of `--price`, which `nan` and `inf` pass as numbers of a range."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not an amount; name what a GPU costs for an hour", ctx, param)
+    return value
+
+
 @click.command(name="plan")
 @click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
 @click.option(
@@ -91,7 +99,13 @@ def calibrate_command(
 @click.option(
     "--slots", callback=counts, metavar="N,...", help="Requests at once on each server [as EXPERIMENT has it]."
 )
-@click.option("--price", type=click.FloatRange(min=0, min_open=True), metavar="X", help="What a GPU costs for an hour.")
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_price,
+    metavar="X",
+    help="What a GPU costs for an hour.",
+)
 @click.option("--kv-tokens", type=click.IntRange(min=64), metavar="N", help="Tokens in the KV cache of each server.")
 @click.option("--gpu", metavar="NAME", help="Which GPU of a calibration file is meant, where it has several.")
 @click.option("--policy", metavar="NAME", help="Take the replies of this scripted player, not those of the run.")

@@ -14,7 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
-from mac_runner.reports import grid_status_json, grid_status_text, lanes_json, shards_json, status_json, status_text
+from mac_runner.reports import grid_status_json, grid_status_text, lanes_json, status_json, status_text, with_shards
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
 from mac_runner.runs.export import ExportRequest, exported, followed
@@ -29,11 +29,13 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     """Print how far a run or a grid is. Takes no lock and changes nothing."""
     now = SystemClock().utc_now()
     if is_grid(directory):
+        standing = None
         found, text_of = grid_status_json(read_grid_standing(directory), now), grid_status_text
     else:
-        found, text_of = status_json(read_standing(directory), now), status_text
+        standing = read_standing(directory)
+        found, text_of = status_json(standing, now), status_text
     if (shards := read_shards_standing(directory)) is not None:
-        found["shards"] = shards_json(shards, now)
+        found = with_shards(found, standing, shards, now)
     if lanes := read_lanes(directory):
         found["lanes"] = lanes_json(lanes)
     with report() as stream:

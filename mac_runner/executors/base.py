@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mac_runner.errors import ConfigError
 from mac_runner.plan import AutoShard
+from mac_runner.printable import counted
 from mac_runner.store.layout import SUBMIT
 from mac_runner.store.machine import Machine, is_network
 
@@ -67,6 +68,11 @@ class Job:
     def files(self) -> Path:
         """The directory of the script and the logs of this job."""
         return self.directory / SUBMIT
+
+    @property
+    def in_words(self) -> str:
+        """What is started, and where its output is, for the user."""
+        return f"{counted(self.workers, 'worker')} on {self.directory}; their output is in {self.log('*')}"
 
     def log(self, number: int | str) -> Path:
         """The output of one worker, counted from 0."""

@@ -52,7 +52,7 @@ class LocalExecutor:
             )
             for number, environment in enumerate(environments)
         ]
-        terminal.say(f"{job.workers} workers on {job.directory}; their output is in {job.log('*')}")
+        terminal.say(job.in_words)
         with terminal.stopping(stop):
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(keeper.keep()) for keeper in keepers]

@@ -19,6 +19,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.executors.base import BAD_INPUT, INTERRUPTED, Job, Next, Terminal, check_shared, exit_code, next_step
 from mac_runner.executors.keeper import Keeper, command_line
+from mac_runner.printable import counted
 from mac_runner.runs import event_loop
 from mac_runner.store import Disk
 from mac_runner.store.machine import Machine
@@ -50,7 +51,7 @@ class RayExecutor:
 
     def describe(self, job: Job) -> str:
         """The options of the tasks, and their command."""
-        return f"# {job.workers} Ray tasks with {_options(job)}\n{command_line(job.argv, {})}\n"
+        return f"# {counted(job.workers, 'Ray task')} with {_options(job)}\n{command_line(job.argv, {})}\n"
 
     def submit(self, job: Job, terminal: Terminal) -> int:
         """Run the tasks until the job is done. A signal ends them in order."""
@@ -65,7 +66,7 @@ async def _play(job: Job, terminal: Terminal) -> int:
     references = [task.remote(job, number) for number in range(job.workers)]
     waiting = {asyncio.wrap_future(reference.future()): number for number, reference in enumerate(references)}
     statuses: list[int | None] = [INTERRUPTED] * job.workers
-    terminal.say(f"{job.workers} Ray tasks on {job.directory}; their output is in {job.log('*')}")
+    terminal.say(job.in_words)
     stop = asyncio.Event()
     with terminal.stopping(stop):
         stopping = asyncio.create_task(_cancel_on(stop, references))

@@ -55,7 +55,7 @@ class SlurmExecutor:
             raise RunDirectoryError(f"sbatch refused {path}: {words}; correct --sbatch-args or --gpus and submit again")
         number = answer.stdout.strip().partition(";")[0]
         terminal.say(
-            f"job {printable(number)}: {job.workers} workers on {job.directory}; their output is in {job.log('*')}\n"
+            f"job {printable(number)}: {job.in_words}\n"
             f"mac-run status {job.directory} shows how far they are; scancel {printable(number)} ends them"
         )
         return DONE[0]

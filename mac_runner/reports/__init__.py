@@ -32,9 +32,9 @@ from mac_runner.reports.status import (
     grid_status_json,
     grid_status_text,
     lanes_json,
-    shards_json,
     status_json,
     status_text,
+    with_shards,
 )
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
@@ -87,7 +87,6 @@ __all__ = [
     "render_summary",
     "replies_text",
     "reply_text",
-    "shards_json",
     "status_json",
     "status_text",
     "summarise",
@@ -98,6 +97,7 @@ __all__ = [
     "unmet",
     "usability_warning",
     "value_columns",
+    "with_shards",
     "write_grid",
     "write_summary",
     "write_tables",

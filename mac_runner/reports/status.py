@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from mac_runner.bottleneck import bottleneck, usage_of
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
@@ -57,7 +57,7 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
         },
         "session": None if latest is None else _session(latest),
         "limit": _limit(standing, latest),
-        "eta_s": None if latest is None or standing.is_owner_alive is False else _time_left_s(standing, latest),
+        "eta_s": None if latest is None or standing.is_owner_alive is False else _session_left_s(standing, latest),
         "sessions": standing.sessions,
         "wall_s": standing.usage.get("wall_s"),
         "played_s": standing.usage.get("played_s"),
@@ -116,16 +116,28 @@ def _limit(standing: Standing, latest: SessionStanding | None) -> str | None:
     return bottleneck(used, is_all_open=standing.planned == standing.ended + standing.half_done)
 
 
-def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
-    """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
+def _session_left_s(standing: Standing, session: SessionStanding) -> float | None:
+    """How long the rest takes at the pace of a session."""
+    turns = _turns(session)
+    turns_per_s = _ratio(turns, number(session.usage.get("played_s")))
+    return _time_left_s(
+        standing, ended=session.ended, turns_ended=session.turns_ended, turns=turns, turns_per_s=turns_per_s
+    )
+
+
+def _time_left_s(
+    standing: Standing, *, ended: int, turns_ended: int, turns: int, turns_per_s: float | None
+) -> float | None:
+    """How long the rest takes, counted in turns of conversations as long as the `ended` ones.
+
+    Of the `turns` that were answered, `turns_ended` are of conversations that ended.
+    """
     remaining = standing.planned - standing.ended
-    turns_per_s = _ratio(_turns(session), number(session.usage.get("played_s")))
     if remaining == 0:
         return 0.0
-    if not session.ended or not turns_per_s:
+    if not ended or not turns_per_s:
         return None
-    turns_open = max(0, _turns(session) - session.turns_ended)
-    turns_left = max(remaining * session.turns_ended / session.ended - turns_open, remaining)
+    turns_left = max(remaining * turns_ended / ended - max(0, turns - turns_ended), remaining)
     return round(turns_left / turns_per_s, 1)
 
 
@@ -147,7 +159,7 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     if session := section(status, "session"):
         yield "last session", _pace(session)
     if limit := status.get("limit"):
-        yield "limit", f"{limit}, on the average of this session"
+        yield "limit", f"{limit}, on the average of the last session"
     yield "to go", duration_text(status["eta_s"])
     yield (
         "sessions",
@@ -213,15 +225,35 @@ def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
         yield "", f"and {hidden} more reasons"
 
 
-def shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
-    """How far the shards of a directory are and who works on them; `now` is the reader's wall time, for ages."""
+def with_shards(status: JsonObject, standing: Standing | None, shards: ShardsStanding, now: datetime) -> JsonObject:
+    """A status, with how far the shards are and who works on them. `standing` is None for a grid.
+
+    The pace is that of all workers at work, and the time left is at that pace.
+    """
+    found = _shards_json(shards, now)
+    if standing is None:
+        return {**status, "shards": found}
+    left_s = _time_left_s(
+        standing,
+        ended=standing.ended,
+        turns_ended=round(number(standing.counts.get("turns")) or 0),
+        turns=turns_answered(standing.usage.get("models")) or 0,
+        turns_per_s=number(found["turns_per_s"]),
+    )
+    return {**status, "session": None, "eta_s": left_s, "shards": found}
+
+
+def _shards_json(standing: ShardsStanding, now: datetime) -> JsonObject:
     workers: list[JsonValue] = [_worker_json(worker, now) for worker in standing.workers]
+    at_work = [worker.usage for worker in standing.workers if worker.owner is not None and worker.is_alive is not False]
+    paces = (_ratio(turns_answered(each.get("models")) or 0, number(each.get("played_s"))) or 0.0 for each in at_work)
     return {
         "of": standing.of,
         "complete": standing.complete,
         "held": standing.held,
         "half_done": standing.half_done,
         "not_begun": standing.not_begun,
+        "turns_per_s": round(sum(paces), 4),
         "workers": workers,
     }
 
@@ -256,6 +288,8 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
     workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
     states = Counter(str(worker["state"]) for worker in workers)
     yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
+    if states[_AT_WORK]:
+        yield "pace", f"{_rate(shards['turns_per_s'])} turns/s of all workers at work"
     shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
     for worker in shown[:WORKERS_MAX]:
         holds = worker["holds"]
@@ -295,7 +329,7 @@ def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _lives(deaths: int, restarts: int) -> str:
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((deaths, "death"), (restarts, "restart")))
+    return f"{counted(deaths, 'death')}, {counted(restarts, 'restart')}"
 
 
 def _turns(session: SessionStanding) -> int:

@@ -6,11 +6,13 @@ The calibration is a run, whose events show the engines and whose conversations 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Final
 
 from mac_runner.clock import SystemClock
@@ -39,6 +41,7 @@ ROW_TURNS_MIN: Final = 20_000
 SPREAD_TURNS: Final = 2_000
 """How many turns a resampling simulates at most."""
 _SPREAD_SLOTS: Final = 16
+_FOLLOWING: Final = 4
 _PLAYERS: Final = ("heuristic", "discussant", "echo", "random")
 """The scripted players that speak where the calibration has no replies, the first one that the environment has."""
 _FREE: Final = StepModel(step_ms=0.001, token_ms=0, prompt_token_ms=0, context_token_ms=0)
@@ -193,23 +196,43 @@ class _Planned:
     ) -> tuple[float, float] | None:
         """How much longer and shorter the study takes with other conversations of the same kind.
 
-        A study that is too large is made smaller for it, in lanes, slots and conversations.
+        A study that is too large is made smaller for it, in lanes, slots and conversations. These scatter more than the
+        whole: where turns do not limit each other, its time is a sum over conversations, and the interval is narrowed
+        as the scatter of a mean is.
         """
         count = self._request.resamplings
         if not count:
             return None
         self._say(f"plan: {count} resamplings")
         each = max(1.0, found.turns / max(1, found.conversations))
-        share = min(1.0, SPREAD_TURNS / max(1, found.turns))
+        played = max(len(self.chosen.setups), round(SPREAD_TURNS / each))
+        is_whole = played >= found.conversations
 
         def seconds(resampling: int) -> float:
             study = self.study(lanes, slots, resampling)
-            return forecast(study if share == 1 else _smaller(study, round(SPREAD_TURNS / each)), path=alone).seconds
+            return forecast(study if is_whole else _smaller(study, played), path=alone).seconds
 
-        usual = seconds(0)
-        times = sorted(seconds(number) / usual for number in range(1, count + 1))
+        drawn = sorted(seconds(number) for number in range(1, count + 1))
         outside = count // 20
-        return times[outside], times[-1 - outside]
+        if is_whole:
+            usual = seconds(0)
+            return drawn[outside] / usual, drawn[-1 - outside] / usual
+        factor, usual = self._narrowing(played, found), median(drawn)
+        scatter = (
+            "the interval is of so few"
+            if factor == 1
+            else f"these scatter {1 / factor:.3g} times as much as the forecast, so the interval is narrowed by that"
+        )
+        self.notes.append(f"each resampling played {played} conversations on one lane; {scatter}")
+        return 1 + factor * (drawn[outside] / usual - 1), 1 + factor * (drawn[-1 - outside] / usual - 1)
+
+    def _narrowing(self, played: int, found: Forecast) -> float:
+        """How much less the forecast scatters than `played` conversations: all are drawn from the same pool."""
+        if found.limit == "gating":
+            return 1.0
+        pool = sum(len(recorded) for recorded in self._recorded.values())
+        of_pool = 1 / pool if pool else 0.0
+        return math.sqrt((of_pool + 1 / found.played) / (of_pool + 1 / played))
 
     def _load(self, setup: Setup, resampling: int) -> tuple[Load, ReplySource]:
         environment, recorded = self._environments[setup.slug], self._recorded[setup.slug]
@@ -327,13 +350,13 @@ class _ByExperiment:
 
 
 def _smaller(study: Study, conversations: int) -> Study:
-    """A study of so many conversations on one lane of each engine, with no more slots than those fill."""
+    """A study of so many conversations on one lane of each engine, with so few slots that several follow in each."""
     each = max(1, conversations // len(study.loads))
     return replace(
         study,
         loads=[replace(load, tasks=load.tasks[:each]) for load in study.loads],
         engines={
-            name: replace(model, lanes=1, slots=min(model.slots, _SPREAD_SLOTS))
+            name: replace(model, lanes=1, slots=min(model.slots, _SPREAD_SLOTS, max(1, conversations // _FOLLOWING)))
             for name, model in study.engines.items()
         },
     )

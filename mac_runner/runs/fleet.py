@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from mac_runner.backends.fleet.lanes import Fleet
 from mac_runner.backends.fleet.settings import FleetModelConfig
@@ -24,6 +25,8 @@ from mac_runner.problems import Problem, config_error, dotted
 from mac_runner.runs.engines import Engine, plan_engines
 from mac_runner.runs.setup import Setup, located
 from mac_runner.types import JsonObject
+
+_PlanT = TypeVar("_PlanT")
 
 
 class RunFleet(Fleet, Protocol):
@@ -78,17 +81,21 @@ class _LocalPlan:
         return LocalFleet(self.plan, clock=clock, say=say, on_event=on_event)
 
 
-def plan_fleet(setups: Iterable[Setup], engines: Iterable[Engine], planner: FleetPlanner) -> PlannedFleet | None:
+def plan_fleet(
+    setups: Iterable[Setup],
+    engines: Iterable[Engine],
+    planner: Callable[[FleetConfig, Mapping[str, FleetModelConfig]], _PlanT],
+) -> _PlanT | None:
     """The fleet that experiments need; None where no engine of theirs is on one.
 
     Raises ConfigError, with places in the file, where experiments ask for different fleets and for what does not fit.
     """
     setups, engines = list(setups), list(engines)
-    models = fleet_models(engines)
+    models = _fleet_models(engines)
     if not models:
         return None
-    config = fleet_config(setups)
-    with fitting(setups, engines):
+    config = _fleet_config(setups)
+    with _fitting(setups, engines):
         return planner(config, models)
 
 
@@ -98,15 +105,11 @@ def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None]
     With `is_dry` nothing will be started, so a program or package that is missing here is a note and no error. Raises
     ConfigError as `plan_fleet` does.
     """
-    engines = list(plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values())
-    if not (models := fleet_models(engines)):
-        return None
-    config = fleet_config(setups)
-    with fitting(setups, engines):
-        return local_plan(config, models, is_dry=is_dry)
+    engines = plan_engines(setups, setups, clock, say, is_dry=is_dry).engines.values()
+    return plan_fleet(setups, engines, partial(local_plan, is_dry=is_dry))
 
 
-def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
+def _fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
     """The settings of the engines that are on a fleet, by the engine's name."""
     return {
         engine.name: settings
@@ -115,7 +118,7 @@ def fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
     }
 
 
-def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
+def _fleet_config(setups: Iterable[Setup]) -> FleetConfig:
     """The section `fleet` of experiments that run together. Raises ConfigError where they differ."""
     found: FleetConfig | None = None
     for setup in setups:
@@ -135,7 +138,7 @@ def fleet_config(setups: Iterable[Setup]) -> FleetConfig:
 
 
 @contextmanager
-def fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
+def _fitting(setups: Sequence[Setup], engines: Sequence[Engine]) -> Iterator[None]:
     """Add the places in the file to what does not fit, and to any other ConfigError that is raised inside the block."""
     with located(setups[0].loaded):
         try:

@@ -42,6 +42,8 @@ from mac_runner.store import (
     verify_run,
 )
 from mac_runner.store.lock import locked
+from mac_runner.store.sharded import read_head
+from mac_runner.store.shards import ShardsRecord, is_shards, read_shards
 from mac_runner.types import JsonObject
 
 _UNPLAYED = "nothing was played again: the code of the run is imported only with --trust"
@@ -59,22 +61,37 @@ class Verified(NamedTuple):
     is_tables: bool = False
 
 
-def run_directories(directory: Path) -> tuple[list[Path], int | None]:
-    """The run directories that have begun: `directory`, or those of a grid, which has so many combinations.
+class Begun(NamedTuple):
+    """The run directories that have begun: a run, or the combinations of a grid. Of shards that are not merged each."""
 
-    Where shards are not merged yet, they are run directories by themselves.
-    """
+    directories: list[Path]
+    not_begun: tuple[str, ...] = ()
+    """What there is of combinations and shards, and how many have not begun, in words."""
+
+
+def begun_in(directory: Path) -> Begun:
+    """What has begun in the directory of a run or a grid. Raises RunDirectoryError where no shard has."""
     grid = read_grid(directory) if is_grid(directory) else None
-    if grid is None:
-        return [*store.run_directories(directory)], None
-    begun = [path for entry in grid.entries if has_run(path := directory / entry.slug)]
-    return [part for path in begun for part in store.run_directories(path)], len(grid.entries)
+    tops = [directory] if grid is None else [directory / entry.slug for entry in grid.entries]
+    begun = [path for path in tops if grid is None or has_run(path)]
+    parts = [part for path in begun for part in store.run_directories(path)]
+    shards = [min(found.of, found.conversations) for path in begun if (found := _unmerged(path)) is not None]
+    if grid is None and shards and not parts:
+        read_head(directory)
+    words = [] if grid is None else [f"{len(tops)} combinations, {len(tops) - len(begun)} of them not begun"]
+    if shards:
+        begun_shards = sum(part not in begun for part in parts)
+        words.append(f"{sum(shards)} shards that are not merged, {sum(shards) - begun_shards} of them not begun")
+    return Begun(parts, tuple(words))
+
+
+def _unmerged(directory: Path) -> ShardsRecord | None:
+    return read_shards(directory) if is_shards(directory) else None
 
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
     """Verify a run directory; of a grid each one that has begun, then the tables over them. Reads only."""
-    directories, _ = run_directories(directory)
-    for one in directories:
+    for one in begun_in(directory).directories:
         yield Verified(one, _verify(one, bar))
     if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
         yield Verified(directory, check_tables(directory, grid), is_tables=True)
@@ -125,9 +142,8 @@ def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:
 
     Yields each run directory that had damage, after its repair.
     """
-    directories, count = run_directories(directory)
-    unsound = [setup for one in directories if (setup := _unsound(one)) is not None]
-    with nullcontext() if count is None or not unsound else locked(Disk(), directory):
+    unsound = [setup for one in begun_in(directory).directories if (setup := _unsound(one)) is not None]
+    with nullcontext() if not (unsound and is_grid(directory)) else locked(Disk(), directory):
         for setup in unsound:
             yield _repair(setup, clock)
 
@@ -167,8 +183,15 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
     """Play the failed conversations of a run again; a retry that was interrupted goes on. None if none failed.
 
     Each is checked up to its failure before any is touched. Raises RunDirectoryError for a transcript that is damaged,
-    and where this version renders other prompts or plays no such games; otherwise what `Player.play` raises.
+    where this version renders other prompts or plays no such games, and for shards that are not merged; otherwise what
+    `Player.play` raises.
     """
+    directory = contents.layout.directory
+    if (record := _unmerged(directory)) is not None:
+        raise RunDirectoryError(
+            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/{record.of}`, and "
+            "retry what has failed once they are merged"
+        )
     open_again = contents.under_retry()
     wanted = open_again or contents.failed()
     if not wanted:

@@ -4,10 +4,11 @@ A study that is too large is simulated in part, in two ways that keep what decid
 
 - A *slice* has one of `parts` equal parts of the lanes of every engine and of the conversations, and a client that is
   as many times slower. Lanes are alike and a conversation stays on its lane, so each lane has as much to do as in the
-  whole. At least LANES_MIN lanes are left: with fewer, a request finds a free slot elsewhere less often.
-- A *stretch* opens only the first conversations, and goes on for the others as the run went while it opened the second
-  half of those. By then a conversation begins where another one ends: STEADY_MIN times as many are opened as are open
-  at once.
+  whole. At least LANES_MIN lanes are left: with fewer, a request finds a free slot elsewhere less often. Where lanes
+  have many slots, two are enough that have SLOTS_MIN together.
+- A *stretch* opens only the first conversations, and goes on for the others as the run went while it opened the last
+  of those, as many as are open at once. By then a conversation begins where another one ends: STEADY_MIN times as many
+  are opened as are open at once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ TURNS_MAX: Final = 100_000
 PILOT: Final = 64
 """How many conversations are played on engines that serve nothing else, for the critical path."""
 LANES_MIN: Final = 4
-STEADY_MIN: Final = 4
+SLOTS_MIN: Final = 128
+STEADY_MIN: Final = 3
 _NOTES: Final = 64
 KV_SHARE_MIN: Final = 0.25
 """From this part of the time on in which requests wait for KV cache, or of the slots that it keeps empty, the cache
@@ -131,18 +133,19 @@ class _Amounts(NamedTuple):
     client_s: float
     engines: tuple[_EngineAmounts, ...]
 
-    def going_on(self, half: _Amounts, whole: _Amounts, times: float) -> _Amounts:
-        """The same after so many times what happened from `half` to `whole`."""
+    def going_on(self, before: _Amounts, after: _Amounts, times: float) -> _Amounts:
+        """The same after so many times what happened from `before` to `after`."""
 
-        def on(now: float, before: float, after: float) -> float:
-            return now + times * (after - before)
+        def on(now: float, begin: float, end: float) -> float:
+            return now + times * (end - begin)
 
         return _Amounts(
-            seconds=on(self.seconds, half.seconds, whole.seconds),
-            turns=on(self.turns, half.turns, whole.turns),
-            client_s=on(self.client_s, half.client_s, whole.client_s),
+            seconds=on(self.seconds, before.seconds, after.seconds),
+            turns=on(self.turns, before.turns, after.turns),
+            client_s=on(self.client_s, before.client_s, after.client_s),
             engines=tuple(
-                _EngineAmounts(*map(on, *each)) for each in zip(self.engines, half.engines, whole.engines, strict=True)
+                _EngineAmounts(*map(on, *each))
+                for each in zip(self.engines, before.engines, after.engines, strict=True)
             ),
         )
 
@@ -159,9 +162,17 @@ def _parts(study: Study, wanted: int) -> int:
     """Into how many slices a study is cut, of which one is simulated."""
     most = math.ceil(study.conversations / wanted)
     lanes = math.gcd(*(model.lanes for model in study.engines.values()))
-    fewest = min(model.lanes for model in study.engines.values())
-    fitting = [parts for parts in range(1, lanes + 1) if lanes % parts == 0 and fewest // parts >= LANES_MIN]
+    fitting = [
+        parts
+        for parts in range(1, lanes + 1)
+        if lanes % parts == 0 and all(_is_enough(model.lanes // parts, model.slots) for model in study.engines.values())
+    ]
     return next((parts for parts in fitting if parts >= most), fitting[-1] if fitting else 1)
+
+
+def _is_enough(lanes: int, slots: int) -> bool:
+    """Whether so many lanes show how more of them go."""
+    return lanes >= LANES_MIN or (lanes > 1 and lanes * slots >= SLOTS_MIN)
 
 
 def _sliced(study: Study, parts: int) -> Study:
@@ -194,10 +205,15 @@ class _Work:
         self._notes: list[tuple[int, _Amounts]] = []
 
     @property
-    def second_half(self) -> tuple[int, _Amounts, _Amounts]:
-        """How many conversations were opened in the second half, and the amounts before and after that."""
-        half = min(self._notes, key=lambda note: abs(note[0] - self.taken / 2))
-        return self._notes[-1][0] - half[0], half[1], self._notes[-1][1]
+    def window(self) -> tuple[int, _Amounts, _Amounts]:
+        """How many conversations were opened last, and the amounts before and after that.
+
+        They are about half of all, in whole generations: as many conversations as are open at once.
+        """
+        generations = max(1, self.taken // (2 * max(1, self._open_max)))
+        before = max(0, self.taken - generations * self._open_max)
+        begin = min(self._notes[:-1] or self._notes, key=lambda note: abs(note[0] - before))
+        return self._notes[-1][0] - begin[0], begin[1], self._notes[-1][1]
 
     async def take(self) -> Job | None:
         """The next conversation."""
@@ -252,8 +268,8 @@ def _play(study: Study, wanted: int) -> _Played:
     simulate(lambda: _run(work, backends, progress, study.concurrency), seed=None)
     found, left = amounts(), study.conversations - work.taken
     if left:
-        count, half, whole = work.second_half
-        found = found.going_on(half, whole, left / count)
+        count, before, after = work.window
+        found = found.going_on(before, after, left / count)
     return _Played(found, work.taken, progress.failed / max(1, work.taken))
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mac_runner.fleet.model import LaneState, LaneStatus
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.status.quantities import quantity, share
 
 LANES_NAMED_MAX: Final = 3
@@ -71,4 +71,4 @@ def _account(lane: LaneStatus) -> str:
 
 def _lives(deaths: int, restarts: int) -> list[str]:
     found = [(deaths, "death"), (restarts, "restart")]
-    return [f"{count} {word}{'' if count == 1 else 's'}" for count, word in found if count]
+    return [counted(count, noun) for count, noun in found if count]

@@ -36,12 +36,13 @@ from mac_runner.store.identity import (
 )
 from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import Layout
-from mac_runner.store.lock import Owner, most_alive
+from mac_runner.store.lock import Holder, Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import in_time_order, lines, row_id
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
-from mac_runner.store.sharded import event_logs, places_of_work, read_head
+from mac_runner.store.sharded import event_logs, has_run, places_of_work, read_head
+from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -269,8 +270,10 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
     """
     disk = disk or Disk()
-    layout, resolved, planned = read_head(directory, disk=disk)
     holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
+    if is_shards(directory, disk=disk) and not has_run(directory, disk=disk):
+        return _not_begun(directory, disk, holder)
+    layout, resolved, planned = read_head(directory, disk=disk)
     state = read_state(disk, layout)
     failures: list[JsonObject] = []
     counts: JsonObject = {}
@@ -295,6 +298,28 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         last_sign_of_life=holder.last_sign_of_life,
         counts=counts,
         speakers=recorded_speakers(resolved),
+    )
+
+
+def _not_begun(directory: Path, disk: Disk, holder: Holder) -> Standing:
+    """How far shards are of which none has begun: workers start their engines before they claim one."""
+    record = read_shards(directory, disk=disk)
+    assert record is not None, "a directory of shards has its record"
+    return Standing(
+        directory=directory,
+        experiment_name=record.experiment_name,
+        shard=None,
+        planned=record.conversations,
+        finished=0,
+        failed=0,
+        half_done=0,
+        failures=(),
+        sessions=0,
+        latest=None,
+        usage={},
+        owner=holder.owner,
+        is_owner_alive=holder.is_alive,
+        last_sign_of_life=holder.last_sign_of_life,
     )
 
 

@@ -9,7 +9,6 @@ A shard is claimed by the lock on its run directory. `workers` has what the proc
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,8 +32,6 @@ from mac_runner.structs import convert
 SHARDS_FORMAT: Final = 1
 
 _OURS: Final = frozenset({SHARDS, SHARD_DIRECTORIES, WORKERS})
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
-_HOST_CHARS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,6 +123,31 @@ def test_unmerged_directory_is_no_place_for_a_run_of_one_process(lab: Lab, at_on
     assert "is a directory of shards that are not merged yet; go on with `--shard auto/N`" in refused.stderr
 
 
+def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
+    lab: Lab, at_once: AtOnce, shared: RunDir
+) -> None:
+    unmerge(shared.path)
+    shutil.rmtree(shared.path / "shards" / "2-of-3")
+    before = shared.hashes()
+
+    verified, retried = at_once("verify", "shared"), at_once("retry", "shared")
+
+    assert verified.stdout.startswith("3 shards that are not merged, 1 of them not begun\n\nshards/1-of-3\n")
+    assert (verified.returncode, retried.returncode) == (Exit.OK, Exit.BAD_INPUT)
+    assert "not merged yet; go on with `--shard auto/3`, and retry what has failed once" in retried.stderr
+    assert shared.hashes() == before
+
+    # Workers start their engines before they claim a shard.
+    shutil.rmtree(shared.path / "shards")
+    status, checked = at_once("status", "shared"), at_once("verify", "shared")
+
+    assert status.returncode == Exit.OK, status.stderr
+    assert "6 not begun, of 6" in status.stdout
+    assert "1 ended" in status.stdout
+    assert checked.returncode == Exit.BAD_INPUT
+    assert "none has begun" in checked.stderr
+
+
 def test_merge_that_broke_off_anywhere_is_done_again(
     lab: Lab, at_once: AtOnce, shared: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,8 @@ def test_what_does_not_fit_is_refused_with_what_to_do(here: Path, at_once: AtOnc
         (("parallel.yaml", "--calibration", "pilot"), "has tensor_parallel_size 2, and the run was measured with 1"),
         (("parallel.yaml", "--calibration", "good.json"), "nothing is extrapolated from one size to another"),
         (("study.yaml", "--calibration", "pilot", "--price", "0"), "--price"),
+        (("study.yaml", "--calibration", "pilot", "--price", "nan"), "nan is not an amount"),
+        (("study.yaml", "--calibration", "pilot", "--price", "inf"), "inf is not an amount"),
         (("study.yaml", "--calibration", "pilot", "--lanes", "1,0"), "--lanes"),
         (("study.yaml", "--calibration", "pilot", "--policy", "nobody"), "nobody"),
         (("study.yaml",), "--calibration"),

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from mac_runner.plan import Shard
-from mac_runner.reports import status_json, status_text
+from mac_runner.reports import status_json, status_text, with_shards
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
-from mac_runner.store import SessionStanding, Standing
+from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lock import Owner
 from mac_runner.types import JsonObject, JsonValue
 
@@ -104,6 +105,24 @@ def test_state_follows_the_owner_and_what_is_left(
 def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are."""
     assert status_json(standing(), NOW)["eta_s"] == 40.0
+
+
+def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None:
+    """Sixty are left at ten turns each, 200 turns of them are played, and two workers make twenty a second."""
+    usage: JsonObject = {"played_s": 60.0, "models": {"m": {"requests": 600, "faults": 3}}}
+    alone = replace(standing(), counts={"turns": 400})
+
+    def told(*lives: bool | None) -> JsonObject:
+        workers = tuple(
+            Worker(name=str(n), owner=OWNER, is_alive=alive, last_sign_of_life=None, usage=usage)
+            for n, alive in enumerate(lives)
+        )
+        shards = ShardsStanding(of=8, complete=0, held=2, half_done=0, workers=workers)
+        return with_shards(status_json(alone, NOW), alone, shards, NOW)
+
+    assert told(True, True, False)["eta_s"] == 20.0
+    assert "20.00 turns/s of all workers at work" in status_text(told(True, True, False))
+    assert told(False)["eta_s"] is None
 
 
 def test_nothing_is_promised_where_nobody_works() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,21 @@ def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
     assert 0.7 < low <= 1.05
     assert max(low, 0.95) <= high < 1.3
     assert said == ["plan: simulating 1 of 1 (panel: 4 x 8)", "plan: 4 resamplings"]
+    assert any(re.match(r"each resampling played \d+ conversations on one lane; ", note) for note in found.notes)
+
+
+def test_the_interval_is_as_narrow_as_what_the_forecast_rests_on(
+    tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mac_runner.runs.cost.SPREAD_TURNS", 50)
+
+    found = planned(tmp_path, pilot, 80, resamplings=4, slots=(2,))
+
+    (note,) = (note for note in found.notes if "narrowed" in note)
+    played, factor = re.findall(r"[\d.]+", note)
+    assert 3 <= int(played) <= 8
+    # A pilot of 24 conversations, and a forecast of 80.
+    assert float(factor) == pytest.approx(((1 / 24 + 1 / int(played)) / (1 / 24 + 1 / 80)) ** 0.5, rel=0.01)
 
 
 def test_combinations_of_a_grid_share_their_engines_and_each_has_its_own_replies(tmp_path: Path, pilot: Path) -> None:

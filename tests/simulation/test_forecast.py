@@ -78,6 +78,15 @@ def test_a_slice_of_the_lanes_shows_the_whole() -> None:
     near(part, whole, 0.05)
 
 
+def test_two_lanes_with_many_slots_show_the_whole() -> None:
+    asked = study(conversations=640, lanes=4, slots=64)
+
+    whole, part = forecast(asked), forecast(asked, turns_max=1)
+
+    assert (whole.played_share, part.played_share) == (1.0, 0.5)
+    assert part.seconds / part.turns == pytest.approx(whole.seconds / whole.turns, rel=0.05)
+
+
 def test_the_first_conversations_show_how_the_others_go() -> None:
     asked = study(conversations=320, slots=12)
 
