@@ -314,6 +314,9 @@ class ConversationStream(Closing):
     async def _next_open(self) -> OpenRun | None:
         """The next experiment, opened; None when there is none. Waits while too many are open, or for one to come."""
         while True:
+            # Before any wait for room: the only experiment stays open to the end, so room would never come.
+            if self._ahead is None and (self._supply is None or self._supply.is_over):
+                return None
             while len(self._open) + len(self._closing) >= self._open_max:
                 self._has_room.clear()
                 await self._has_room.wait()

@@ -12,7 +12,16 @@ from mac_runner.problems import Problem, suggestion
 
 NANO_ARGS: Final = frozenset(
     {
-        *("cache_type", "device", "dtype", "kv_cache_gib", "max_model_len", "max_num_batched_tokens", "max_waiting"),
+        *(
+            "cache_type",
+            "divergence_check_every",
+            "device",
+            "dtype",
+            "kv_cache_gib",
+            "max_model_len",
+            "max_num_batched_tokens",
+            "max_waiting",
+        ),
         *("num_threads", "seed"),
     }
 )
@@ -25,7 +34,15 @@ _SET_BY_THE_FLEET: Final = frozenset(
     }
 )
 """Flags that decide where an engine listens, who may ask it, and how much of a GPU it takes."""
-_MORE_GPUS: Final = ("pipeline_parallel", "data_parallel", "nnodes", "node_rank", "headless", "api_server_count")
+_MORE_GPUS: Final = (
+    "pipeline_parallel",
+    "data_parallel",
+    "nnodes",
+    "node_rank",
+    "headless",
+    "api_server_count",
+    "sync_every",
+)
 """How the flags begin that spread an engine over more than its own GPUs."""
 _FLAG: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\+?")
 _FIELD: Final = re.compile(r"\{([A-Za-z_]+)\}")
