@@ -56,6 +56,8 @@ set_option = click.option(
 concurrency_option = click.option(
     "--concurrency", callback=count, metavar="N", help="Requests in flight at once, at most."
 )
+limit_option = click.option("--limit", callback=count, metavar="N", help="Run the first N conversations at most.")
+seed_option = click.option("--seed", metavar="N", help="The experiment's seed.")
 mirror_option = click.option(
     "--mirror", metavar="URL", help="Copy each run directory that has ended to URL, such as s3://bucket/study."
 )

@@ -12,11 +12,13 @@ from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.options import (
     concurrency_option,
     count,
+    limit_option,
     live_option,
     mirror_option,
     number,
     profile_option,
     quiet_option,
+    seed_option,
     set_option,
     shard,
     trust_option,
@@ -35,8 +37,8 @@ from mac_runner.runs.setup import RunRequest
 @click.argument("file", type=click.Path(path_type=Path))
 @profile_option
 @set_option
-@click.option("--limit", callback=count, metavar="N", help="Run the first N conversations at most.")
-@click.option("--seed", metavar="N", help="The experiment's seed.")
+@limit_option
+@seed_option
 @concurrency_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
 @click.option(
@@ -157,8 +159,8 @@ def run(
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of shards [runs/NAME].")
 @profile_option
 @set_option
-@click.option("--limit", callback=count, metavar="N", help="Run the first N conversations at most.")
-@click.option("--seed", metavar="N", help="The experiment's seed.")
+@limit_option
+@seed_option
 @click.option("--concurrency", callback=count, metavar="N", help="Requests of each worker in flight, at most.")
 @mirror_option
 @click.option("--pull", "is_pulling", is_flag=True, help="Let engines pull models that they do not have.")
