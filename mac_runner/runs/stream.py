@@ -315,7 +315,7 @@ class ConversationStream(Closing):
         """The next experiment, opened; None when there is none. Waits while too many are open, or for one to come."""
         while True:
             # Before any wait for room: the only experiment stays open to the end, so room would never come.
-            if self._ahead is None and (self._supply is None or self._supply.is_over):
+            if self._ahead is None and not self._is_supplied:
                 return None
             while len(self._open) + len(self._closing) >= self._open_max:
                 self._has_room.clear()
@@ -329,8 +329,13 @@ class ConversationStream(Closing):
                 self._current = opened
                 self._open_ahead()
                 return opened
-            if self._joining is not None and self._supply is not None and not self._supply.is_over:
+            if self._joining is not None and self._is_supplied:
                 await self._clock.sleep(self._joining.look_interval_s)
+
+    @property
+    def _is_supplied(self) -> bool:
+        """Whether a further experiment may come."""
+        return self._supply is not None and not self._supply.is_over
 
     def _open_ahead(self) -> None:
         """Open the next experiment on a thread of its own, if it is wanted soon."""
