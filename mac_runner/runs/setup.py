@@ -94,7 +94,7 @@ class Setup:
     def warnings(self) -> tuple[str, ...]:
         """What to know before the conversations of all shards run."""
         spec, settings = self.experiment.spec, self.experiment.environment_settings
-        return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
+        return () if settings is None else tuple(spec.warnings(settings, self._plan()[: self.limit].deals))
 
     @property
     def tasks(self) -> Plan:
@@ -113,7 +113,7 @@ class Setup:
 
     def parts(self, claimed: AutoShard) -> Iterator[Setup]:
         """The shards of a directory of shards, each in its directory; those without conversations are left out."""
-        for shard in islice(claimed.shards(), len(self.tasks)):
+        for shard in islice(claimed.shards(), self.tasks.deals):
             yield replace(self, shard=shard, directory=shard_directory(self.directory, shard))
 
     def restoration(self, environment: Environment) -> Restoration:
