@@ -57,16 +57,21 @@ class LoopClock:
         await asyncio.sleep(delay_s)
 
 
-def played(file: Path, directory: Path, *, slots: int = 8) -> float:
+def played(file: Path, directory: Path, *, slots: int = 8, shard: str | None = None) -> float:
     """Play an experiment into a real run directory, in simulated time; how many seconds it took."""
-    (setup,) = set_up(RunRequest(file=file)).setups
+    (setup,) = set_up(RunRequest(file=file, out=directory, shard=shard)).setups
     return simulate(lambda: _program(setup, directory, slots))
 
 
 async def _program(setup: Setup, directory: Path, slots: int) -> float:
     clock, engine = LoopClock(asyncio.get_running_loop()), SleepingEngine(slots=slots)
     with open_run(
-        directory, experiment_name=setup.name, resolved=setup.loaded.resolved, tasks=setup.tasks, clock=clock
+        directory,
+        experiment_name=setup.name,
+        resolved=setup.loaded.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+        clock=clock,
     ) as run:
         await run_conversations(
             environment=setup.environment(),
