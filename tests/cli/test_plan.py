@@ -73,7 +73,7 @@ def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here
     (here / "shared").mkdir()
     (here / "shared" / "shards.json").write_bytes(encode_shards(record))
     for shard in record.shards():
-        played(here / "study.yaml", shard_directory(here / "shared", shard), shard=str(shard))
+        played(here / "study.yaml", shard_directory(here / "shared", shard), shard=shard)
 
     whole, parts = (
         at_once("plan", "study.yaml", "--calibration", name, "--resamplings", "0", "--json")
@@ -82,7 +82,9 @@ def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here
 
     assert (parts.returncode, whole.returncode) == (Exit.OK, Exit.OK), parts.stderr
     ((of_parts,), (of_whole,)) = (json.loads(each.stdout)["rows"] for each in (parts, whole))
-    assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.1)
+    # Six conversations at a time show less of how the engine batches than twelve.
+    assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.25)
+    assert of_parts["engines"]["panel"]["completion_tokens"] == of_whole["engines"]["panel"]["completion_tokens"]
     shutil.rmtree(here / "shared" / "shards")
     refused = at_once("plan", "study.yaml", "--calibration", "shared")
     assert refused.returncode == Exit.BAD_INPUT

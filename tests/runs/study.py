@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from mac_runner.plan import Shard
 from mac_runner.runs.setup import RunRequest, Setup, set_up
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.simulation.loop import SimulatedClock, simulate
@@ -57,7 +58,7 @@ class LoopClock:
         await asyncio.sleep(delay_s)
 
 
-def played(file: Path, directory: Path, *, slots: int = 8, shard: str | None = None) -> float:
+def played(file: Path, directory: Path, *, slots: int = 8, shard: Shard | None = None) -> float:
     """Play an experiment into a real run directory, in simulated time; how many seconds it took."""
     (setup,) = set_up(RunRequest(file=file, out=directory, shard=shard)).setups
     return simulate(lambda: _program(setup, directory, slots))
