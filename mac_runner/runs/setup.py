@@ -218,8 +218,9 @@ def set_up(request: RunRequest) -> ExperimentSet:
     Raises ConfigError with the place of each problem, and RunDirectoryError for a directory that cannot be used.
     """
     if request.out is not None and is_url(str(request.out)):
+        url = str(request.out).replace(":/", "://", 1)  # A path keeps one slash of them.
         raise ConfigError(
-            f"--out: {request.out} is no directory, and a journal cannot be appended to on object storage; give a "
+            f"--out: {url} is no directory, and a journal cannot be appended to on object storage; give a "
             "directory, and add --mirror URL to copy there what has ended"
         )
     if request.mirror is not None:
