@@ -84,7 +84,7 @@ def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here
     ((of_parts,), (of_whole,)) = (json.loads(each.stdout)["rows"] for each in (parts, whole))
     # Six conversations at a time show less of how the engine batches than twelve.
     assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.25)
-    assert of_parts["engines"]["panel"]["completion_tokens"] == of_whole["engines"]["panel"]["completion_tokens"]
+    assert of_parts["engines"]["panel"]["requests"] == of_whole["engines"]["panel"]["requests"]
     shutil.rmtree(here / "shared" / "shards")
     refused = at_once("plan", "study.yaml", "--calibration", "shared")
     assert refused.returncode == Exit.BAD_INPUT
