@@ -116,6 +116,8 @@ class Task:
     """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
 
     `material` is its subject (a question, say) if the experiment reads that from a file; so the task is self-contained.
+    Where each deal is played several times, `group` is the number of the deal and `sample` counts its conversations,
+    from 0: they are alike but for the seeds of their requests.
     """
 
     index: int
@@ -124,6 +126,8 @@ class Task:
     agents: tuple[Agent, ...]
     material: Mapping[str, JsonValue] | None = None
     fork: Fork | None = None
+    group: int | None = None
+    sample: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

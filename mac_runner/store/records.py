@@ -426,6 +426,7 @@ def task_json(task: Task) -> JsonObject:
         "agents": [_agent_json(agent) for agent in task.agents],
         **material,
         **({} if task.fork is None else {"fork": fork_json(task.fork)}),
+        **({} if task.group is None else {"group": task.group, "sample": task.sample}),
     }
 
 
@@ -472,6 +473,8 @@ def task_from_json(record: JsonObject) -> Task:
         agents=convert(agents, tuple[Agent, ...]),
         material=entry(record, "material", dict) if "material" in record else None,
         fork=_fork_from_json(entry(record, "fork", dict)) if "fork" in record else None,
+        group=entry(record, "group", int) if "group" in record else None,
+        sample=entry(record, "sample", int) if "group" in record else 0,
     )
 
 
