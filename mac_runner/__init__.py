@@ -18,6 +18,7 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "BroadcastError",
     "ConfigError",
     "Conversation",
     "ConversationEnded",
@@ -39,6 +40,7 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "PolicySpan",
     "Progress",
     "Prompt",
     "Receipt",
@@ -55,6 +57,7 @@ __all__ = [
     "Sampling",
     "Section",
     "ShortageError",
+    "StaleVersionError",
     "StoreError",
     "Table",
     "Task",
@@ -63,6 +66,9 @@ __all__ = [
     "TransientBackendError",
     "Turn",
     "UntrustedCodeError",
+    "UpdateInProgressError",
+    "WeightMismatchError",
+    "WeightUpdateError",
     "arun",
     "export",
     "fork",
@@ -95,6 +101,7 @@ if TYPE_CHECKING:
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
         BackendError,
+        BroadcastError,
         ConfigError,
         ConversationError,
         EngineDeadError,
@@ -106,9 +113,13 @@ if TYPE_CHECKING:
         RunDirectoryError,
         RunLockedError,
         ShortageError,
+        StaleVersionError,
         StoreError,
         TransientBackendError,
         UntrustedCodeError,
+        UpdateInProgressError,
+        WeightMismatchError,
+        WeightUpdateError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
@@ -120,6 +131,7 @@ if TYPE_CHECKING:
         FinishReason,
         Lineup,
         Message,
+        PolicySpan,
         Prompt,
         Receipt,
         ReceiptKind,
@@ -156,8 +168,8 @@ else:
         "runs.view": ("RecordedConversation", "RunView", "open_run", "rollouts"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (
-            *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
-            *("Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
+            *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
+            *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
     }
 
