@@ -9,6 +9,7 @@ from mac_runner.data.rollouts import Rollout, Seat, deal_of
 from mac_runner.data.samples import Sample, TrainingRun
 from mac_runner.data.tables import Ended
 from mac_runner.flat import Cells, FlatColumn, json_text
+from mac_runner.reports.exports import utf8_text
 from mac_runner.types import FinishReason, JsonObject, JsonValue
 
 VERIFIERS_VERSION: Final = "0.4.0"
@@ -30,12 +31,12 @@ def episode_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]
     transcript: Any = ended.transcript
     seats = run.seats(ended)
     traces = {agent["agent_id"]: _Graph(agent, seats[agent["agent_id"]]) for agent in transcript["task"]["agents"]}
-    for each in run.samples(ended, has_tokens=True):
+    for each in run.samples(ended, run.tokens(ended) or None):
         traces[each.rollout.agent].add(each)
     failure = transcript["failure"]
     standing: JsonObject = {
         "ok": failure is None,
-        "errors": [] if failure is None else [{"type": "ConversationError", "message": failure}],
+        "errors": [] if failure is None else [{"type": "ConversationError", "message": utf8_text(failure)}],
     }
     task = transcript["task"]
     more = {key: task[key] for key in ("seed", "material") if task.get(key) is not None}

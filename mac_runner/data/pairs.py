@@ -74,7 +74,7 @@ class Pairs:
         """The reply of a fork to its turn, and what came of it; None where it may not be compared."""
         transcript: Any = ended.transcript
         fork = transcript["task"]["fork"]
-        for rollout, turn in zip(self._run.rollouts(ended, has_tokens=False), transcript["turns"], strict=True):
+        for rollout, turn in zip(self._run.rollouts(ended, None), transcript["turns"], strict=True):
             is_chosen = not self._run.only or {rollout.model, rollout.definition}.intersection(self._run.only)
             if rollout.turn == fork["turn"] and is_chosen and rollout.reward is not None:
                 is_drawn = turn["turn"] not in fork["forced"] and rollout.finish_reason is not FinishReason.OVERFLOW

@@ -66,28 +66,31 @@ class TrainingRun(NamedTuple):
     only: Sequence[str] = ()
     """The models and agent definitions whose turns are trainable; empty for all."""
 
-    def rollouts(self, ended: Ended, *, has_tokens: bool = True) -> list[Rollout]:
-        """The rollouts of a conversation."""
-        tokens = _tokens(ended.transcript) if has_tokens else None
+    def tokens(self, ended: Ended) -> Mapping[str, Tokens]:
+        """The tokens of each reply that has them, by turn."""
+        return _tokens(ended.transcript)
+
+    def rollouts(self, ended: Ended, tokens: Mapping[str, Tokens] | None) -> list[Rollout]:
+        """The rollouts of a conversation; with `tokens` those of a turn without any are not trainable."""
         return rollouts_of(ended.transcript, self.seats(ended), tokens=tokens, only=self.only)
 
     def seats(self, ended: Ended) -> dict[str, Seat]:
         """What each agent played, and what the outcome is worth to it."""
         return {str(row["agent"]): _seat(row) for row in self.agents(ended)}
 
-    def samples(self, ended: Ended, *, has_tokens: bool = False) -> Iterator[Sample]:
+    def samples(self, ended: Ended, tokens: Mapping[str, Tokens] | None = None) -> Iterator[Sample]:
         """The rollouts of a conversation in words; its prompts are rendered again."""
         turns: Any = ended.transcript["turns"]
         prompts = sent_prompts(ended.transcript, self.environment())
-        for rollout, turn, (_, prompt) in zip(self.rollouts(ended, has_tokens=has_tokens), turns, prompts, strict=True):
-            reply, tokens = turn["reply"], turn["reply"]["tokens"]
+        for rollout, turn, (_, prompt) in zip(self.rollouts(ended, tokens), turns, prompts, strict=True):
+            reply, counted = turn["reply"], turn["reply"]["tokens"]
             yield Sample(
                 rollout,
                 messages_of(prompt),
                 reply["text"],
                 reply.get("thinking"),
-                tokens.get("timing", tokens).get("cached", 0),
-                (tokens["prompt"], tokens["completion"]),
+                counted.get("timing", counted).get("cached", 0),
+                (counted["prompt"], counted["completion"]),
             )
 
 

@@ -324,7 +324,7 @@ class RecordedConversation:
             raise ConfigError(f"only: {only!r} is one name; give a list: [{only!r}]")
         run = training_run(self._run, only)
         check_format(run, ROLLOUTS)
-        return run.rollouts(self._ended)
+        return run.rollouts(self._ended, run.tokens(self._ended))
 
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""
