@@ -6,7 +6,8 @@ caller gives them, or they still lie where they lay, with the recorded digest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, RunDirectoryError, WeightUpdateError
 from mac_runner.runs.engines import Engine, EnginePlan
 from mac_runner.runs.setup import Setup
+from mac_runner.scheduler import Source
 from mac_runner.scheduler.policies import EngineWeights, Policies
 from mac_runner.scheduler.policy_window import PolicyWindow
-from mac_runner.types import PolicyVersion
+from mac_runner.types import JsonObject, PolicyVersion
 from mac_runner.weights import Broadcast, Weights
 
 
@@ -84,14 +86,42 @@ class PolicyPlan:
     first: dict[str, int] = field(default_factory=dict)
     """The version that each policy began with."""
 
-    def windows(self) -> dict[str, PolicyWindow]:
-        """A window for each policy."""
+    finished: Counter[str] = field(default_factory=Counter)
+    """The conversations that finished where nothing is left to play, by policy."""
+
+    def count(self, ended: Iterable[tuple[Container[str], int]]) -> None:
+        """Count what finished in run directories that are complete, given with their models."""
+        for models, finished in ended:
+            for policy in self.request.policies:
+                self.finished[policy.model] += finished if policy.model in models else 0
+
+    def begin(
+        self,
+        log: Callable[[str, JsonObject], None],
+        sources: Callable[[], Iterable[Source]],
+        *,
+        restarts: bool,
+    ) -> Policies:
+        """The policies of a run that begins."""
+        return Policies(
+            self.engines,
+            self._windows(),
+            log=log,
+            sources=sources,
+            restarts=restarts,
+            counts_finished=not self.request.skips_ended,
+        )
+
+    def _windows(self) -> dict[str, PolicyWindow]:
         present = {model: each.present.version for each in self.engines for model in each.models}
         found = {}
         for policy in self.request.policies:
             version = present[policy.model]
             first = version if self.request.skips_ended else self.first.get(policy.model, version)
-            found[policy.model] = PolicyWindow(policy.max_lag, policy.batch or 1, first=first, version=version)
+            window = PolicyWindow(policy.max_lag, policy.batch or 1, first=first, version=version)
+            if not self.request.skips_ended:
+                window.add_finished(self.finished[policy.model])
+            found[policy.model] = window
         return found
 
 

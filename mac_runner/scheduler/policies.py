@@ -52,11 +52,14 @@ class Policies:
         log: Callable[[str, JsonObject], None],
         sources: Callable[[], Iterable[Source]],
         restarts: bool = False,
+        counts_finished: bool = True,
     ) -> None:
         """`log` takes events, and `sources` gives the experiments whose run directories are open.
 
-        `restarts` says that engines close and start again during the run.
+        `restarts` says that engines close and start again during the run, and `counts_finished` that the trainer gets
+        what finished in earlier sessions.
         """
+        self._counts_finished = counts_finished
         self.windows = windows
         self._engines = {each.engine: each for each in engines}
         self._log = log
@@ -79,7 +82,7 @@ class Policies:
         """Take in a run directory that was opened: what finished there, and what is half done."""
         windows = self._windows_of(source)
         for _, window in windows:
-            window.add_finished(finished)
+            window.add_finished(finished if self._counts_finished else 0)
         for task, replies in half_done:
             for model, window in windows:
                 window.begin((source, task.task_id), _first_version(task, model, replies))

@@ -9,7 +9,7 @@ other task sees a half-applied reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,9 +108,12 @@ async def run_pooled(
     stop: asyncio.Event,
     progress: Progress | None = None,
     policies: Policies | None = None,
+    end: Callable[[], Awaitable[None]] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, on engines that all experiments share.
+
+    `policies` are the weights that change meanwhile. `end` is awaited when all is done, before the engines close.
 
     When `stop` is set, nothing new departs and what is in flight is awaited for SHUTDOWN_GRACE_S; conversations half
     done stay unpublished. The backends are started here and always closed; `say` gets a line about slow starts.
@@ -134,6 +137,8 @@ async def run_pooled(
     )
     async with started(backends, stop, clock=clock, say=say) as is_started:
         is_done = is_started and await Runner(context).run()
+        if is_done and end is not None:
+            await end()
     return RunResult(
         finished=progress.finished - before_finished,
         failed=progress.failed - before_failed,

@@ -129,12 +129,16 @@ class Run(Recorder):
         """Write `summary.json`, after everything handed over before."""
         self._submit(SummaryItem(summary))
 
+    def drain(self) -> None:
+        """Wait until all that was handed over is written. Raises StoreError when it cannot be."""
+        self._writer.drain()
+
     def contents(self) -> RunContents:
         """What the run directory holds once all that was handed over is written, which this waits for.
 
         Raises StoreError when it cannot be written.
         """
-        self._writer.drain()
+        self.drain()
         return read_run(self._log.layout.directory, disk=self._log.disk)
 
 
