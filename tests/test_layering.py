@@ -32,6 +32,7 @@ GROUND = (
     "structs",
     "rewards",
     "weights",
+    "checkpoints",
     "threads",
     "plugins",
     "registry",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -168,7 +168,7 @@ class Playing:
         self._wake()
 
     @contextmanager
-    def _training(self, policies: Policies) -> Iterator[Callable[[], Awaitable[None]]]:
+    def _training(self, policies: Policies) -> Iterator[Callable[[], Coroutine[object, object, None]]]:
         """The caller may update weights inside. What it gives waits until the caller has had all conversations."""
         loop, trained = asyncio.get_running_loop(), asyncio.Event()
 
@@ -283,7 +283,9 @@ def waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[],
 
 
 def _over() -> WeightUpdateError:
-    return WeightUpdateError("the run has ended, and its engines are closed: no further reply would be of these weights")
+    return WeightUpdateError(
+        "the run has ended, and its engines are closed: no further reply would be of these weights"
+    )
 
 
 def _note(fault: BaseException, other: BaseException | None) -> None:

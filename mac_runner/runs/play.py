@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +115,7 @@ class Player:
     """Lays out the fleet of the models that are on one."""
     policy: PolicyRequest = field(default_factory=PolicyRequest)
     """The models whose weights a trainer changes."""
-    training: Callable[[Policies], AbstractContextManager[Callable[[], Awaitable[None]]]] | None = None
+    training: Callable[[Policies], AbstractContextManager[Callable[[], Coroutine[object, object, None]]]] | None = None
     """Makes a context around the run, inside its event loop, in which a trainer may change weights.
 
     It gives what is awaited before the engines close, when all conversations have ended.
@@ -213,8 +213,8 @@ class Player:
             self.policy, pending, engines, {slug: found.policies for slug, found in surveys.items()}
         )
         if policies is not None:
-            ended = [setup for setup in grid.setups if setup not in pending]
-            policies.count((setup.experiment.model_definitions, surveys[setup.slug].finished) for setup in ended)
+            over = [setup for setup in grid.setups if setup not in pending]
+            policies.count((setup.experiment.model_definitions, surveys[setup.slug].finished) for setup in over)
         with open_grid(
             grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
         ) as grid_run:
@@ -223,9 +223,7 @@ class Player:
                 def title() -> str:
                     return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
 
-                session = _Session(
-                    self, stream, progress, title, grid.profile, concurrency, policies=policies
-                )
+                session = _Session(self, stream, progress, title, grid.profile, concurrency, policies=policies)
                 is_done = event_loop.run(session.play(phases, fleet))
             found = {setup.slug: setup.survey().is_complete for setup in pending}
             results = grid_results(
@@ -407,7 +405,7 @@ class _Session:
                 await asyncio.wait([showing])
 
     @contextmanager
-    def _training(self, stop: asyncio.Event) -> Iterator[Callable[[], Awaitable[None]] | None]:
+    def _training(self, stop: asyncio.Event) -> Iterator[Callable[[], Coroutine[object, object, None]] | None]:
         """A trainer may change weights inside. Gives what to await when all conversations have ended."""
         training, policies = self._player.training, self._policies
         if training is None or policies is None:
@@ -422,7 +420,11 @@ class _Session:
             yield trained
 
     async def _play(
-        self, phase: Phase, fleet: RunFleet | None, stop: asyncio.Event, end: Callable[[], Awaitable[None]] | None
+        self,
+        phase: Phase,
+        fleet: RunFleet | None,
+        stop: asyncio.Event,
+        end: Callable[[], Coroutine[object, object, None]] | None,
     ) -> bool:
         player, policies = self._player, self._policies
         backends = {

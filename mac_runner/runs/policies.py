@@ -130,7 +130,9 @@ def check_policies(request: PolicyRequest, engines: EnginePlan, clock: Clock) ->
     models = {name for served in engines.served.values() for name in served}
     for policy in request.policies:
         if policy.model not in models:
-            raise ConfigError(f"policy: the experiment has no model {policy.model!r} (has: {', '.join(sorted(models))})")
+            raise ConfigError(
+                f"policy: the experiment has no model {policy.model!r} (has: {', '.join(sorted(models))})"
+            )
     for engine in engines.engines.values():
         if request.of(_models_of(engine, engines)) is not None:
             updater_of(engine)(engine.build(clock, lambda _line: None, can_pull=False))
@@ -218,4 +220,6 @@ def _missing(model: str, version: int, last: PolicyVersion, directory: Path | No
 
 def _models_of(engine: Engine, engines: EnginePlan) -> frozenset[str]:
     """What experiments call the model that an engine serves."""
-    return frozenset(name for served in engines.served.values() for name, found in served.items() if found == engine.name)
+    return frozenset(
+        name for served in engines.served.values() for name, found in served.items() if found == engine.name
+    )

@@ -9,7 +9,7 @@ other task sees a half-applied reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,7 +108,7 @@ async def run_pooled(
     stop: asyncio.Event,
     progress: Progress | None = None,
     policies: Policies | None = None,
-    end: Callable[[], Awaitable[None]] | None = None,
+    end: Callable[[], Coroutine[object, object, None]] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, on engines that all experiments share.

@@ -394,9 +394,7 @@ def survey(
     sizes = transcript_sizes(disk, layout)
     state = read_state(disk, layout)
     endings = {
-        task_id: ending.status
-        for task_id, ending in state.endings.items()
-        if sizes.get(task_id) == ending.size_bytes
+        task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
     }
     recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
     found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
