@@ -174,10 +174,11 @@ class Policies:
         if not behind or any(each.present.version == number for each in behind):
             raise stale
         update = WeightUpdate(version=number, weights=weights, blocking=blocking)
-        results = await asyncio.gather(*(self._install(each, update, named) for each in behind), return_exceptions=True)
-        for fault in results:
-            if isinstance(fault, BaseException):
-                raise fault
+        installing = [asyncio.ensure_future(self._install(each, update, named)) for each in behind]
+        await asyncio.wait(installing)
+        faults = [fault for each in installing if (fault := each.exception()) is not None]
+        if faults:
+            raise faults[0]
         return number
 
     async def _install(self, held: EngineWeights, update: WeightUpdate, named: PolicyVersion) -> None:

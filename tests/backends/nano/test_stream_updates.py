@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import mac_runner
 from mac_runner import Policy
-from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout
+from mac_runner.store.records import objects, recorded_from_json
 from mac_runner.store.run_state import read_state
 from mac_runner.types import JsonObject
 
@@ -32,18 +31,24 @@ def experiment(model: Path, *, conversations: int = 8, rounds: int = 2) -> JsonO
     }
 
 
+def starts_of(conversation: mac_runner.RecordedConversation) -> list[int]:
+    """The version that began each reply."""
+    spans = [recorded_from_json(turn).reply.policy for turn in objects(conversation.transcript, "turns")]
+    return [span.start for span in spans if span is not None]
+
+
 def test_versions_of_a_loop(model_directory: Path, tmp_path: Path) -> None:
     """Weights change after every two conversations; no rollout is too old, and the journal names each version."""
     weights = load_file(model_directory / "model.safetensors")
     out = tmp_path / "run"
 
     async def main() -> list[int]:
-        batch, lags, version = 0, [], 0
+        batch, version = 0, 0
+        lags: list[int] = []
         policy = Policy("learner", max_lag=1, batch=2)
         async with mac_runner.stream(experiment(model_directory), policy=policy, out=out, progress=False) as run:
             async for conversation in run:
-                spans = [turn["reply"]["policy"] for turn in conversation.transcript["turns"]]
-                lags.append(version - min(start for start, _ in spans))
+                lags.append(version - min(starts_of(conversation)))
                 batch += 1
                 if batch == 2:
                     batch, version = 0, await run.update_weights(weights, blocking=version % 2 == 0)
