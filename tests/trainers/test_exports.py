@@ -231,7 +231,7 @@ def test_a_fork_trains_on_what_is_new_in_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(learned: Path, tmp_path: Path) -> None:
     wrong = {}
-    for text, asked in {
+    refused: dict[str, dict[str, Any]] = {
         "no tokens of learner: ": {"run": learned / "text", "format": "rollouts", "only": ["learner"]},
         "has no tokens of bot, learner: ": {"run": learned / "text", "format": "rollouts"},
         "is not a fork": {"run": learned / "small", "format": "trl-dpo"},
@@ -244,7 +244,8 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(learned: 
         },
         "only: 'learner' is one name": {"run": learned / "small", "format": "trl-sft", "only": "learner"},
         "format: found 'trl'; there are: csv": {"run": learned / "small", "format": "trl"},
-    }.items():
+    }
+    for text, asked in refused.items():
         try:
             export(to=tmp_path / "out", **asked)
         except ConfigError as fault:
