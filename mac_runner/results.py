@@ -14,7 +14,7 @@ import msgspec
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.flat import FlatColumn, Row, RowMaker
-from mac_runner.intervals import ClusteredRate, Interval, wilson
+from mac_runner.intervals import ClusteredMean, ClusteredRate, ExactClusteredMean, Interval, wilson
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import Fact, Scene
@@ -302,14 +302,23 @@ def rate(count: int, n: int) -> JsonObject:
 
 
 def clustered(counted: ClusteredRate) -> JsonObject:
-    """`n` cases of how many `games`, `wins` among them, their `rate` and its `interval` by game."""
+    """`n` cases of how many `games`, `wins` among them, their `rate` and its `interval` by game.
+
+    Where deals are played several times, the interval is by deal, and `clusters` says of how many.
+    """
     return {
         "n": counted.n,
         "games": counted.games,
+        **clusters_of(counted),
         "wins": counted.wins,
         "rate": round(counted.wins / counted.n, 4) if counted.n else None,
         "interval": ends(counted.interval),
     }
+
+
+def clusters_of(counted: ClusteredRate | ClusteredMean | ExactClusteredMean) -> JsonObject:
+    """How many `clusters` the games are of; nothing where each is one."""
+    return {} if counted.clusters == counted.games else {"clusters": counted.clusters}
 
 
 def ends(interval: Interval | None) -> JsonValue:
