@@ -1,11 +1,10 @@
-"""A trainer's loop without a real engine: versions, lag, updates that fail, resumes, and kills."""
+"""A trainer's loop without a real engine: versions, lag, updates that fail, and resumes."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import struct
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,139 +12,53 @@ import pytest
 from mac_runner import (
     ConfigError,
     Policy,
-    RecordedConversation,
     RunDirectoryError,
     StaleVersionError,
-    Stream,
     UpdateInProgressError,
     WeightMismatchError,
     WeightUpdateError,
-    run,
     stream,
 )
+from mac_runner.checkpoints import digest_of
+from mac_runner.reports import status_json, status_text
+from mac_runner.store import read_standing
 from mac_runner.store.disk import Disk
 from mac_runner.store.journal import marks
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import objects, recorded_from_json
-from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import Lab
-
-LEARNER = '''
-import asyncio
-from mac_runner import PolicySpan, Reply, WeightMismatchError
-
-
-class Learner:
-    """An engine whose weights are a number of versions; a reply takes a few passes of the loop."""
-
-    capacity = 4
-
-    def __init__(self):
-        self.version = 0
-        self.updating = asyncio.Event()
-
-    async def generate(self, request):
-        start = self.version
-        for _ in range(hash(request.request_id) % 5):
-            await asyncio.sleep(0.001)
-        return Reply(text="7", policy=PolicySpan(start, self.version))
-
-    async def update_weights(self, update):
-        await asyncio.sleep(0.002)
-        if "wrong" in str(update.weights):
-            raise WeightMismatchError("wrong names")
-        if "broken" in str(update.weights):
-            raise ValueError("a bug")
-        self.version = update.version
-'''
-
-
-def experiment(conversations: int = 12, name: str = "echoes", **more: JsonValue) -> JsonObject:
-    """One agent sends numbers back."""
-    return {
-        "experiment_metadata": {"experiment_name": name},
-        "conversation_config": {"environment": "echo", "conversations": conversations},
-        "echo": {"rounds": 3},
-        "model_definitions": {"learner": {"backend": "./learner.py:Learner"}},
-        "agent_definitions": [{"agent_id": "a", "role": "participant", "model": "learner"}],
-        **more,
-    }
+from mac_runner.types import JsonObject
+from tests.cli.lab import Lab, RunDir
+from tests.sim.training import ENGINE, MAX_LAG, checkpoint, experiment, spans, train
 
 
 @pytest.fixture
 def school(lab: Lab) -> Lab:
-    """A working directory with an engine that learns."""
-    (lab.path / "learner.py").write_text(LEARNER)
+    """A working directory with an engine that takes weights."""
+    (lab.path / "learner.py").write_text(ENGINE)
     return lab
 
 
-def checkpoint(path: Path, content: str) -> Path:
-    """A safetensors file with one tensor."""
-    data = content.encode()
-    header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
-    return path
-
-
-def spans(conversation: RecordedConversation) -> list[tuple[int, int]]:
-    """The versions of each reply."""
-    found = [recorded_from_json(turn).reply.policy for turn in objects(conversation.transcript, "turns")]
-    return [(span.start, span.end) for span in found if span is not None]
-
-
-class Trainer:
-    """Makes a version of every `batch` conversations that it gets, in a file of its own."""
-
-    def __init__(self, folder: Path, *, batch: int = 2, version: int = 0) -> None:
-        self.version = version
-        self.lags: list[int] = []
-        self.seen: list[int] = []
-        self._folder = folder
-        self._batch = batch
-        self._got = 0
-
-    def file(self, version: int) -> Path:
-        return self._folder / f"{version}.safetensors"
-
-    async def take(self, running: Stream, conversation: RecordedConversation) -> None:
-        """Train on one conversation."""
-        self.seen.append(conversation.ended.index)
-        self.lags.append(self.version - min(start for start, _ in spans(conversation)))
-        self._got += 1
-        if self._got == self._batch:
-            self._got, self.version = 0, self.version + 1
-            await running.update_weights(checkpoint(self.file(self.version), f"v{self.version}"))
-
-
-def frames(directory: Path, name: str = "echoes") -> Iterator[Mapping[str, object]]:
+def frames(directory: Path) -> Iterator[Mapping[str, object]]:
     """What the journal says of versions."""
-    return marks(Disk(), Layout(directory=directory, experiment_name=name), "policy")
+    return marks(Disk(), Layout(directory=directory, experiment_name="echoes"), "policy")
 
 
 def test_no_rollout_is_older_than_allowed_and_the_journal_names_every_version(school: Lab) -> None:
-    trainer = Trainer(school.path)
+    trainer = asyncio.run(train(experiment(), school.path))
 
-    async def main() -> None:
-        policy = Policy("learner", max_lag=1, batch=2)
-        async with stream(experiment(), policy=policy, progress=False) as running:
-            async for conversation in running:
-                await trainer.take(running, conversation)
-
-    asyncio.run(main())
-
-    assert sorted(trainer.seen) == [*range(12)]
-    assert max(trainer.lags) <= 1
+    assert len(trainer.used) == 12
+    assert max(trainer.used.values()) <= MAX_LAG
     directory = school.run_dir("echoes")
     named = {frame["version"]: (frame["sha256"], frame["path"]) for frame in frames(directory.path)}
     assert [*named] == [*range(7)]
     assert named[0] == (None, None)
-    assert named[6][1] == str(trainer.file(6))
-    assert len({sha256 for sha256, _ in named.values()}) == 7
+    for version in range(1, 7):
+        assert named[version] == (digest_of(trainer.file(version)), str(trainer.file(version)))
     policies = directory.summary["policies"]
     assert isinstance(policies, dict)
     assert isinstance(learner := policies["learner"], dict)
     assert (learner["version"], learner["updates"]) == (6, 6)
-    assert "learner: version 6, 6 updates" in school.done("status", "runs/echoes").stdout
+    shown = status_text(status_json(read_standing(directory.path), datetime.now(UTC)))
+    assert "learner: version 6, 6 updates" in shown
     school.verified(directory.path)
 
 
@@ -164,7 +77,7 @@ def test_update_that_fails_changes_nothing(school: Lab) -> None:
         assert await running.update_weights(good, version=3) == 3
         with pytest.raises(WeightMismatchError, match="wrong names"):
             await running.update_weights(wrong)
-        with pytest.raises(WeightUpdateError, match=r"a bug \(learner.py:\d+\)|learner.py"):
+        with pytest.raises(WeightUpdateError, match=r"failed in `update_weights`: .*learner.py"):
             await running.update_weights(broken)
         with pytest.raises(StaleVersionError, match="version 3"):
             await running.update_weights(other, version=3)
@@ -197,8 +110,81 @@ def test_policy_that_cannot_work_is_refused_before_anything_is_written(school: L
         (Policy("learner", version=4, weights="no.bin"), experiment(), "other formats"),
     ):
         with pytest.raises((ConfigError, RunDirectoryError), match=named):
-            asyncio.run(anext(stream(content, policy=policy, progress=False)))  # type: ignore[arg-type]
+            asyncio.run(_first(content, policy))
         assert not (school.path / "runs" / "echoes").exists()
     for settings in ({"max_lag": 1}, {"batch": 0, "max_lag": 0}, {"version": -1}, {"weights": "x"}):
         with pytest.raises(ConfigError, match="policy"):
-            Policy("learner", **settings)  # type: ignore[arg-type]
+            Policy("learner", **settings)
+
+
+def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab) -> None:
+    """They are found where they lay, by the command line too; others, and a version below, are refused."""
+    content = experiment()
+    weights = checkpoint(school.path / "7.safetensors", "v7")
+
+    async def begun() -> None:
+        # Eight may begin up to version 7.
+        async with stream(content, policy=Policy("learner", max_lag=0, batch=1), progress=False) as running:
+            await anext(running)
+            await running.update_weights(weights, version=7)
+            await anext(running)
+
+    asyncio.run(begun())
+    directory = school.run_dir("echoes")
+    before = directory.hashes()
+    other = checkpoint(school.path / "other.safetensors", "v8")
+    weights.rename(school.path / "elsewhere.safetensors")
+
+    for policy, named in (
+        (Policy("learner"), "replies of version 7"),
+        (Policy("learner", version=7), "cannot be read"),
+        (Policy("learner", version=7, weights=other), "those found have the digest"),
+        (Policy("learner", version=8), "the weights of version 8"),
+    ):
+        with pytest.raises(RunDirectoryError, match=named):
+            asyncio.run(_first(content, policy))
+    file = school.write(content)
+    refused = school.run(file)
+    assert (refused.returncode, "weights of version 7" in refused.stderr) == (2, True), refused.stderr
+    assert _without_traces_of_starts(directory.hashes()) == _without_traces_of_starts(before)
+
+    (school.path / "elsewhere.safetensors").rename(weights)
+    school.done(file)
+    assert [frame["version"] for frame in frames(directory.path)] == [0, 7, 7]
+    ended = {version for row in directory.index for version in _versions(row)}
+    assert ended <= {0, 7}
+    school.verified(directory.path)
+
+
+def test_every_combination_that_shares_the_engine_names_the_versions(school: Lab) -> None:
+    grid = experiment(6, _grid={"sweep": {"echo.rounds": [2, 3]}})
+
+    trainer = asyncio.run(train(grid, school.path))
+
+    assert len(trainer.used) == 12
+    assert max(trainer.used.values()) <= MAX_LAG
+    for journal in (school.path / "runs" / "echoes").glob("*/journal"):
+        named = [int(str(frame["version"])) for frame in frames(journal.parent)]
+        played = {version for row in RunDir(path=journal.parent).index for version in _versions(row)}
+        assert named == sorted(named)
+        assert played <= {*named}
+        assert len(played) > 1
+    school.verified(school.path / "runs" / "echoes")
+
+
+async def _first(content: JsonObject, policy: Policy) -> None:
+    async with stream(content, policy=policy, progress=False) as running:
+        await anext(running)
+
+
+def _versions(row: JsonObject) -> list[object]:
+    policy = row["policy"]
+    assert isinstance(policy, dict)
+    span = policy["learner"]
+    assert isinstance(span, list)
+    return [*span]
+
+
+def _without_traces_of_starts(hashes: dict[str, tuple[int, str]]) -> dict[str, str]:
+    """The content of the files."""
+    return {name: digest for name, (_, digest) in hashes.items() if digest != "directory"}
