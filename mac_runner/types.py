@@ -312,11 +312,19 @@ class TokenTrace:
     logprobs: tuple[float, ...]
 
 
+class PolicySpan(NamedTuple):
+    """The first and the last version of the weights that made a reply. 0 is what the engine loaded."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What an engine answered. `trace` is there when the model definition asks to record tokens.
 
     `thinking` is what a reasoning model thought before its reply, if that is known; the text does not repeat it.
+    `policy` is there when the engine reports the versions of its weights.
     """
 
     text: str
@@ -324,6 +332,7 @@ class Reply:
     finish_reason: FinishReason = FinishReason.STOP
     tokens: TokenCount = TokenCount()
     trace: TokenTrace | None = None
+    policy: PolicySpan | None = None
     timing: Timing = field(default=Timing(), compare=False)
 
     def timed(self, timing: Timing) -> Reply:
@@ -334,6 +343,7 @@ class Reply:
             finish_reason=self.finish_reason,
             tokens=self.tokens,
             trace=self.trace,
+            policy=self.policy,
             timing=timing,
         )
 

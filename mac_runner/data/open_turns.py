@@ -44,6 +44,8 @@ def _row(recorded: RecordedReply) -> dict[str, Cells]:
         "prompt_tokens": reply.tokens.prompt,
         "cached_tokens": reply.tokens.cached,
         "completion_tokens": reply.tokens.completion,
+        "policy_start": None if reply.policy is None else reply.policy.start,
+        "policy_end": None if reply.policy is None else reply.policy.end,
         "queue_s": reply.timing.queue_s,
         "generate_s": reply.timing.generate_s,
         "faults": list(reply.timing.faults),

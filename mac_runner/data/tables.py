@@ -221,6 +221,12 @@ TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
         "integer", "those of them from a cache", "tokens", f"{_TURN}.reply.tokens.timing.cached"
     ),
     "completion_tokens": FlatColumn("integer", "tokens of the reply", "tokens", f"{_TURN}.reply.tokens.completion"),
+    "policy_start": FlatColumn(
+        "integer",
+        "the version of the weights that began it, where its engine says so",
+        source=f"{_TURN}.reply.policy.0",
+    ),
+    "policy_end": FlatColumn("integer", "the version that ended it", source=f"{_TURN}.reply.policy.1"),
     "receipt": FlatColumn(
         "text", "`act`, `observation`, `correction`, `default` or `failure`", source=f"{_TURN}.receipt.kind"
     ),

@@ -41,6 +41,7 @@ from mac_runner.types import (
     Fork,
     JsonObject,
     JsonValue,
+    PolicySpan,
     RecordedReply,
     Reply,
     Task,
@@ -298,6 +299,7 @@ class _Reply(msgspec.Struct):
     tokens: _Tokens
     trace: TokenTrace | None = None
     thinking: str | None = None
+    policy: PolicySpan | None = None
 
 
 class _Timing(msgspec.Struct):
@@ -357,6 +359,8 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "completion_ids": list(reply.trace.completion_ids),
             "logprobs": list(reply.trace.logprobs),
         }
+    if reply.policy is not None:
+        more["policy"] = list(reply.policy)
     by: JsonObject = {} if recorded.model is None else {"model": recorded.model}
     return {
         "turn": recorded.turn_key,
@@ -403,6 +407,7 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
             finish_reason=found.reply.finish_reason,
             tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
             trace=found.reply.trace,
+            policy=found.reply.policy,
             timing=Timing(
                 queue_s=timing.queue_s,
                 generate_s=timing.generate_s,
