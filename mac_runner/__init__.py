@@ -18,6 +18,7 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "Broadcast",
     "BroadcastError",
     "ConfigError",
     "Conversation",
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
         TokenTrace,
         Turn,
     )
+    from mac_runner.weights import Broadcast
 else:
     _MODULES = {
         "api": (
@@ -167,6 +169,7 @@ else:
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
             *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
+        "weights": ("Broadcast",),
     }
 
     def __getattr__(name: str) -> object:

@@ -42,13 +42,15 @@ from mac_runner.nano.errors import BroadcastError, ConfigError, NanoError, Updat
 from mac_runner.nano.parallel.group import PATIENCE_S, Shard, host_store, join_store, own_address, process_group
 
 PROTOCOL = 1
-BUCKET_BYTES = 64 << 20
+PIECE_BYTES = 64 << 20
 """The tensors are sent in pieces of about this size."""
 _MESSAGE_BYTES_MAX = 64 << 20
 _ALIGNMENT_BYTES = 64
 _TICK_S = 0.005
 _RETRY_S = 0.05
 _CONNECT_S_MAX = 5.0
+_CARRY_S_MAX = 60.0
+"""How long one piece may take; a thread that waits for a lost process ends after it."""
 _BACKLOG = 1024
 _PORT_MAX = 65535
 
@@ -134,6 +136,8 @@ class WeightSender:
         """The engines of a transfer, which all hear of its end."""
         self._gather()
         links, self._waiting = self._waiting[: self._receivers], self._waiting[self._receivers :]
+        for link in links:
+            link.inbox.clear()
         try:
             yield links
         except BaseException as error:
@@ -177,6 +181,7 @@ class WeightSender:
         for rank, link in enumerate(links, 1):
             link.name = f"engine {rank}"
             where = {"rank": rank, "size": len(links) + 1, "port": port, "backend": self._backend}
+            where["piece_bytes"] = PIECE_BYTES
             link.send({"version": version, "tensors": layout, **where})
         self._await(links)
         for link in links:
@@ -185,7 +190,7 @@ class WeightSender:
 
         def send_all(group: _Group) -> None:
             group.join(0, len(links) + 1, store, address)
-            for bucket in _buckets(layout):
+            for bucket in _buckets(layout, PIECE_BYTES):
                 group.broadcast(_filled(bucket, state_dict, layout, device))
 
         _alongside(send_all, _Group(device, self._timeout_s), links)
@@ -199,8 +204,9 @@ class WeightSender:
 
     def _await(self, links: Sequence[_Link]) -> None:
         """Wait for one answer of each engine. Raises what one of them refuses with."""
-        _wait(links, lambda: all(link.inbox for link in links), self._timeout_s)
-        for link, answer in [(link, link.inbox.popleft()) for link in links]:
+        _wait(links, lambda: _is_decided([list(link.inbox) for link in links]), self._timeout_s)
+        for link in links:
+            answer = link.inbox.popleft() if link.inbox else {}
             if "refused" in answer:
                 raise _refusal(answer, link.name)
 
@@ -237,7 +243,7 @@ def receive(
             store = join_store(place.host, begin["port"], begin["size"])
             group.join(begin["rank"], begin["size"], store, own_address(place.host))
             tensors = dict[str, torch.Tensor]()
-            for bucket in _buckets(layout):
+            for bucket in _buckets(layout, begin["piece_bytes"]):
                 piece = group.broadcast(torch.empty(_end(bucket, layout), dtype=torch.uint8, device=device))
                 tensors |= {name: _view(piece, first, *layout[name]) for name, first in bucket}
             return tensors
@@ -263,6 +269,7 @@ class _Link:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.name = name
         self.inbox = deque[Message]()
+        self.is_over = False
         self._local = str(peer.getsockname()[0])
         self.connection = Connection(peer.detach())
 
@@ -278,14 +285,21 @@ class _Link:
             raise BroadcastError(f"{self.name} was lost: {error}; no new weights were installed") from error
 
     def read(self) -> None:
-        """Put the next message into the inbox. Raises BroadcastError for a lost peer, and for a given up transfer."""
+        """Put the next message into the inbox. Raises BroadcastError as `require` does, and for a given up transfer."""
         try:
             message = json.loads(self.connection.recv_bytes(_MESSAGE_BYTES_MAX))
-        except (OSError, EOFError, ValueError) as error:
-            raise BroadcastError(f"{self.name} was lost in the middle; no new weights were installed") from error
+        except (OSError, EOFError, ValueError):
+            self.is_over = True
+            self.require()
+            return
         if "abandoned" in message:
             raise BroadcastError(f"the transfer was given up: {message['abandoned']}; no new weights were installed")
         self.inbox.append(message)
+
+    def require(self) -> None:
+        """Raise BroadcastError for a peer that was lost, and whose last message has been taken."""
+        if self.is_over and not self.inbox:
+            raise BroadcastError(f"{self.name} was lost in the middle; no new weights were installed")
 
     def is_there(self) -> bool:
         """Read what has come of an engine that waits: whether it is one, and has not gone."""
@@ -294,7 +308,7 @@ class _Link:
         except BroadcastError:
             self.close()
             return False
-        if list(self.inbox) == [{"protocol": PROTOCOL}]:
+        if list(self.inbox) == [{"protocol": PROTOCOL}] and not self.is_over:
             return True
         self.close()
         return False
@@ -318,7 +332,7 @@ class _Group:
         shard = Shard(rank, size, torch.cuda.current_device() if is_cuda else None)
         # Otherwise torch ends the whole process when NCCL loses another one.
         with _environment("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0" if is_cuda else None):
-            self._group = process_group(shard, self.device, store, address, self.timeout_s)
+            self._group = process_group(shard, self.device, store, address, min(self.timeout_s, _CARRY_S_MAX))
 
     def broadcast(self, piece: torch.Tensor) -> torch.Tensor:
         """Carry a piece from rank 0 to all others."""
@@ -356,13 +370,16 @@ def _wait(
     progress: Callable[[], int] = lambda: 0,
 ) -> None:
     """Read messages until `is_done`. Raises BroadcastError for a lost peer, and after so many seconds of silence."""
-    by_connection, silence_s, seen = {link.connection: link for link in links}, 0.0, 0
+    silence_s, seen = 0.0, 0
     while not is_done():
         if cancelled is not None and cancelled.is_set():
             raise BroadcastError("the update was cancelled; no new weights were installed")
         if silence_s > timeout_s:
             silent = ", ".join(link.name for link in links if not link.inbox)
             raise BroadcastError(f"{silent} did nothing for {timeout_s:g} s; no new weights were installed")
+        for link in links:
+            link.require()
+        by_connection = {link.connection: link for link in links if not link.is_over}
         readable = wait(list(by_connection), _TICK_S)
         silence_s, seen = 0.0 if readable or progress() > seen else silence_s + _TICK_S, progress()
         for connection in readable:
@@ -398,6 +415,11 @@ def _alongside(
         raise
 
 
+def _is_decided(inboxes: Sequence[Sequence[Message]]) -> bool:
+    """Whether all have answered, or one has refused."""
+    return all(inboxes) or any("refused" in message for inbox in inboxes for message in inbox)
+
+
 @contextmanager
 def _told(link: _Link) -> Iterator[None]:
     """Let the trainer know what this engine raises."""
@@ -420,10 +442,8 @@ def _connected(place: Place, timeout_s: float, cancelled: Event) -> _Link:
     waited_s = 0.0
     while True:
         try:
-            return _Link(
-                socket.create_connection(place, min(timeout_s, _CONNECT_S_MAX)),
-                f"the trainer at {place.host}:{place.port}",
-            )
+            peer = socket.create_connection(place, min(timeout_s, _CONNECT_S_MAX))
+            return _Link(peer, f"the trainer at {place.host}:{place.port}")
         except OSError as error:
             if waited_s >= timeout_s or cancelled.wait(_RETRY_S):
                 raise BroadcastError(
@@ -458,15 +478,15 @@ def _dtype(name: str, dtype: str) -> torch.dtype:
 
 
 def _num_bytes(dtype: str, shape: Sequence[int]) -> int:
-    return prod(shape) * _dtype("", dtype).itemsize
+    return prod(shape) * int(_dtype("", dtype).itemsize)
 
 
-def _buckets(layout: Mapping[str, Described]) -> Iterator[Bucket]:
-    """Cut all tensors into pieces, in their order."""
+def _buckets(layout: Mapping[str, Described], piece_bytes: int) -> Iterator[Bucket]:
+    """Cut all tensors into pieces of about so many bytes, in their order."""
     bucket, end = Bucket(), 0
     for name, described in layout.items():
         num_bytes = _num_bytes(*described)
-        if bucket and end + num_bytes > BUCKET_BYTES:
+        if bucket and end + num_bytes > piece_bytes:
             yield bucket
             bucket, end = Bucket(), 0
         bucket.append((name, end))
