@@ -176,7 +176,6 @@ else:
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
             *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
-        "weights": ("Broadcast",),
     }
 
     def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def path(model: ModelMaker) -> Path:
     return model("qwen2")
 
 
-def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1, **settings: int) -> None:
+def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1, **settings: Any) -> None:
     """Start engines, let `act` use them, and shut them down."""
 
     async def scene() -> None:
