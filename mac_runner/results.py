@@ -194,7 +194,8 @@ class StanceSpec(NamedTuple):
 class PlayedCombination(NamedTuple):
     """A combination of a grid that has begun: what it differs in from others, and what came of its conversations.
 
-    Conversations of one number have the same chance events in all combinations of one seed.
+    Conversations of one number have the same chance events in all combinations of one seed. Where deals are played
+    several times, all conversations of a deal have its number.
     """
 
     slug: str
