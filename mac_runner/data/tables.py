@@ -325,15 +325,16 @@ _TRACE_COLUMNS: Final[Mapping[str, FlatColumn]] = {
 
 def _traces() -> FlatTable:
     def rows(ended: Ended, _wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
-        name = str(ended.row["task_id"])
-        for turn, trace in ended.traces().items():
-            yield {
-                "conversation": name,
-                "turn": turn,
-                "prompt_ids": [*trace.prompt_ids],
-                "completion_ids": [*trace.completion_ids],
-                "logprobs": [*trace.logprobs],
-            }
+        traces = ended.traces()
+        for turn in objects(ended.transcript.get("turns")):
+            row: dict[str, Cells] = {"conversation": str(ended.row["task_id"]), "turn": str(turn["turn"])}
+            if (trace := traces.get(str(turn["turn"]))) is not None:
+                row |= {
+                    "prompt_ids": [*trace.prompt_ids],
+                    "completion_ids": [*trace.completion_ids],
+                    "logprobs": [*trace.logprobs],
+                }
+            yield row
 
     meaning = "The tokens of each reply; empty unless `record_tokens` keeps them."
     return FlatTable("traces", meaning, _TURN_KEY, _TRACE_COLUMNS, rows, is_optional=True)
