@@ -32,6 +32,7 @@ GROUND = (
     "view_model",
     "structs",
     "rewards",
+    "weights",
     "threads",
     "plugins",
     "registry",

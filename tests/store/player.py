@@ -138,9 +138,9 @@ def play(run: Run, *, turns: int | None = None) -> int:
 
 
 def main() -> None:
-    global TOKENS  # noqa: PLW0603
+    global TOKENS
     directory, n = Path(sys.argv[1]), int(sys.argv[2])
-    TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 0  # noqa: PLR2004
+    TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     with open_toy(directory, n) as run:
         print("open", flush=True)  # noqa: T201
         play(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -14,7 +14,7 @@ import pytest
 from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, Run, journal, open_run, read_run, session, verify_run
+from mac_runner.store import Disk, Run, journal, open_run, read_run, verify_run
 from mac_runner.store.layout import Layout
 from mac_runner.store.records import decode_frame, encode_frame, entry, objects, recorded_json
 from mac_runner.store.trace_log import TraceLog
@@ -51,9 +51,9 @@ def play(player: ModuleType, run_dir: Path, *, turns: int | None = None) -> Path
 
 
 def open_thorough(player: ModuleType, run_dir: Path, disk: Disk | None = None) -> Run:
-    def restore(task: Task, replies: list[RecordedReply], row: JsonObject) -> JsonObject:
+    def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
         failure = row["failure"]
-        found: JsonObject = player.transcript(task, replies, failure if isinstance(failure, str) else None)
+        found: JsonObject = player.transcript(task, [*replies], failure if isinstance(failure, str) else None)
         return found
 
     return open_run(
@@ -393,8 +393,8 @@ def as_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     def finished(task_id: str, transcript: JsonObject, traces: Traces) -> Finished:
         return Finished(task_id, with_inline_traces(transcript, traces), None)
 
-    monkeypatch.setattr(session.journal, "reply_frame", frame)
-    monkeypatch.setattr(session.Finished, "of", staticmethod(finished))
+    monkeypatch.setattr(journal, "reply_frame", frame)
+    monkeypatch.setattr(Finished, "of", staticmethod(finished))
 
 
 def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(player: ModuleType, run_dir: Path) -> None:
