@@ -394,3 +394,14 @@ class RecordedReply:
         """The same reply with its tokens, where `traces` has them for its turn."""
         trace = traces.get(self.turn_key)
         return self if trace is None else replace(self, reply=replace(self.reply, trace=trace))
+
+
+class PolicyVersion(NamedTuple):
+    """The weights that a model has from one moment of a run on, as its journal names them."""
+
+    version: int
+    """0 is what the engine loaded."""
+    sha256: str | None = None
+    """The digest of their content; None for version 0."""
+    path: str | None = None
+    """Where they lie, if that is known."""

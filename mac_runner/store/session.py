@@ -32,7 +32,7 @@ from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
-from mac_runner.types import JsonObject, RecordedReply, TokenCount
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, TokenCount
 
 EVENT_WORK_REPEATED = "EVENT_WORK_REPEATED"
 
@@ -56,6 +56,14 @@ class DeathItem:
 
     task_id: str
     turn_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyItem:
+    """A model has weights of another version."""
+
+    model: str
+    policy: PolicyVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class SummaryItem:
     summary: JsonObject
 
 
-Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = ReplyItem | PolicyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 
 
@@ -307,7 +315,8 @@ class Session(SessionLog):
         self._write_manifest()
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
-        frames: list[bytes] = []
+        # Versions first: no reply is on the disk before the version that made it is named there.
+        frames = [journal.policy_frame(item.model, item.policy) for item in _of(items, PolicyItem)]
         for reply in _of(items, ReplyItem):
             log = None
             if reply.recorded.reply.trace is not None:
