@@ -56,6 +56,7 @@ def test_chat_completion_is_written() -> None:
                 "stop_reason": None,
                 "message": {"role": "assistant", "content": "ab", "refusal": None},
                 "logprobs": None,
+                "weight_versions": [{"version": "4", "start": 0, "end": 2}],
             }
         ],
         "usage": {
@@ -109,6 +110,16 @@ def test_token_ids_come_with_the_version_of_the_weights(is_chat: bool) -> None:
 
     choice = only_choice(body)
     assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
+
+
+def test_every_reply_says_which_weights_made_which_tokens() -> None:
+    mixed = replace(SAMPLE, version_spans=(VersionSpan(4, 0), VersionSpan(6, 1)))
+    (choice,) = cast(list[JsonObject], envelope(is_chat=True).whole([(1,)], [mixed])["choices"])
+
+    assert choice["weight_versions"] == [
+        {"version": "4", "start": 0, "end": 1},
+        {"version": "6", "start": 1, "end": 2},
+    ]
     assert (body if is_chat else choice)["prompt_token_ids"] == [1, 2, 3]
 
 
