@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from yarl import URL
 
@@ -20,16 +18,16 @@ from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.weight_files import Placed, place
 from mac_runner.errors import (
     BroadcastError,
     StaleVersionError,
     UpdateInProgressError,
     WeightMismatchError,
     WeightUpdateError,
-    boundary,
 )
 from mac_runner.types import JsonObject
-from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from mac_runner.weights import WeightUpdate
 
 LOAD_S_MAX: Final = 600.0
 """How long a server may take to load weights."""
@@ -53,8 +51,7 @@ class ServerWeights:
         self.version = 0
         self._key_of = key_of
         self._directory = directory
-        self._path: Path | None = None
-        self._written: Path | None = None
+        self._placed: Placed | None = None
 
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
@@ -62,20 +59,20 @@ class ServerWeights:
             raise StaleVersionError(
                 f"weights of version {update.version}: the servers have version {self.version}; give a version above it"
             )
-        path, written = await asyncio.to_thread(self._place, update.weights)
+        placed = await asyncio.to_thread(place, update.weights, self._directory)
         try:
-            missed = await self._spread(update, path, urls)
+            missed = await self._spread(update, placed.path, urls)
         except BaseException:
-            _remove(written)
+            placed.remove()
             raise
-        _remove(self._written)
-        self.version, self._path, self._written = update.version, path, written
+        self.close()
+        self.version, self._placed = update.version, placed
         return missed
 
     async def bring(self, url: str) -> None:
         """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
-        if self._path is not None:
-            await self._install(url, WeightUpdate(version=self.version, weights=self._path), self._path)
+        if (placed := self._placed) is not None:
+            await self._install(url, WeightUpdate(version=self.version, weights=placed.path), placed.path)
 
     async def check(self, url: str) -> None:
         """Raise SendingError or WeightUpdateError for a server whose `/admin` paths cannot be used."""
@@ -83,8 +80,9 @@ class ServerWeights:
 
     def close(self) -> None:
         """Remove what was written."""
-        _remove(self._written)
-        self._written = self._path = None
+        placed, self._placed = self._placed, None
+        if placed is not None:
+            placed.remove()
 
     async def _spread(self, update: WeightUpdate, path: Path, urls: Sequence[str]) -> dict[str, str]:
         """Ask one server after the other until one has the weights, then all others at once."""
@@ -136,44 +134,6 @@ class ServerWeights:
 
     def _redactor(self, url: str) -> Redactor:
         return Redactor(self._key_of(url))
-
-    def _place(self, weights: Weights) -> tuple[Path, Path | None]:
-        """Where the servers find weights, and what was written for them."""
-        if isinstance(weights, Broadcast):
-            raise WeightUpdateError("weights that a trainer sends do not reach servers; give tensors, or a path")
-        if isinstance(weights, Path):
-            path = weights.expanduser().absolute()
-            if not path.is_dir() and path.suffix != ".safetensors":
-                raise WeightUpdateError(
-                    f"weights: {path} is neither a directory nor a .safetensors file; other formats can run code"
-                )
-            return path, None
-        written = Path(tempfile.mkdtemp(prefix="mac_runner-weights-", dir=self._directory))
-        try:
-            write_tensors(weights, written / "model.safetensors")
-        except BaseException:
-            _remove(written)
-            raise
-        return written, written
-
-
-def write_tensors(weights: Mapping[str, Any], path: Path) -> None:
-    """Write tensors of torch to a safetensors file. Raises a WeightUpdateError."""
-    from safetensors.torch import save_file
-
-    for name, tensor in weights.items():
-        if not hasattr(tensor, "detach"):
-            kind = type(tensor).__name__
-            raise WeightMismatchError(f"weights: tensor {name} is of type {kind}, expected a torch.Tensor")
-    with boundary(WeightUpdateError, f"the weights cannot be written to {path.parent}"):
-        # A file holds no tensor twice; tied ones share their memory.
-        copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in weights.items()}
-        save_file(copies, path)
-
-
-def _remove(written: Path | None) -> None:
-    if written is not None:
-        shutil.rmtree(written, ignore_errors=True)
 
 
 def _read(answer: Answer, url: str, redactor: Redactor) -> JsonObject:
