@@ -18,6 +18,7 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "Broadcast",
     "BroadcastError",
     "ConfigError",
     "Conversation",
@@ -40,6 +41,7 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "Policy",
     "PolicySpan",
     "Progress",
     "Prompt",
@@ -50,6 +52,7 @@ __all__ = [
     "Request",
     "RequestRefusedError",
     "RequestTimeoutError",
+    "Rollout",
     "RunDirectoryError",
     "RunLockedError",
     "RunView",
@@ -58,6 +61,7 @@ __all__ = [
     "ShortageError",
     "StaleVersionError",
     "StoreError",
+    "Stream",
     "Table",
     "Task",
     "TokenCount",
@@ -74,6 +78,7 @@ __all__ = [
     "game",
     "load",
     "open_run",
+    "rollouts",
     "run",
     "stream",
     "value",
@@ -86,6 +91,7 @@ if TYPE_CHECKING:
         Experiment,
         Notice,
         Progress,
+        Stream,
         arun,
         fork,
         load,
@@ -94,6 +100,7 @@ if TYPE_CHECKING:
         value,
     )
     from mac_runner.backends.author import Backend
+    from mac_runner.data.rollouts import Rollout
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
@@ -121,7 +128,8 @@ if TYPE_CHECKING:
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
     from mac_runner.runs.export import Exported, export
-    from mac_runner.runs.view import RecordedConversation, RunView, open_run
+    from mac_runner.runs.policies import Policy
+    from mac_runner.runs.view import RecordedConversation, RunView, open_run, rollouts
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
         Agent,
@@ -140,6 +148,7 @@ if TYPE_CHECKING:
         TokenTrace,
         Turn,
     )
+    from mac_runner.weights import Broadcast
 else:
     _MODULES = {
         "api": (
@@ -148,6 +157,7 @@ else:
             "Experiment",
             "Notice",
             "Progress",
+            "Stream",
             "arun",
             "fork",
             "load",
@@ -156,13 +166,16 @@ else:
             "value",
         ),
         "backends.author": ("Backend",),
+        "data.rollouts": ("Rollout",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.export": ("Exported", "export"),
-        "runs.view": ("RecordedConversation", "RunView", "open_run"),
+        "runs.policies": ("Policy",),
+        "runs.view": ("RecordedConversation", "RunView", "open_run", "rollouts"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
+        "weights": ("Broadcast",),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
             *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),

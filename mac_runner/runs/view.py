@@ -16,19 +16,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from mac_runner.clock import SystemClock
 from mac_runner.data.arrow import arrow_table, check_arrow
 from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
+from mac_runner.data.rollouts import Rollout
 from mac_runner.data.schema import metadata_of, schema_json
 from mac_runner.data.sources import Source
 from mac_runner.data.tables import FlatTable
+from mac_runner.data.training import ROLLOUTS, check_format
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
 from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json
 from mac_runner.reports.turns import check_seat, json_object, objects
+from mac_runner.rewards import REWARD, rewards_by_agent
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
-from mac_runner.runs.tables import run_sources
+from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.types import JsonObject, Prompt
@@ -148,6 +151,9 @@ class RunView:
         sources = self._sources
         if name not in sources.tables:
             raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}")
+        for run in sources.runs:
+            if name in run.tables and (training := run.tables[name].training) is not None:
+                training.check()
         known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
         table = sources.tables[name]
         chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
@@ -298,6 +304,18 @@ class RecordedConversation:
         """What came of it; None where it failed."""
         return self.ended.outcome
 
+    @cached_property
+    def rewards(self) -> dict[str, dict[str, float]]:
+        """By agent, its rewards by name, and what they come to as `reward`; nothing for a conversation that failed.
+
+        An agent has no `reward` where a part of it is missing (`rewards.total`), such as a shaped one that raised.
+        """
+        ended = self._ended
+        found = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
+        return {
+            agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})} for agent, one in found.items()
+        }
+
     @property
     def agents(self) -> tuple[EndedAgent, ...]:
         """Who took part."""
@@ -312,6 +330,14 @@ class RecordedConversation:
     def turns(self) -> tuple[EndedTurn, ...]:
         """The replies, in order."""
         return self.ended.turns
+
+    def rollouts(self, only: Sequence[str] = ()) -> list[Rollout]:
+        """Its replies as a trainer reads them."""
+        if isinstance(only, str):
+            raise ConfigError(f"only: {only!r} is one name; give a list: [{only!r}]")
+        run = training_run(self._run, only)
+        check_format(run, ROLLOUTS)
+        return run.rollouts(self._ended, run.tokens(self._ended))
 
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""
@@ -339,6 +365,15 @@ class RecordedConversation:
         """
         found = find_turn(self.transcript, turn, "turn", seat=seat)
         return sent_prompt(self._run.contents, self.transcript, str(found["turn"]))
+
+
+def rollouts(conversation: RecordedConversation, *, only: Sequence[str] = ()) -> list[Rollout]:
+    """What a trainer reads of a conversation: a rollout for each reply, in order.
+
+    `only` are the models and agent definitions to learn from: turns of others are not trainable. Raises ConfigError
+    where no tokens were recorded.
+    """
+    return conversation.rollouts(only)
 
 
 def _seen(recorded: JsonObject, event: EventView) -> JsonObject:

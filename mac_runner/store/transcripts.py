@@ -50,7 +50,7 @@ from mac_runner.types import (
 TRANSCRIPT_FORMAT = 3
 """Events of format 2 have no `turn`. Format 1 has `cached` of the token counts outside `timing`, too."""
 
-METRIC_KEYS: Final = ("metrics", "metric_errors")
+METRIC_KEYS: Final = ("metrics", "metric_errors", "shaped_rewards", "reward_errors")
 GROUP_KEYS: Final = ("group", "sample")
 """What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
 
