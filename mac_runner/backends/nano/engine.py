@@ -60,7 +60,7 @@ from mac_runner.types import (
     Sampling,
     TokenTrace,
 )
-from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate
 
 
 class LoadedEngine:
@@ -166,17 +166,27 @@ class LoadedEngine:
             present = await self._engine.get_weight_version()
             if update.version <= present:
                 raise StaleVersionError(stale(update.version, present))
-            state_dict = await self._read(update.weights)
-            await self._engine.update_weights(state_dict, update.version, blocking=update.blocking)
+            weights = update.weights if isinstance(update.weights, Broadcast) else await self._read(update.weights)
+            if not isinstance(weights, Broadcast):
+                await self._engine.update_weights(weights, update.version, blocking=update.blocking)
+            elif not update.blocking:
+                await self._receive(weights, update.version)
+            else:
+                await self._engine.pause()
+                try:
+                    await self._receive(weights, update.version)
+                finally:
+                    await self._engine.resume()
 
-    async def _read(self, weights: Weights) -> StateDict:
+    async def _receive(self, weights: Broadcast, version: int) -> None:
+        await self._engine.receive_weights(weights.address, version, timeout_s=weights.timeout_s)
+
+    async def _read(self, weights: StateDict | Path) -> StateDict:
         """The weights in memory; those in files are read on a thread."""
-        if isinstance(weights, Broadcast):
-            raise WeightUpdateError("nano in this process takes no weights that a trainer sends; give it tensors")
         if not isinstance(weights, Path):
             return weights
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, read_weights, weights.expanduser())
+            return await asyncio.get_running_loop().run_in_executor(None, _read_files, weights)
         except ModelError as error:
             raise WeightUpdateError(f"weights: {error}") from error
 
@@ -239,6 +249,10 @@ def verdicts() -> Iterator[None]:
         raise TransientBackendError(f"nano: {error}", is_busy=True) from error
     except RequestError as error:
         raise RequestRefusedError(f"nano: {error}") from error
+
+
+def _read_files(weights: Path) -> StateDict:
+    return read_weights(weights.expanduser())
 
 
 @contextmanager
