@@ -72,9 +72,7 @@ class ServerWeights:
     async def bring(self, url: str) -> None:
         """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
         if (placed := self._placed) is None and self.version:
-            raise WeightUpdateError(
-                f"weights of version {self.version} are not kept; it takes the next ones"
-            )
+            raise WeightUpdateError(f"weights of version {self.version} are not kept; it takes the next ones")
         if placed is not None:
             await self._install(url, WeightUpdate(version=self.version, weights=placed.path), placed.path)
 
