@@ -18,6 +18,8 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "Broadcast",
+    "BroadcastError",
     "ConfigError",
     "Conversation",
     "ConversationEnded",
@@ -39,6 +41,8 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "Policy",
+    "PolicySpan",
     "Progress",
     "Prompt",
     "Receipt",
@@ -54,7 +58,9 @@ __all__ = [
     "Sampling",
     "Section",
     "ShortageError",
+    "StaleVersionError",
     "StoreError",
+    "Stream",
     "Table",
     "Task",
     "TokenCount",
@@ -62,6 +68,9 @@ __all__ = [
     "TransientBackendError",
     "Turn",
     "UntrustedCodeError",
+    "UpdateInProgressError",
+    "WeightMismatchError",
+    "WeightUpdateError",
     "arun",
     "export",
     "fork",
@@ -80,6 +89,7 @@ if TYPE_CHECKING:
         Experiment,
         Notice,
         Progress,
+        Stream,
         arun,
         fork,
         load,
@@ -92,6 +102,7 @@ if TYPE_CHECKING:
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
         BackendError,
+        BroadcastError,
         ConfigError,
         ConversationError,
         EngineDeadError,
@@ -103,13 +114,18 @@ if TYPE_CHECKING:
         RunDirectoryError,
         RunLockedError,
         ShortageError,
+        StaleVersionError,
         StoreError,
         TransientBackendError,
         UntrustedCodeError,
+        UpdateInProgressError,
+        WeightMismatchError,
+        WeightUpdateError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
     from mac_runner.runs.export import Exported, export
+    from mac_runner.runs.policies import Policy
     from mac_runner.runs.view import RecordedConversation, RunView, open_run
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
@@ -117,6 +133,7 @@ if TYPE_CHECKING:
         FinishReason,
         Lineup,
         Message,
+        PolicySpan,
         Prompt,
         Receipt,
         ReceiptKind,
@@ -128,6 +145,7 @@ if TYPE_CHECKING:
         TokenTrace,
         Turn,
     )
+    from mac_runner.weights import Broadcast
 else:
     _MODULES = {
         "api": (
@@ -136,6 +154,7 @@ else:
             "Experiment",
             "Notice",
             "Progress",
+            "Stream",
             "arun",
             "fork",
             "load",
@@ -149,11 +168,13 @@ else:
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.export": ("Exported", "export"),
+        "runs.policies": ("Policy",),
         "runs.view": ("RecordedConversation", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
+        "weights": ("Broadcast",),
         "types": (
-            *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
-            *("Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
+            *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
+            *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
     }
 

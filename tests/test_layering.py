@@ -31,6 +31,8 @@ GROUND = (
     "view_model",
     "structs",
     "rewards",
+    "weights",
+    "checkpoints",
     "threads",
     "plugins",
     "registry",
@@ -62,7 +64,7 @@ MAY_IMPORT = {
         *("simulation", "views", "figures", "data"),
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
-    "api": {"config", "plan", "store", "status", "runs"},
+    "api": {"config", "plan", "store", "scheduler", "status", "runs"},
     "executors": {"plan", "store", "fleet", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {
