@@ -29,7 +29,7 @@ from mac_runner import Rollout
 
 GROUP, BATCH, MAX_LAG = 8, 128, 1
 SHAPE = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 2, "num_attention_heads": 4}
-LEARNING_RATE, CLIP, ENTROPY = 1e-3, 0.2, 0.02
+LEARNING_RATE, CLIP, ENTROPY = 4e-4, 0.2, 0.05
 SPECIAL = ["<end>", "<unknown>", "<system>", "<user>", "<assistant>"]
 TEMPLATE = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
 
