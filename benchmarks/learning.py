@@ -67,7 +67,7 @@ async def play(
 ) -> Played:
     """Play; with `weights`, give the engine one of them after each batch."""
     policy = mac_runner.Policy("learner", max_lag=2, batch=batch) if weights else None
-    ended, updates, begun = 0, list[float](), (0.0, 0.0)
+    ended, updates, begun, over = 0, list[float](), (0.0, 0.0), (0.0, 0.0)
     async with mac_runner.stream(dict(written), policy=policy, out=out, progress=False) as run:
         async for _ in run:
             ended += 1
@@ -78,9 +78,9 @@ async def play(
                 await run.update_weights(weights[len(updates) % len(weights)], blocking=False)
                 updates.append(time.perf_counter() - called)
             if ended == conversations:
-                wall_s, cpu_s = time.perf_counter() - begun[0], time.process_time() - begun[1]
+                over = time.perf_counter(), time.process_time()
     replies = (conversations - batch) * TURNS
-    return Played(replies / wall_s, replies / cpu_s, tuple(updates))
+    return Played(replies / (over[0] - begun[0]), replies / (over[1] - begun[1]), tuple(updates))
 
 
 async def first_tokens(model: Path, weights: Sequence[Mapping[str, Tensor]], updates: int) -> list[float]:

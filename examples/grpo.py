@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import mac_runner
-from mac_runner import Rollout
+from mac_runner import Policy, Rollout
 
 GROUP, BATCH, MAX_LAG = 8, 128, 1
 SHAPE = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -75,15 +75,15 @@ def make_model(home: Path, words: Sequence[str], seed: int, shape: Mapping[str, 
     }
     weights |= {f"{name}.weight": torch.ones(width) for name in norms}
     weights["model.embed_tokens.weight"] *= width**0.5
-    kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32", "eos_token_id": 0}
-    size = {"vocab_size": len(vocabulary), "max_position_embeddings": 256}
+    kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 0}
+    kind |= {"vocab_size": len(vocabulary), "max_position_embeddings": 256}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[1]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(SPECIAL)
     home.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(home / "tokenizer.json"))
     (home / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    (home / "config.json").write_text(json.dumps({**shape, **kind, **size}))
+    (home / "config.json").write_text(json.dumps({**shape, **kind}))
     save_file(weights, home / "model.safetensors")
     return weights
 
@@ -162,8 +162,7 @@ async def learn(
     learner = Learner(make_model(home / "model", words, seed, shape), shape, sign)
     nano = {"model": str(home / "model"), "num_threads": 1, "max_num_seqs_upper_bound": 64, "kv_cache_gib": 0.05}
     player = {"backend": "nano", "nano_config": nano, "record_tokens": True, "constrained_decoding": "none"}
-    policy = mac_runner.Policy("learner", max_lag=MAX_LAG, batch=BATCH)
-    written = experiment(player, conversations, seed)
+    policy, written = Policy("learner", max_lag=MAX_LAG, batch=BATCH), experiment(player, conversations, seed)
     history, version, ready = list[dict[str, float]](), 0, list[Rollout]()
     groups = defaultdict[Any, list[Rollout]](list)
     async with mac_runner.stream(written, policy=policy, out=home / "run", progress=False) as run:
@@ -195,7 +194,7 @@ def plot(history: Sequence[Mapping[str, float]], path: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--home", type=Path, default=Path("runs/grpo"), help="where the model, run and plot go")
-    parser.add_argument("--conversations", type=int, default=12_800)
+    parser.add_argument("--conversations", type=int, default=7_680)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     plot(asyncio.run(learn(asked.home, asked.conversations, seed=asked.seed)), asked.home / "learning.svg")
