@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
-from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
-from mac_runner.rewards import rewards_of
+from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of
+from mac_runner.rewards import rewards_by_agent
 from mac_runner.types import JsonObject, JsonValue
 
 SCHEMA_VERSION: Final = 1
@@ -111,6 +111,8 @@ _INDEX_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "outcome": FlatColumn("json", "the whole outcome", source="outcome"),
     "metrics": FlatColumn("json", "what the metrics of the experiment made of it", source="metrics"),
     "metric_errors": FlatColumn("json", "by metric, why it could not be computed", source="metric_errors"),
+    "shaped_rewards": FlatColumn("json", "the rewards of `rewards.shaped`, by name and agent", source="shaped_rewards"),
+    "reward_errors": FlatColumn("json", "by shaped reward, why it could not be computed", source="reward_errors"),
     "attempts": FlatColumn("integer", "how often it was tried: 1, and each failed attempt before", "attempts"),
     "size_bytes": FlatColumn("integer", "the size of its transcript", "bytes", "row.size_bytes"),
     "sha256": FlatColumn("text", "the digest of its transcript", source="row.sha256"),
@@ -165,6 +167,7 @@ _AGENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
 _RESULTS: Final = {
     "results": FlatColumn("json", "its part of each object of the outcome that has agents as keys", source="outcome"),
     "rewards": FlatColumn("json", "by name, what the outcome is worth to it; empty where the conversation failed"),
+    "reward": FlatColumn("number", "what its rewards come to, as `rewards.total` weighs them"),
 }
 
 
@@ -185,25 +188,24 @@ def _agents(own: Sequence[AgentColumns]) -> FlatTable:
         for join in joins:
             for row in join.rows(transcript):
                 more.setdefault(row["agent"], {}).update(row)
+        is_rewarded = not wanted.isdisjoint(("rewards", "reward"))
+        rewards = rewards_by_agent(ended.environment(), transcript, ended.experiment) if is_rewarded else {}
         for row in maker.rows(transcript):
             outcome, agent = transcript.get("outcome"), str(row["agent"])
             results = _results_of(outcome, agent) if "results" in wanted else None
-            rewards = _rewards_of(ended, agent) if "rewards" in wanted else None
-            derived = {"results": cell("json", results, "results"), "rewards": cell("json", rewards, "rewards")}
+            found = rewards.get(agent)
+            by_name: JsonObject | None = None if found is None else {**found.by_name}
+            derived = {
+                "results": cell("json", results, "results"),
+                "rewards": cell("json", by_name, "rewards"),
+                "reward": None if found is None else found.total,
+            }
             yield {**more.get(row["agent"], {}), **row, **derived}
 
     return FlatTable("agents", "One row for each participant of a conversation.", _AGENT_KEY, columns, rows)
 
 
 _AGENT_KEY: Final = ("conversation", "agent")
-
-
-def _rewards_of(ended: Ended, agent: str) -> JsonObject | None:
-    outcome = ended.transcript.get("outcome")
-    if not isinstance(outcome, dict):
-        return None
-    agents = [str(one.get("agent_id")) for one in objects(value_at(ended.transcript, ("task", "agents")))]
-    return {**rewards_of(ended.environment(), outcome, agent, agents)}
 
 
 def _results_of(outcome: JsonValue, agent: str) -> JsonObject | None:

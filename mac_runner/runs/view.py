@@ -27,6 +27,7 @@ from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_c
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json
 from mac_runner.reports.turns import check_seat, json_object, objects
+from mac_runner.rewards import REWARD, rewards_by_agent
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
@@ -302,6 +303,18 @@ class RecordedConversation:
     def outcome(self) -> JsonObject | None:
         """What came of it; None where it failed."""
         return self.ended.outcome
+
+    @cached_property
+    def rewards(self) -> dict[str, dict[str, float]]:
+        """By agent, its rewards by name, and what they come to as `reward`; nothing for a conversation that failed.
+
+        An agent has no `reward` where a part of it is missing (`rewards.total`), such as a shaped one that raised.
+        """
+        ended = self._ended
+        found = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
+        return {
+            agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})} for agent, one in found.items()
+        }
 
     @property
     def agents(self) -> tuple[EndedAgent, ...]:
