@@ -1,9 +1,9 @@
 """How much do token traces take, on the disk and in memory?
 
-Run `python -m benchmarks.traces`. Scripted players play games of Town of Salem. Their prompts are rendered again and cut
-into words, spaces and signs by a stand-in for a tokenizer, which makes about 1.7 times as many tokens as a real one. The
-same traces are then kept as earlier versions kept them, as lists of numbers in transcript and journal, and as they are
-kept now.
+Run `python -m benchmarks.traces`. Scripted players play games of Town of Salem. Their prompts are rendered again, and a
+stand-in for a tokenizer cuts them into words, spaces and signs, which makes more tokens than a real one. The same
+traces are then kept as earlier versions kept them, as lists of numbers in transcript and journal, and as they are kept
+now.
 
 - `json_bytes` is what a game took in its transcript, and the same again in the journal.
 - `file_bytes` and `journal_bytes` are what it takes now, in `traces/` and in the journal.

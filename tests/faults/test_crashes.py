@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.store import Disk, Run, System, verify_run, writer
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.run_state import read_state
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
@@ -157,6 +157,9 @@ def test_crash_at_every_operation_leaves_no_transcript_without_its_tokens(
 
     assert sorted(path.rpartition("/")[0] for path in expected) == [*["run/traces"] * 3, *["run/transcripts"] * 3]
     for n, (crashed, promised) in enumerate(moments.cases.values()):
+        files = transcripts_in(crashed.files())
+        named = {traces_beside(Path(path)).as_posix() for path in files if "/transcripts/" in path}
+        assert all(files.get(path) == expected[path] for path in named)
         examine(crashed, run_dir, promised, expected)
         if n % 20 == 0:
             check_whole(crashed, run_dir, expected)
