@@ -100,8 +100,8 @@ def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[s
     assert all(is_beginning_of_play(task, recorded) for task, recorded in left.values())
     assert (counts.done, counts.failed) == (CONVERSATIONS - len(left), 0)
     files = disk.files()
-    ended = {f"{player.NAME}_{n:05d}" for n in range(CONVERSATIONS) if n not in left}
-    assert transcripts_in(files) == {path: data for path, data in expected.items() if Path(path).stem in ended}
+    whole = {f"{player.NAME}_{n:05d}" for n in range(CONVERSATIONS) if n not in left}
+    assert transcripts_in(files) == {path: data for path, data in expected.items() if Path(path).stem in whole}
     assert files["run/toy_index.jsonl"].count(b"\n") == counts.done
     assert not any("/.tmp-" in path for path in files)
 
