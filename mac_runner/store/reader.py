@@ -255,6 +255,8 @@ class Standing:
     last_sign_of_life: str | None
     counts: JsonObject = field(default_factory=dict)
     """Over all that ended: `turns`, `corrections`, `defaults`, and `unusable` replies by agent definition and cause."""
+    policies: JsonObject = field(default_factory=dict)
+    """`RunState.policies_json`."""
     speakers: Mapping[str, str] = field(default_factory=dict)
     """The model of each agent definition."""
 
@@ -297,6 +299,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,
         counts=counts,
+        policies=state.policies_json(),
         speakers=recorded_speakers(resolved),
     )
 

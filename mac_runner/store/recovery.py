@@ -102,6 +102,8 @@ class Recovered:
     attempts: Attempts
     deaths: dict[str, Counter[str]]
     policies: dict[str, list[PolicyVersion]]
+    acknowledged: Sequence[JsonObject]
+    """The rows of the conversations that this recovery acknowledged: adopted and restored ones."""
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
@@ -165,6 +167,7 @@ def recover(
         attempts=attempts,
         deaths=deaths,
         policies=policies,
+        acknowledged=rows,
     )
 
 

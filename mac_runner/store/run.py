@@ -167,7 +167,8 @@ def open_run(
     are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. The
     lock is not waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and
     lost ones again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation
-    that is acknowledged, on the writer's thread. `say` receives what takes time or may surprise.
+    that is acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes
+    time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -220,6 +221,8 @@ def open_run(
                 say(line)
             for name, fields in _opening_events(repairs, retried, recovered, lock, changed):
                 session.note(name, fields)
+            for row in recovered.acknowledged:
+                on_ended(row)
             return Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
         except BaseException:
             lock.back_out(trial)

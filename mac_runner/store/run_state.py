@@ -77,6 +77,7 @@ class _Row(msgspec.Struct):
     status: str
     size_bytes: int
     counts: _Counts
+    policy: dict[str, tuple[int, int]] = {}
 
 
 class RunState:
@@ -95,6 +96,8 @@ class RunState:
 
         self.policies: dict[str, list[PolicyVersion]] = {}
         """The versions that each model had, in their order."""
+        self.lags: dict[str, Counter[int]] = {}
+        """How many conversations ended so many versions after the first one that played in them, by model."""
 
     def begin(self, session: int, run: str | None = None) -> None:
         """The records applied from now on are of this session, a new one or one begun before; `run` is where it is."""
@@ -133,6 +136,10 @@ class RunState:
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
+        for model, (first, _) in found.policy.items():
+            if model in self.policies:
+                lag = max(0, self.policies[model][-1].version - first)
+                self.lags.setdefault(model, Counter())[lag] += 1
         self.endings[task_id] = Ending(
             task_index=found.index,
             status=sys.intern(found.status),
@@ -158,6 +165,24 @@ class RunState:
     def usage(self) -> JsonObject:
         """What all sessions used, added up."""
         return merge_accountings(session.usage for session in self.sessions)
+
+    def policies_json(self) -> JsonObject:
+        """The present version of each model whose weights changed, and how old its conversations were when they ended.
+
+        Empty where the journal names no version.
+        """
+        found: JsonObject = {}
+        for model, versions in sorted(self.policies.items()):
+            lags = self.lags.get(model, Counter())
+            ended = sum(lags.values())
+            mean = round(sum(lag * count for lag, count in lags.items()) / ended, 6) if ended else None
+            found[model] = {
+                "version": versions[-1].version,
+                "sha256": versions[-1].sha256,
+                "updates": len({each.version for each in versions}) - 1,
+                "lag": {"mean": mean, "max": max(lags, default=None)},
+            }
+        return found
 
     def rows(self, disk: Disk, layout: Layout) -> Iterator[JsonObject]:
         """The index rows of all conversations that are done, in the order they ended; read from the journal."""

@@ -192,6 +192,7 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
         "timing": transcript.get("timing"),
         **_fork_columns(task),
+        **_policy_columns(transcript),
         **{key: task[key] for key in GROUP_KEYS if key in task},
         **_agents_named(transcript),
     }
@@ -203,6 +204,19 @@ def _fork_columns(task: JsonObject) -> JsonObject:
         return {}
     fork = entry(task, "fork", dict)
     return {"fork_of": fork["of"], **{key: fork[key] for key in ("turn", "arm", "draw", "off_policy")}}
+
+
+def _policy_columns(transcript: JsonObject) -> JsonObject:
+    """The first and the last version of each model's weights, where engines report versions."""
+    spans: dict[str, list[int]] = {}
+    for record in objects(transcript, "turns"):
+        policy = entry(record, "reply", dict).get("policy")
+        if isinstance(policy, list):
+            versions = [version for version in policy if isinstance(version, int)]
+            known = spans.setdefault(str(record["model"]), versions)
+            spans[str(record["model"])] = [min(*known, *versions), max(*known, *versions)]
+    found: JsonObject = {model: [*span] for model, span in sorted(spans.items())}
+    return {"policy": found} if found else {}
 
 
 def _agents_named(transcript: JsonObject) -> JsonObject:
