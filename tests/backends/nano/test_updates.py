@@ -16,6 +16,7 @@ from mac_runner.backends.base import Updating, updating
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.errors import (
+    BroadcastError,
     MacRunnerError,
     StaleVersionError,
     UpdateInProgressError,
@@ -162,7 +163,7 @@ def test_refused_update_says_why_and_changes_nothing(model_directory: Path, othe
         (tmp_path, 3, WeightUpdateError, "holds no model"),
         (good, 2, StaleVersionError, "version 2: the engine has version 2; give a version above it"),
         (good, 1, StaleVersionError, "version 1: the engine has version 2"),
-        (Broadcast("localhost:1"), 3, WeightUpdateError, "trainer"),
+        (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
     ]
 
     async def scene(backend: NanoBackend) -> None:
