@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 GROUND = (
     "errors",
+    "tokens",
     "types",
     "clock",
     "descriptors",

@@ -296,6 +296,8 @@ class OwnBackend:
             raise TypeError("`generate` returned an OVERFLOW with a text; a prompt that does not fit has no reply")
         if self._needs_trace and reply.trace is None and reply.finish_reason is not FinishReason.OVERFLOW:
             raise TypeError("`generate` returned a Reply without a `trace`, which `record_tokens: true` asks for")
+        if reply.trace is not None and len(reply.trace.completion) != len(reply.trace.likelihoods):
+            raise TypeError("`generate` returned a Reply whose trace has not one log-probability for each token")
         return reply
 
 

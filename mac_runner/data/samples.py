@@ -14,7 +14,7 @@ from mac_runner.flat import Cells, FlatColumn, Message
 from mac_runner.reports.exports import utf8_text
 from mac_runner.rewards import preferred
 from mac_runner.store import RunContents
-from mac_runner.types import JsonObject, Prompt
+from mac_runner.types import Prompt
 
 MESSAGES: Final = FlatColumn("messages", "")
 
@@ -68,7 +68,10 @@ class TrainingRun(NamedTuple):
 
     def tokens(self, ended: Ended) -> Mapping[str, Tokens]:
         """The tokens of each reply that has them, by turn."""
-        return _tokens(ended.transcript)
+        return {
+            turn: Tokens(trace.prompt_ids, trace.completion_ids, trace.logprobs)
+            for turn, trace in ended.traces().items()
+        }
 
     def rollouts(self, ended: Ended, tokens: Mapping[str, Tokens] | None) -> list[Rollout]:
         """The rollouts of a conversation; with `tokens` those of a turn without any are not trainable."""
@@ -103,8 +106,3 @@ def _seat(row: Mapping[str, Cells]) -> Seat:
         rewards,
         None if name is None else rewards[name],
     )
-
-
-def _tokens(transcript: JsonObject) -> dict[str, Tokens]:
-    turns: Any = transcript["turns"]
-    return {turn["turn"]: Tokens(**turn["reply"]["trace"]) for turn in turns if "trace" in turn["reply"]}

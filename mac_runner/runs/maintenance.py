@@ -134,7 +134,7 @@ class Repaired(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether nothing was lost."""
-        return not (self.repairs.reopened or self.repairs.attempts_lost)
+        return not (self.repairs.reopened or self.repairs.attempts_lost or self.repairs.traces_lost)
 
 
 def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:

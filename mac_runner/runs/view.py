@@ -34,7 +34,7 @@ from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
-from mac_runner.types import JsonObject, Prompt
+from mac_runner.types import JsonObject, Prompt, TokenTrace
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
 from mac_runner.views.perspective import seen_events
@@ -293,6 +293,14 @@ class RecordedConversation:
     def transcript(self) -> JsonObject:
         """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
         return self._ended.transcript
+
+    @property
+    def traces(self) -> Mapping[str, TokenTrace]:
+        """The tokens of its replies by turn, where `record_tokens` kept them; read anew each time.
+
+        Raises RunDirectoryError naming the file where that is damaged, and ConfigError where pyarrow is not installed.
+        """
+        return self._ended.traces()
 
     @cached_property
     def ended(self) -> EndedConversation:

@@ -44,6 +44,7 @@ from mac_runner.store.session import (
     open_log,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
+from mac_runner.store.trace_log import TraceLog
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
@@ -91,7 +92,8 @@ class Run(Recorder):
     def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
         """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
         for task in self._tasks.those(lambda task_id: not self._manifest.is_done(task_id)):
-            replies = tuple(self._replies.pop(task.task_id, ()))
+            # What is written next refers to their tokens, which nothing else needs.
+            replies = tuple(recorded.traceless() for recorded in self._replies.pop(task.task_id, ()))
             self._next_reply[task.task_id] = len(replies)
             yield task, replies
 
@@ -214,6 +216,11 @@ def open_run(
                 manifest=recovered.manifest,
                 need=need,
                 attempts=recovered.attempts,
+                traces={
+                    task_id: TraceLog(replies)
+                    for task_id, replies in recovered.replies.items()
+                    if any(recorded.reply.trace is not None for recorded in replies)
+                },
                 show_life=lock.show_life_if_due,
                 on_ended=on_ended,
             )

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -41,6 +41,7 @@ class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     """How a conversation ended: what is kept of its index row, and where that row is.
 
     `place` counts the `done` records of the session from 1. `digest` is of the row, or 0 where none was asked for.
+    With `has_traces` its token traces are in a file.
     """
 
     task_index: int
@@ -49,6 +50,7 @@ class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     session: int
     place: int
     digest: int = 0
+    has_traces: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class _Row(msgspec.Struct):
     status: str
     size_bytes: int
     counts: _Counts
+    traces: Any = None
     policy: dict[str, tuple[int, int]] = {}
 
 
@@ -147,6 +150,7 @@ class RunState:
             session=session.number,
             place=session.ended,
             digest=digest_of(row) if self._with_digests else 0,
+            has_traces=found.traces is not None,
         )
 
     @property
