@@ -15,6 +15,7 @@ from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpda
 from mac_runner.types import PolicySpan, Reply
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
 from tests.sim.requests import request
+from tests.vllm.processes import until
 from tests.vllm.table import Table, config, sampling, started
 
 ASKED = request("Who is suspicious?", sampling=sampling())
@@ -35,8 +36,7 @@ def update(table: Table, version: int, weights: Weights) -> None:
 def test_updated_vllm_computes_with_the_new_weights_and_says_so(table: Table, tiny_model: Path, tmp_path: Path) -> None:
     async def under_way() -> Reply:
         long = asyncio.create_task(table.backend.generate(LONG))
-        while not table.unfinished():
-            await asyncio.sleep(0)
+        await until(lambda: table.unfinished() > 0)
         await table.backend.update_weights(WeightUpdate(version=3, weights=others))
         return await long
 

@@ -76,9 +76,9 @@ class ServerWeights:
 
     async def bring(self, url: str) -> None:
         """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
-        if self._placed is None and self.version:
-            raise WeightUpdateError(f"{url}: a trainer sent version {self.version} before; the next update reaches it")
-        if (placed := self._placed) is not None:
+        if (placed := self._placed) is None and self.version:
+            raise WeightUpdateError(f"weights of version {self.version} are not kept; it takes the next ones")
+        if placed is not None:
             await self._install(url, WeightUpdate(version=self.version, weights=placed.path), placed.path)
 
     async def check(self, url: str) -> None:

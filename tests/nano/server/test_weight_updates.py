@@ -115,16 +115,17 @@ def test_all_servers_say_what_an_engine_that_loaded_the_weights_says(model: Path
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("blocking", [True, False])
-def test_reply_under_way_has_both_versions(model: Path, other: Path, blocking: bool) -> None:
+def test_reply_under_way_has_both_versions(model: Path, other: Path) -> None:
     async def main() -> None:
         async with at(model) as (backend, server):
-            long = asyncio.create_task(backend.generate(request("go on", sampling=LONG)))
-            while not (await server.stats()).num_completion_tokens:
-                assert not long.done()
-            await backend.update_weights(WeightUpdate(version=1, weights=other, blocking=blocking))
+            for version, blocking in ((1, True), (2, False)):
+                made = (await server.stats()).num_completion_tokens
+                long = asyncio.create_task(backend.generate(request("go on", sampling=LONG)))
+                while (await server.stats()).num_completion_tokens == made:
+                    assert not long.done()
+                await backend.update_weights(WeightUpdate(version=version, weights=other, blocking=blocking))
 
-            assert (await long).policy == PolicySpan(0, 1)
+                assert (await long).policy == PolicySpan(version - 1, version)
 
     asyncio.run(main())
 
