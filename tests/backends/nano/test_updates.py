@@ -24,8 +24,8 @@ from mac_runner.errors import (
     WeightUpdateError,
 )
 from mac_runner.types import PolicySpan, Reply, Sampling
-from mac_runner.weights import Weights as Kind
 from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Weights as Kind
 from tests.sim.nano_model import write_other_weights
 from tests.sim.requests import request
 
