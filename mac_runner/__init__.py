@@ -18,6 +18,7 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "BroadcastError",
     "ConfigError",
     "Conversation",
     "ConversationEnded",
@@ -39,6 +40,7 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "PolicySpan",
     "Progress",
     "Prompt",
     "Receipt",
@@ -54,6 +56,7 @@ __all__ = [
     "Sampling",
     "Section",
     "ShortageError",
+    "StaleVersionError",
     "StoreError",
     "Table",
     "Task",
@@ -62,6 +65,9 @@ __all__ = [
     "TransientBackendError",
     "Turn",
     "UntrustedCodeError",
+    "UpdateInProgressError",
+    "WeightMismatchError",
+    "WeightUpdateError",
     "arun",
     "export",
     "fork",
@@ -92,6 +98,7 @@ if TYPE_CHECKING:
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
         BackendError,
+        BroadcastError,
         ConfigError,
         ConversationError,
         EngineDeadError,
@@ -103,9 +110,13 @@ if TYPE_CHECKING:
         RunDirectoryError,
         RunLockedError,
         ShortageError,
+        StaleVersionError,
         StoreError,
         TransientBackendError,
         UntrustedCodeError,
+        UpdateInProgressError,
+        WeightMismatchError,
+        WeightUpdateError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
@@ -117,6 +128,7 @@ if TYPE_CHECKING:
         FinishReason,
         Lineup,
         Message,
+        PolicySpan,
         Prompt,
         Receipt,
         ReceiptKind,
@@ -152,8 +164,8 @@ else:
         "runs.view": ("RecordedConversation", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (
-            *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
-            *("Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
+            *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
+            *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
     }
 

@@ -17,6 +17,11 @@
     │   │   └── FormRefusedError        for the form that its reply is held to
     │   └── EngineDeadError         the engine will answer no request    verdict: fail_run
     │       └── EngineCrashedError      it crashed while it worked           verdict: fail_run
+    ├── WeightUpdateError      an engine did not take new weights; it goes on with those it has
+    │   ├── WeightMismatchError     their names, shapes or dtypes are not the model's
+    │   ├── StaleVersionError       the engine has this version, or a newer one
+    │   ├── UpdateInProgressError   another update is under way
+    │   └── BroadcastError          the trainer did not send all of them
     ├── StoreError             the disk refused a write                  verdict: fail_run
     │   └── UnusablePathError  something else is where the run has a file or a directory
     └── ShortageError          the system gives this process no more     verdict: fail_run
@@ -172,6 +177,26 @@ class EngineDeadError(BackendError):
 
 class EngineCrashedError(EngineDeadError):
     """The engine crashed while it worked; a request in flight may be the cause."""
+
+
+class WeightUpdateError(MacRunnerError):
+    """An engine did not take new weights. It goes on with the weights that it has."""
+
+
+class WeightMismatchError(WeightUpdateError):
+    """The names, shapes or dtypes of the weights are not those of the model; the text says which."""
+
+
+class StaleVersionError(WeightUpdateError):
+    """The engine has weights of this version, or of a newer one. Versions only grow."""
+
+
+class UpdateInProgressError(WeightUpdateError):
+    """Another update of the same model is under way. Wait for it and try again."""
+
+
+class BroadcastError(WeightUpdateError):
+    """A trainer did not send all weights: it ended, or was too slow. None of them is used."""
 
 
 class StoreError(MacRunnerError):

@@ -90,11 +90,14 @@ def _as_float(value: float, where: str) -> float:
 
 
 def value_at(value: JsonValue, path: Sequence[str]) -> JsonValue:
-    """What an object has under a path of keys; None where a key is missing."""
+    """What an object has under a path of keys, a number for an entry of a list; None where one is missing."""
     for key in path:
-        if not isinstance(value, dict):
+        if isinstance(value, list) and key.isdecimal():
+            value = value[int(key)] if int(key) < len(value) else None
+        elif isinstance(value, dict):
+            value = value.get(key)
+        else:
             return None
-        value = value.get(key)
     return value
 
 
@@ -178,5 +181,8 @@ def covers(source: str, path: str) -> bool:
     """Whether the column of a source holds the value at a path."""
     if source.endswith(_REST):
         return path.startswith(source.removesuffix("*"))
+    whole, _, entry = source.rpartition(".")
+    if entry.isdecimal():
+        return path == f"{whole}[]"
     source = source.removesuffix("[]")
     return path == source or path.startswith((f"{source}.", f"{source}[]"))

@@ -4,6 +4,10 @@ A task depends on the experiment's seed, its definitions and its own index, and 
 conversations are planned, not on the experiment's name (which is only part of the id), not on the order or
 number of those that run together. So a run can be extended, renamed and resumed without moving any result.
 
+A deal is what a task is about: its seed, who sits where, its material. With `samples_per_task: k` the tasks k·d to
+k·d + k - 1 are of deal d, so they depend on d where other tasks depend on their index. They differ in the seeds of
+their requests alone. The first of them is the task d of the experiment without samples.
+
 Over a line-up of n slots the agents rotate in blocks of n tasks. Inside a block each entry of the pool fills each
 slot once, sits in each seat once and bears each of the block's n names once. Each of the three is a Latin square
 of its own, shuffled for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
@@ -35,19 +39,19 @@ CLAIMED_MAX = 1_000
 
 
 class Shard(NamedTuple):
-    """Part `number` of `of` parts of an experiment, from 1: the tasks with `index % of == number - 1`."""
+    """Part `number` of `of` parts of an experiment, from 1: the deals with `deal % of == number - 1`."""
 
     number: int
     of: int
 
-    def holds(self, index: int) -> bool:
-        """Whether the task of an index belongs to this part; each belongs to exactly one."""
-        return index % self.of == self.number - 1
+    def holds(self, deal: int) -> bool:
+        """Whether the tasks of a deal belong to this part; each belongs to exactly one."""
+        return deal % self.of == self.number - 1
 
     @staticmethod
-    def holding(index: int, of: int) -> Shard:
-        """The part that holds the task of an index."""
-        return Shard(index % of + 1, of)
+    def holding(deal: int, of: int) -> Shard:
+        """The part that holds the tasks of a deal."""
+        return Shard(deal % of + 1, of)
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
@@ -98,7 +102,7 @@ def _auto(text: str, of: int) -> AutoShard:
 
 
 _Casting: TypeAlias = Callable[[int, Sequence[int]], tuple[AgentDefinition, ...]]
-"""From the index of a task, and the slot of each entry of its rotation, to the definition of each entry."""
+"""From the number of a deal, and the slot of each entry of its rotation, to the definition of each entry."""
 
 
 class _Square(NamedTuple):
@@ -124,15 +128,22 @@ class _Block(NamedTuple):
 class Plan:
     """Tasks in order of their index; calling it yields them lazily, from the start each time.
 
-    Making a task takes far longer than naming it, so tasks are made only when they are used.
+    Making a task takes far longer than naming it, so tasks are made only when they are used. Each deal has `samples`
+    tasks, one after the other.
     """
 
     def __init__(
-        self, indexes: Sequence[int], *, name_of: Callable[[int], str], make: Callable[[int, str], Task]
+        self,
+        indexes: Sequence[int],
+        *,
+        name_of: Callable[[int], str],
+        make: Callable[[int, str], Task],
+        samples: int = 1,
     ) -> None:
         self._indexes = indexes
         self._name_of = name_of
         self._make = make
+        self._samples = samples
 
     def __len__(self) -> int:
         return len(self._indexes)
@@ -149,9 +160,10 @@ class Plan:
         """The tasks of one shard; all of them where there is none."""
         if shard is None:
             return self
-        if self._indexes == range(len(self._indexes)):  # All that were planned: a range of them, at no cost.
+        # All that were planned: a range of them, at no cost.
+        if self._samples == 1 and self._indexes == range(len(self._indexes)):
             return self[shard.number - 1 :: shard.of]
-        return self._of([index for index in self._indexes if shard.holds(index)])
+        return self._of([index for index in self._indexes if shard.holds(index // self._samples)])
 
     def among(self, task_ids: Collection[str]) -> Plan:
         """The tasks that are among these."""
@@ -159,7 +171,12 @@ class Plan:
 
     def made_by(self, make: Callable[[Task], Task]) -> Plan:
         """The same tasks as `make` completes them."""
-        return Plan(self._indexes, name_of=self._name_of, make=lambda index, task_id: make(self._make(index, task_id)))
+        return self._of(self._indexes, lambda index, task_id: make(self._make(index, task_id)))
+
+    @property
+    def deals(self) -> int:
+        """How many deals its tasks are of."""
+        return len(self) if self._samples == 1 else len({index // self._samples for index in self._indexes})
 
     @property
     def indexes(self) -> Sequence[int]:
@@ -174,8 +191,8 @@ class Plan:
         """The tasks that are wanted by their names."""
         return (self._make(index, task_id) for task_id, index in self.ids() if is_wanted(task_id))
 
-    def _of(self, indexes: Sequence[int]) -> Plan:
-        return Plan(indexes, name_of=self._name_of, make=self._make)
+    def _of(self, indexes: Sequence[int], make: Callable[[int, str], Task] | None = None) -> Plan:
+        return Plan(indexes, name_of=self._name_of, make=make or self._make, samples=self._samples)
 
 
 def task_name(experiment_name: str, index: int) -> str:
@@ -200,9 +217,10 @@ def task_count(experiment: Experiment) -> int:
 def request_seed(task: Task, turn: Turn) -> int:
     """The sampling seed of the request for `turn`: the same whenever, and beside whatever, it is sent.
 
-    The draws of a fork enter it from the turn of the fork on.
+    The number of a sample enters it, from the second sample of a deal on. The draws of a fork enter it from the turn of
+    the fork on.
     """
-    drawn: list[str | int] = []
+    drawn: list[str | int] = ["sample", task.sample] if task.sample else []
     for draw in () if task.fork is None else task.fork.draws:
         drawn += ("draw", draw.number) if draw.holds(turn) else ()
     return stable_hash(task.seed, turn.key, *drawn) % (1 << REQUEST_SEED_BITS)
@@ -222,21 +240,26 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     """
     name, spec, settings = experiment.name, experiment.known_spec, experiment.environment_settings
     agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _casting(experiment, lineup))
-    return Plan(
-        range(task_count(experiment)),
-        name_of=lambda index: task_name(name, index),
-        make=lambda index, task_id: Task(
+    samples = experiment.conversation_config.samples_per_task
+
+    def make(index: int, task_id: str) -> Task:
+        deal, sample = divmod(index, samples)
+        return Task(
             index=index,
             task_id=task_id,
-            seed=_task_seed(experiment, index),
-            agents=agents_of(index),
-            material=None if spec is None or settings is None else spec.material(settings, index),
-        ),
-    )
+            seed=_task_seed(experiment, deal),
+            agents=agents_of(deal),
+            material=None if spec is None or settings is None else spec.material(settings, deal),
+            group=None if samples == 1 else deal,
+            sample=sample,
+        )
+
+    indexes = range(task_count(experiment))
+    return Plan(indexes, name_of=lambda index: task_name(name, index), make=make, samples=samples)
 
 
-def _task_seed(experiment: Experiment, index: int) -> int:
-    return stable_hash(experiment.seed, "task", index)
+def _task_seed(experiment: Experiment, deal: int) -> int:
+    return stable_hash(experiment.seed, "task", deal)
 
 
 def _everyone(experiment: Experiment) -> Callable[[int], tuple[Agent, ...]]:
@@ -244,7 +267,7 @@ def _everyone(experiment: Experiment) -> Callable[[int], tuple[Agent, ...]]:
     agents = tuple(
         _agent(definition, sampling_of(definition), definition.agent_id, i, i) for i, definition in definitions
     )
-    return lambda _index: agents
+    return lambda _deal: agents
 
 
 def _rotation(experiment: Experiment, lineup: Lineup, casting: _Casting) -> Callable[[int], tuple[Agent, ...]]:
@@ -253,8 +276,8 @@ def _rotation(experiment: Experiment, lineup: Lineup, casting: _Casting) -> Call
     # Tasks are asked for in order, so the block of the last one is nearly always that of the next.
     block_of = lru_cache(maxsize=1)(lambda number: _block(experiment.seed, number, lineup))
 
-    def agents_of(index: int) -> tuple[Agent, ...]:
-        number, row = divmod(index, n)
+    def agents_of(deal: int) -> tuple[Agent, ...]:
+        number, row = divmod(deal, n)
         block = block_of(number)
         slots = tuple(block.slot.at(row, i) for i in range(n))
         agents = (
@@ -265,7 +288,7 @@ def _rotation(experiment: Experiment, lineup: Lineup, casting: _Casting) -> Call
                 block.seat.at(row, i),
                 slots[i],
             )
-            for i, definition in enumerate(casting(index, slots))
+            for i, definition in enumerate(casting(deal, slots))
         )
         return tuple(sorted(agents, key=lambda agent: agent.seat))
 
@@ -305,8 +328,8 @@ def _casting(experiment: Experiment, lineup: Lineup) -> _Casting:
     if cast is not None:
         by_id = {definition.agent_id: definition for definition in definitions}
 
-        def cast_for(index: int, slots: Sequence[int]) -> tuple[AgentDefinition, ...]:
-            by_slot = cast(index, _task_seed(experiment, index))
+        def cast_for(deal: int, slots: Sequence[int]) -> tuple[AgentDefinition, ...]:
+            by_slot = cast(deal, _task_seed(experiment, deal))
             return tuple(by_id[by_slot[slot]] for slot in slots)
 
         return cast_for
@@ -318,10 +341,10 @@ def _casting(experiment: Experiment, lineup: Lineup) -> _Casting:
                 f"{'.'.join(lineup.key)}: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats",
                 key=lineup.key,
             )
-        return lambda _index, _slots: fixed
+        return lambda _deal, _slots: fixed
     share, rest = divmod(n, len(definitions))
     even = tuple(definition for definition in definitions for _ in range(share))
-    return lambda index, _slots: even + tuple(definitions[(index * rest + i) % len(definitions)] for i in range(rest))
+    return lambda deal, _slots: even + tuple(definitions[(deal * rest + i) % len(definitions)] for i in range(rest))
 
 
 def sampling_of(definition: AgentDefinition) -> Sampling:

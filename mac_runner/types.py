@@ -116,6 +116,8 @@ class Task:
     """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
 
     `material` is its subject (a question, say) if the experiment reads that from a file; so the task is self-contained.
+    Where each deal is played several times, `group` is the number of the deal and `sample` counts its conversations,
+    from 0: they are alike but for the seeds of their requests.
     """
 
     index: int
@@ -124,6 +126,8 @@ class Task:
     agents: tuple[Agent, ...]
     material: Mapping[str, JsonValue] | None = None
     fork: Fork | None = None
+    group: int | None = None
+    sample: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,11 +312,19 @@ class TokenTrace:
     logprobs: tuple[float, ...]
 
 
+class PolicySpan(NamedTuple):
+    """The first and the last version of the weights that made a reply. 0 is what the engine loaded."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What an engine answered. `trace` is there when the model definition asks to record tokens.
 
     `thinking` is what a reasoning model thought before its reply, if that is known; the text does not repeat it.
+    `policy` is there when the engine reports the versions of its weights.
     """
 
     text: str
@@ -320,6 +332,7 @@ class Reply:
     finish_reason: FinishReason = FinishReason.STOP
     tokens: TokenCount = TokenCount()
     trace: TokenTrace | None = None
+    policy: PolicySpan | None = None
     timing: Timing = field(default=Timing(), compare=False)
 
     def timed(self, timing: Timing) -> Reply:
@@ -330,6 +343,7 @@ class Reply:
             finish_reason=self.finish_reason,
             tokens=self.tokens,
             trace=self.trace,
+            policy=self.policy,
             timing=timing,
         )
 

@@ -31,6 +31,7 @@ GROUND = (
     "view_model",
     "structs",
     "rewards",
+    "weights",
     "threads",
     "plugins",
     "registry",

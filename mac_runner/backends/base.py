@@ -14,6 +14,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.section import Settings
 from mac_runner.types import Decoding, Destination, Reply, Request, Sampling
+from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
     from mac_runner.backends.fleet.lanes import ModelLanes
@@ -208,6 +209,33 @@ class Routing(Protocol):
     def destination(self, request: Request) -> Destination | None:
         """Where `request` would go now; changes nothing. None where that is not known."""
         ...
+
+
+class Updating(Protocol):
+    """A backend whose engine takes new weights while it works. Its replies have a `policy`."""
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What prevents updates with its settings, and what to do; None if nothing does. Known before `start`."""
+        ...
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Install weights. Once it returns, every later token is of their version.
+
+        Raises a WeightUpdateError, after which the engine goes on with the weights that it had, or EngineDeadError.
+        Cancelled, it may have installed them. The weights may be changed once it has ended.
+        """
+        ...
+
+
+def updating(backend: Backend, *, name: str, kind: str) -> Updating:
+    """`backend`, or the one it passes on to, of model `name`. Raises ConfigError where it takes no new weights."""
+    found: Updating | None = _with("update_weights", backend)
+    obstacle = "its weights stay as they are; use the backend nano, fleet, or openai in front of mac-serve"
+    if found is not None and (obstacle := found.update_obstacle or "") == "":
+        return found
+    key = ("model_definitions", name, "backend")
+    raise ConfigError(f"{'.'.join(key)}: the backend {kind!r} cannot update weights: {obstacle}", key=key)
 
 
 def on_resize(backend: Backend, tell: Callable[[], None]) -> bool:

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from mac_runner.errors import ConfigError, RequestRefusedError, TransientBackendError, boundary
-from mac_runner.types import FinishReason, Message, Reply, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, Message, PolicySpan, Reply, TokenCount, TokenTrace
 
 OPEN_THOUGHT: Final = "<think>"
 CLOSED_THOUGHT: Final = "</think>"
@@ -213,7 +213,15 @@ _REASONS: Final[Mapping[str | None, FinishReason]] = {"stop": FinishReason.STOP,
 
 
 def token_reply(
-    engine: str, text: str, reason: str | None, *, trace: TokenTrace, cached: int, is_thinking: bool, traces: bool
+    engine: str,
+    text: str,
+    reason: str | None,
+    *,
+    trace: TokenTrace,
+    cached: int,
+    is_thinking: bool,
+    traces: bool,
+    policy: PolicySpan | None = None,
 ) -> Reply:
     """The reply of an engine in this process, from the tokens it was given and has made.
 
@@ -230,4 +238,5 @@ def token_reply(
         finish_reason=_REASONS[reason],
         tokens=TokenCount(prompt=len(trace.prompt_ids), cached=cached, completion=len(trace.completion_ids)),
         trace=trace if traces else None,
+        policy=policy,
     )

@@ -266,6 +266,8 @@ class ConversationConfig(Section):
     environment: Annotated[Text, IDENTITY, Field(description=_ENVIRONMENT)]
     conversations: Annotated[Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"], RUNTIME]
     """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
+    samples_per_task: Annotated[int, IDENTITY, Field(ge=1, le=10_000)] = 1
+    """How often each deal is played, with other draws from the engines; `conversations` counts all of them."""
 
 
 class PluginCode(Section):

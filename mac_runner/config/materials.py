@@ -154,6 +154,7 @@ def _counted(experiment: Experiment) -> Experiment:
     if whole is None:
         text = f"found 'all'; the environment {conversation.environment!r} has no questions to count; write a number"
         raise MaterialError(("conversation_config", "conversations"), text)
+    found = whole * conversation.samples_per_task
     return experiment.model_copy(
-        update={"conversation_config": conversation.model_copy(update={"conversations": whole})}
+        update={"conversation_config": conversation.model_copy(update={"conversations": found})}
     )

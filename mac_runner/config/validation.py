@@ -36,6 +36,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     yield from _agents(experiment)
     yield from _efforts(experiment)
     yield from _waiting(experiment)
+    yield from _groups(experiment)
     yield from _environment(experiment)
 
 
@@ -151,6 +152,16 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             elif other not in done and other in waits:
                 trail[other] = iter(waits[other])
     return ()
+
+
+def _groups(experiment: Experiment) -> Iterator[Problem]:
+    """Conversations that would leave the last group incomplete."""
+    conversation = experiment.conversation_config
+    count, samples = conversation.conversations, conversation.samples_per_task
+    if count != "all" and count % samples:
+        more = count + samples - count % samples
+        text = f"found {count}; each deal is played {samples} times (samples_per_task), and conversations counts all"
+        yield Problem(("conversation_config", "conversations"), f"{text}; write a multiple of it, such as {more}")
 
 
 def _environment(experiment: Experiment) -> Iterator[Problem]:

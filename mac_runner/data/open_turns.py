@@ -17,7 +17,8 @@ OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended
 def open_rows(contents: RunContents) -> Iterator[Mapping[str, Cells]]:
     """A row for each reply of an open conversation, in the order of the replies.
 
-    What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
+    What an environment made of a reply is not in the journal, nor is the model that was asked, nor the group of the
+    conversation: those cells are empty.
     """
     ended = contents.state.endings
     found = replies(contents.disk, contents.layout, lambda task_id: task_id not in ended)
@@ -43,6 +44,8 @@ def _row(recorded: RecordedReply) -> dict[str, Cells]:
         "prompt_tokens": reply.tokens.prompt,
         "cached_tokens": reply.tokens.cached,
         "completion_tokens": reply.tokens.completion,
+        "policy_start": None if reply.policy is None else reply.policy.start,
+        "policy_end": None if reply.policy is None else reply.policy.end,
         "queue_s": reply.timing.queue_s,
         "generate_s": reply.timing.generate_s,
         "faults": list(reply.timing.faults),

@@ -70,9 +70,16 @@ class FlatTable(NamedTuple):
 
 # Conversations.
 
+_GROUP_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "group": FlatColumn(
+        "integer", "the deal; empty unless `samples_per_task` plays it several times", source="task.group"
+    ),
+    "sample": FlatColumn("integer", "its number among the conversations of that deal, from 0", source="task.sample"),
+}
 _INDEX_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "conversation": FlatColumn("text", "the id of the conversation", source="task.task_id"),
     "index": FlatColumn("integer", "its number in the experiment, from 0", source="task.index"),
+    **_GROUP_COLUMNS,
     "status": FlatColumn("text", "`finished` or `failed`", source="status"),
     "failure": FlatColumn("text", "why it failed", source="failure"),
     "experiment": FlatColumn("text", "the name of the experiment", source="experiment_name"),
@@ -124,7 +131,7 @@ def _known(ended: Ended) -> JsonObject:
     row = ended.row
     environment = value_at(ended.experiment, ("conversation_config", "environment"))
     name = value_at(ended.experiment, ("experiment_metadata", "experiment_name"))
-    task: JsonObject = {"task_id": row.get("task_id"), "index": row.get("index")}
+    task: JsonObject = {"task_id": row.get("task_id"), **{key: row.get(key) for key in ("index", *_GROUP_COLUMNS)}}
     return {**row, "task": task, "environment": environment, "experiment_name": name, "row": row}
 
 
@@ -195,6 +202,7 @@ def _results_of(outcome: JsonValue, agent: str) -> JsonObject | None:
 _TURN: Final = "turns[]"
 TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
+    **_GROUP_COLUMNS,
     "turn": FlatColumn("text", "its name: `round/agent/step/attempt`", source=f"{_TURN}.turn"),
     "number": FlatColumn("integer", "its place in the conversation, from 0", source=NUMBER),
     "round": FlatColumn("integer", "the round, from 0", source=f"{_TURN}.round"),
@@ -213,6 +221,12 @@ TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
         "integer", "those of them from a cache", "tokens", f"{_TURN}.reply.tokens.timing.cached"
     ),
     "completion_tokens": FlatColumn("integer", "tokens of the reply", "tokens", f"{_TURN}.reply.tokens.completion"),
+    "policy_start": FlatColumn(
+        "integer",
+        "the version of the weights that began it, where its engine says so",
+        source=f"{_TURN}.reply.policy.0",
+    ),
+    "policy_end": FlatColumn("integer", "the version that ended it", source=f"{_TURN}.reply.policy.1"),
     "receipt": FlatColumn(
         "text", "`act`, `observation`, `correction`, `default` or `failure`", source=f"{_TURN}.receipt.kind"
     ),

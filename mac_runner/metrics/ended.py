@@ -50,6 +50,8 @@ class EndedTurn:
 class EndedConversation:
     """One conversation that has ended. `outcome` is None where it failed.
 
+    `group` and `sample` are there where each deal is played several times (`samples_per_task`).
+
     `turns` are in the order of the conversation. `events` are the record of the environment: objects with `when`,
     `text`, `audience` ("all", or a list of names) and `data`.
     """
@@ -64,6 +66,8 @@ class EndedConversation:
     outcome: JsonObject | None
     events: tuple[JsonObject, ...]
     turns: tuple[EndedTurn, ...]
+    group: int | None = None
+    sample: int = 0
 
     def copied(self) -> EndedConversation:
         """The same conversation for another reader: what one changes, the other does not see."""
@@ -94,6 +98,8 @@ def ended_conversation(transcript: Mapping[str, Any]) -> EndedConversation:
         outcome=outcome,
         events=tuple(event for event in events if isinstance(event, dict)),
         turns=tuple(map(_turn, transcript["turns"])),
+        group=task.get("group"),
+        sample=task.get("sample", 0),
     )
 
 

@@ -35,7 +35,7 @@ from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.cache import CacheAllocation, PagedKVCache, RadixKVCache, compute_block_hash
-from mac_runner.nano.checkpoint import StateDict, read_state_dict
+from mac_runner.nano.checkpoint import StateDict, read_state_dict, read_weights
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
 from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import (
@@ -117,6 +117,7 @@ __all__ = [
     "model_forward",
     "read_model_config",
     "read_state_dict",
+    "read_weights",
     "recommended_sampling",
     "sample_with_logprobs",
     "schedule",

@@ -209,13 +209,19 @@ class BaseEngine(ABC):
     def flush_cache(self) -> None:
         """Forget every prefix. An update does not need it."""
 
-    @abstractmethod
     def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
         """Pause during the next steps; `state` shows when it has paused."""
+        self._require_alive()
+        if self.state is not EngineState.ASLEEP:
+            self.state = EngineState.PAUSED if mode == "keep" else EngineState.DRAINING
+            self._settle()
 
-    @abstractmethod
     def resume(self) -> None:
         """Continue after a pause."""
+        self._require_alive()
+        if self.state is EngineState.ASLEEP:
+            raise ConfigError("the engine is asleep: wake it up")
+        self.state = EngineState.RUNNING
 
     @abstractmethod
     def sleep(self, *, drop_weights: bool = False) -> None:
@@ -240,6 +246,19 @@ class BaseEngine(ABC):
     @abstractmethod
     def _num_waiting(self) -> int:
         """The samples that wait for a place in a step."""
+
+    @abstractmethod
+    def _num_running(self) -> int:
+        """The requests that take part in steps."""
+
+    def _settle(self) -> None:
+        """End a drain once nothing is running."""
+        if self.state is EngineState.DRAINING and not self._num_running():
+            self.state = EngineState.PAUSED
+
+    def _require_idle(self) -> None:
+        if running := self._num_running():
+            raise ConfigError(f"{running} requests are running: pause with 'wait' or 'abort' first")
 
     def _require_room(self, num_samples: int) -> None:
         waiting, most = self._num_waiting(), self.config.max_waiting

@@ -112,6 +112,15 @@ def read_settings(path: Path) -> Settings:
     return Settings(read_json(path), path)
 
 
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file, or of those in a directory. Raises ModelError for any other kind of file."""
+    if path.is_dir():
+        return read_state_dict(path)
+    if path.suffix != ".safetensors":
+        raise ModelError(f"{path} is neither a directory nor a .safetensors file: other formats can run code")
+    return dict(_tensors(path))
+
+
 def read_state_dict(directory: Path) -> dict[str, torch.Tensor]:
     """All tensors of the safetensors files in a directory."""
     return dict(_read(directory))
@@ -119,12 +128,16 @@ def read_state_dict(directory: Path) -> dict[str, torch.Tensor]:
 
 def _read(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
     for file in _files(directory):
-        try:
-            with safe_open(str(file), framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  The handle is not a mapping.
-                    yield name, tensors.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{file} cannot be read: {error}") from error
+        yield from _tensors(file)
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    try:
+        with safe_open(str(file), framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  The handle is not a mapping.
+                yield name, tensors.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{file} cannot be read: {error}") from error
 
 
 def model_files(directory: Path) -> list[Path]:

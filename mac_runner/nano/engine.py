@@ -6,8 +6,6 @@ thread. `AsyncEngine` serves many callers.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from mac_runner.nano.architecture import read_model_config
 from mac_runner.nano.attention import Piece, make_batch
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
@@ -104,25 +102,10 @@ class InferenceEngine(BaseEngine):
         """Forget every prefix. An update does not need it."""
         self._batch.cache.flush()
 
-    def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
-        """Pause during the next steps; `state` shows when it has paused."""
-        self._require_alive()
-        if self.state is not EngineState.ASLEEP:
-            self.state = EngineState.PAUSED if mode == "keep" else EngineState.DRAINING
-            self._settle()
-
-    def resume(self) -> None:
-        """Continue after a pause."""
-        self._require_alive()
-        if self.state is EngineState.ASLEEP:
-            raise ConfigError("the engine is asleep: wake it up")
-        self.state = EngineState.RUNNING
-
     def sleep(self, *, drop_weights: bool = False) -> None:
         """Give back the memory of the KV cache, and with `drop_weights` of the weights. Nothing may be running."""
         self._require_alive()
-        if self._batch.running:
-            raise ConfigError(f"{len(self._batch.running)} requests are running: pause with 'wait' or 'abort' first")
+        self._require_idle()
         self.state = EngineState.ASLEEP
         self._batch.cache.flush()
         self._runner.drop_store()
@@ -179,10 +162,6 @@ class InferenceEngine(BaseEngine):
         batch = make_batch([Piece([0], 0, 1, [0])], self.config.block_size)
         choose(self._runner.forward(batch), [Row(params=SamplingParams(temperature=0.0))])
 
-    def _settle(self) -> None:
-        if self.state is EngineState.DRAINING and not self._batch.running:
-            self.state = EngineState.PAUSED
-
     def _require_alive(self) -> None:
         if self.state is EngineState.STOPPED:
             raise EngineStoppedError("the engine was shut down: make another one")
@@ -190,3 +169,6 @@ class InferenceEngine(BaseEngine):
 
     def _num_waiting(self) -> int:
         return len(self._batch.waiting)
+
+    def _num_running(self) -> int:
+        return len(self._batch.running)

@@ -42,7 +42,15 @@ from mac_runner.types import (
 
 FIXED: Final = ("seed", "experiment_metadata", "report", "plugins", "profile")
 """Sections that a fork takes from its parent: they decide which conversation it is."""
-FIXED_KEYS: Final = ("conversations", "environment", "template_file", "template", "questions", "topics")
+FIXED_KEYS: Final = (
+    "conversations",
+    "samples_per_task",
+    "environment",
+    "template_file",
+    "template",
+    "questions",
+    "topics",
+)
 """Keys that say what a conversation is about, or name files, which a fork does not read again."""
 SILENCE_ATTEMPTS_MAX: Final = 20
 """How many empty replies in a row may stay without a default act."""

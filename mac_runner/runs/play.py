@@ -217,7 +217,7 @@ class Player:
         claims.check(chosen)
         left = claims.parts_left(chosen)
         if left and not self._play_shards(chosen, left):
-            return Results({}, "other workers go on with the shards that they hold", is_interrupted=True)
+            return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
         claims.merge_all(chosen, self.clock, self.display.say)
         results = results_if_complete(chosen, self.clock)
         assert results is not None, "what was merged has results"

@@ -104,7 +104,7 @@ class Replays:
         settings = None if experiment is None else experiment.environment_settings
         if experiment is None or settings is None or index is None:
             return None
-        return experiment.spec.material(settings, index)
+        return experiment.spec.material(settings, index // experiment.conversation_config.samples_per_task)
 
     @cached_property
     def _experiment(self) -> Experiment | None:

@@ -94,7 +94,7 @@ class Setup:
     def warnings(self) -> tuple[str, ...]:
         """What to know before the conversations of all shards run."""
         spec, settings = self.experiment.spec, self.experiment.environment_settings
-        return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
+        return () if settings is None else tuple(spec.warnings(settings, self._plan()[: self.limit].deals))
 
     @property
     def tasks(self) -> Plan:
@@ -113,7 +113,7 @@ class Setup:
 
     def parts(self, claimed: AutoShard) -> Iterator[Setup]:
         """The shards of a directory of shards, each in its directory; those without conversations are left out."""
-        for shard in islice(claimed.shards(), len(self.tasks)):
+        for shard in islice(claimed.shards(), self.tasks.deals):
             yield replace(self, shard=shard, directory=shard_directory(self.directory, shard))
 
     def restoration(self, environment: Environment) -> Restoration:
@@ -218,8 +218,9 @@ def set_up(request: RunRequest) -> ExperimentSet:
     Raises ConfigError with the place of each problem, and RunDirectoryError for a directory that cannot be used.
     """
     if request.out is not None and is_url(str(request.out)):
+        url = str(request.out).replace(":/", "://", 1)  # A path keeps one slash of them.
         raise ConfigError(
-            f"--out: {request.out} is no directory, and a journal cannot be appended to on object storage; give a "
+            f"--out: {url} is no directory, and a journal cannot be appended to on object storage; give a "
             "directory, and add --mirror URL to copy there what has ended"
         )
     if request.mirror is not None:

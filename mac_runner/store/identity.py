@@ -33,6 +33,7 @@ from mac_runner.store.layout import (
     Layout,
 )
 from mac_runner.store.records import encode_json, entry
+from mac_runner.store.shards import read_shards
 from mac_runner.types import JsonObject, JsonValue
 
 # What a YAML file of a run directory may cost. One written by a run comes nowhere near.
@@ -83,10 +84,10 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     names = disk.names(directory)
     if disk.exists(directory / CONFIG):
         return False
-    if disk.exists(directory / SHARDS):
+    if (shards := read_shards(directory, disk=disk)) is not None:
         raise RunDirectoryError(
-            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/N`, or choose "
-            "another directory with --out"
+            f"{directory} is a directory of shards that are not merged yet; go on with `--shard auto/{shards.of}`, or "
+            "choose another directory with --out"
         )
     if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(

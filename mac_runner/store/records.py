@@ -41,6 +41,7 @@ from mac_runner.types import (
     Fork,
     JsonObject,
     JsonValue,
+    PolicySpan,
     RecordedReply,
     Reply,
     Task,
@@ -298,6 +299,7 @@ class _Reply(msgspec.Struct):
     tokens: _Tokens
     trace: TokenTrace | None = None
     thinking: str | None = None
+    policy: PolicySpan | None = None
 
 
 class _Timing(msgspec.Struct):
@@ -357,6 +359,8 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "completion_ids": list(reply.trace.completion_ids),
             "logprobs": list(reply.trace.logprobs),
         }
+    if reply.policy is not None:
+        more["policy"] = list(reply.policy)
     by: JsonObject = {} if recorded.model is None else {"model": recorded.model}
     return {
         "turn": recorded.turn_key,
@@ -403,6 +407,7 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
             finish_reason=found.reply.finish_reason,
             tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
             trace=found.reply.trace,
+            policy=found.reply.policy,
             timing=Timing(
                 queue_s=timing.queue_s,
                 generate_s=timing.generate_s,
@@ -426,6 +431,7 @@ def task_json(task: Task) -> JsonObject:
         "agents": [_agent_json(agent) for agent in task.agents],
         **material,
         **({} if task.fork is None else {"fork": fork_json(task.fork)}),
+        **({} if task.group is None else {"group": task.group, "sample": task.sample}),
     }
 
 
@@ -472,6 +478,8 @@ def task_from_json(record: JsonObject) -> Task:
         agents=convert(agents, tuple[Agent, ...]),
         material=entry(record, "material", dict) if "material" in record else None,
         fork=_fork_from_json(entry(record, "fork", dict)) if "fork" in record else None,
+        group=entry(record, "group", int) if "group" in record else None,
+        sample=entry(record, "sample", int) if "group" in record else 0,
     )
 
 

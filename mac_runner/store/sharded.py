@@ -25,10 +25,14 @@ from mac_runner.types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedLayout(Layout):
-    """The paths of a directory of `of` shards, in `begun` of which there is something."""
+    """The paths of a directory of `of` shards, in `begun` of which there is something.
+
+    Each deal has `samples` tasks, and all of them are in one shard.
+    """
 
     of: int
     begun: tuple[int, ...]
+    samples: int
     _shards: Mapping[int, Layout] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +58,7 @@ class ShardedLayout(Layout):
     def part(self, task_id: str) -> Layout:
         """The shard of a task."""
         index = index_of(task_id)
-        return self if index is None else self._shards.get(Shard.holding(index, self.of).number, self)
+        return self if index is None else self._shards.get(Shard.holding(index // self.samples, self.of).number, self)
 
     def source(self, session: int) -> str | None:
         """The name of the shard of a session, as a merge notes it."""
@@ -143,10 +147,17 @@ def _head_of_shards(directory: Path, disk: Disk) -> RunHead:
         experiment_name=name,
         of=record.of,
         begun=tuple(shard.number for shard in record.shards() if shard_directory(directory, shard) in parts),
+        samples=_samples_per_task(heads[0].resolved),
     )
     planned = {task_name(name, index): index for index in range(record.conversations)}
     planned |= {task_id: index for head in heads for task_id, index in head.planned.items()}
     return RunHead(layout, heads[0].resolved, planned)
+
+
+def _samples_per_task(resolved: JsonObject) -> int:
+    conversation = resolved.get("conversation_config")
+    samples = conversation.get("samples_per_task", 1) if isinstance(conversation, dict) else 1
+    return samples if isinstance(samples, int) else 1
 
 
 def _check_experiment(heads: list[RunHead]) -> None:

@@ -51,6 +51,7 @@ TRANSCRIPT_FORMAT = 3
 """Events of format 2 have no `turn`. Format 1 has `cached` of the token counts outside `timing`, too."""
 
 METRIC_KEYS: Final = ("metrics", "metric_errors")
+GROUP_KEYS: Final = ("group", "sample")
 """What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
 
 Attempts: TypeAlias = Mapping[str, Sequence[JsonObject]]
@@ -191,6 +192,7 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
         "timing": transcript.get("timing"),
         **_fork_columns(task),
+        **{key: task[key] for key in GROUP_KEYS if key in task},
         **_agents_named(transcript),
     }
 

@@ -120,7 +120,7 @@ def test_unmerged_directory_is_no_place_for_a_run_of_one_process(lab: Lab, at_on
     refused = at_once("small.yaml", "--out", "shared")
 
     assert refused.returncode == Exit.BAD_INPUT
-    assert "is a directory of shards that are not merged yet; go on with `--shard auto/N`" in refused.stderr
+    assert "is a directory of shards that are not merged yet; go on with `--shard auto/3`" in refused.stderr
 
 
 def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(

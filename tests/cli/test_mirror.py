@@ -49,6 +49,7 @@ def test_object_storage_is_refused_as_a_run_directory_and_nothing_is_made(lab: L
     process = at_once(file, "--out", "s3://bucket/run", "--quiet")
 
     assert process.returncode == 2
+    assert "s3://bucket/run is no directory" in process.stderr
     assert "add --mirror URL" in process.stderr
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 

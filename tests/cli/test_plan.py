@@ -12,6 +12,8 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
+from mac_runner.store import ShardsRecord
+from mac_runner.store.shards import encode_shards, shard_directory
 from tests.cli.lab import AtOnce, Lab, ended, scripted
 from tests.cli.lab import experiment as game
 from tests.runs.study import experiment, played, written
@@ -64,6 +66,29 @@ def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(here: Path, at_o
     assert "replies: study: 12 finished conversations of pilot, drawn with replacement" in lines
     assert done.stderr.splitlines()[0] == "plan: simulating 1 of 3 (panel: 1 x 8)"
     assert sorted(here.rglob("*")) == before
+
+
+def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here: Path, at_once: AtOnce) -> None:
+    record = ShardsRecord(of=2, experiment_name="study", identity="ab12", conversations=12)
+    (here / "shared").mkdir()
+    (here / "shared" / "shards.json").write_bytes(encode_shards(record))
+    for shard in record.shards():
+        played(here / "study.yaml", shard_directory(here / "shared", shard), shard=shard)
+
+    whole, parts = (
+        at_once("plan", "study.yaml", "--calibration", name, "--resamplings", "0", "--json")
+        for name in ("pilot", "shared")
+    )
+
+    assert (parts.returncode, whole.returncode) == (Exit.OK, Exit.OK), parts.stderr
+    ((of_parts,), (of_whole,)) = (json.loads(each.stdout)["rows"] for each in (parts, whole))
+    # Six conversations at a time show less of how the engine batches than twelve.
+    assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.25)
+    assert of_parts["engines"]["panel"]["requests"] == of_whole["engines"]["panel"]["requests"]
+    shutil.rmtree(here / "shared" / "shards")
+    refused = at_once("plan", "study.yaml", "--calibration", "shared")
+    assert refused.returncode == Exit.BAD_INPUT
+    assert "none has begun; start a worker" in refused.stderr
 
 
 def test_programs_get_all_figures_and_the_same_ones_each_time(here: Path, at_once: AtOnce) -> None:

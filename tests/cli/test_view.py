@@ -81,7 +81,10 @@ def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
 
 def test_what_cannot_be_shown_is_refused_in_words(lab: Lab, at_once: AtOnce, tmp_path: Path) -> None:
     file = lab.write(experiment())
+    (lab.path / "shared").mkdir()
+    (lab.path / "shared" / "shards.json").touch()
     for arguments, words in (
+        (("view", "shared"), "shared holds shards, and none has begun"),
         (("view", "nothing"), "nothing is not the directory of a run or a grid"),
         (("view", file), f"{file} is not the directory"),
         (("view", str(tmp_path)), "name one that mac-run wrote"),

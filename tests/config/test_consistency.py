@@ -19,6 +19,13 @@ def test_an_agent_needs_a_model_that_exists(refusal: Refusal, game_text: str) ->
     ]
 
 
+def test_conversations_are_whole_groups(refusal: Refusal, game_text: str) -> None:
+    assert refusal(game_text, overrides=["conversation_config.samples_per_task=2"]) == [
+        "trial.yaml:5: conversation_config.conversations: found 3; each deal is played 2 times (samples_per_task), and "
+        "conversations counts all; write a multiple of it, such as 4"
+    ]
+
+
 def test_an_agent_id_is_taken_once(refusal: Refusal, game_text: str) -> None:
     assert refusal(game_text + "  - {agent_id: player, role: player, model: folk}\n") == [
         "trial.yaml:12: agent_definitions.1.agent_id: 'player' is taken by another agent; each needs its own"

@@ -99,6 +99,20 @@ def test_the_key_of_a_table_names_one_row() -> None:
             assert not [key for key, count in keys.items() if count > 1], (path, table.name)
 
 
+def test_turns_say_which_weights_made_them() -> None:
+    transcript = hostile_transcript()
+    turns = transcript["turns"]
+    assert isinstance(turns, list)
+    turn = turns[0]
+    assert isinstance(turn, dict)
+    assert isinstance(turn["reply"], dict)
+    turn["reply"]["policy"] = [6, 7]
+    rows = rows_of(tables_of(None)["turns"], transcript)
+
+    assert [(row["policy_start"], row["policy_end"]) for row in rows[:2]] == [(6, 7), (None, None)]
+    assert any(covers("turns[].reply.policy.0", leaf) for leaf in leaves(transcript) if leaf.endswith("policy[]"))
+
+
 def own_results(**more: object) -> ResultsSpec:
     return ResultsSpec(counter=JoinedResults, **more)  # type: ignore[arg-type]
 

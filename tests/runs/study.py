@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from mac_runner.plan import Shard
 from mac_runner.runs.setup import RunRequest, Setup, set_up
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.simulation.loop import SimulatedClock, simulate
@@ -57,16 +58,21 @@ class LoopClock:
         await asyncio.sleep(delay_s)
 
 
-def played(file: Path, directory: Path, *, slots: int = 8) -> float:
+def played(file: Path, directory: Path, *, slots: int = 8, shard: Shard | None = None) -> float:
     """Play an experiment into a real run directory, in simulated time; how many seconds it took."""
-    (setup,) = set_up(RunRequest(file=file)).setups
+    (setup,) = set_up(RunRequest(file=file, out=directory, shard=shard)).setups
     return simulate(lambda: _program(setup, directory, slots))
 
 
 async def _program(setup: Setup, directory: Path, slots: int) -> float:
     clock, engine = LoopClock(asyncio.get_running_loop()), SleepingEngine(slots=slots)
     with open_run(
-        directory, experiment_name=setup.name, resolved=setup.loaded.resolved, tasks=setup.tasks, clock=clock
+        directory,
+        experiment_name=setup.name,
+        resolved=setup.loaded.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+        clock=clock,
     ) as run:
         await run_conversations(
             environment=setup.environment(),

@@ -25,6 +25,7 @@ from mac_runner.types import (
     FinishReason,
     JsonObject,
     JsonValue,
+    PolicySpan,
     Receipt,
     ReceiptKind,
     RecordedReply,
@@ -141,6 +142,18 @@ def test_recorded_reply_comes_back_from_json(text: str) -> None:
 
     assert found == recorded
     assert found.reply.timing == timing
+
+
+def test_reply_keeps_the_versions_of_its_weights_and_one_without_has_none() -> None:
+    recorded = RecordedReply(
+        turn_key="1/A/0/0", prompt_sha256="p", reply=Reply(text="", policy=PolicySpan(start=6, end=7))
+    )
+    found = recorded_json(recorded)
+
+    assert entry(found, "reply", dict)["policy"] == [6, 7]
+    assert recorded_from_json(json.loads(json.dumps(found))) == recorded
+    assert recorded.reply.timed(Timing()) == recorded.reply
+    assert "policy" not in entry(recorded_json(replace(recorded, reply=Reply(text=""))), "reply", dict)
 
 
 @pytest.mark.parametrize("key", ["turn", "prompt_sha256", "reply", "timing"])

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.chat_template import notice_of_forms
 from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.backends.updates import OneAtATime
 from mac_runner.errors import EngineDeadError
 from mac_runner.types import Reply, Request
+from mac_runner.weights import WeightUpdate
 
 if TYPE_CHECKING:
     from mac_runner.backends.nano.engine import LoadedEngine
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 class NanoBackend:
     """Serves model `name`; `is_free` says that no reply is held to a form, `thinking` what agents set it to."""
+
+    update_obstacle: str | None = None
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class NanoBackend:
         self._thinking = thinking
         self._thread: ThreadPoolExecutor | None = None
         self._engine: LoadedEngine | None = None
+        self._updates = OneAtATime()
 
     @property
     def capacity(self) -> int:
@@ -74,6 +79,12 @@ class NanoBackend:
         if self._engine is None:
             raise EngineDeadError("the engine is not running")
         return await self._engine.generate(request, traces=self._traces)
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Compute with these weights from the next step on; replies under way go on with them."""
+        if self._engine is None:
+            raise EngineDeadError("the engine is not running")
+        await self._updates.run(self._engine.update_weights(update))
 
     async def close(self) -> None:
         """End the engine and give its memory back."""

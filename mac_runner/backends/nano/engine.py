@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Self
 
 from mac_runner.backends.chat_template import (
@@ -21,25 +22,45 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.backends.updates import stale
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
     RequestRefusedError,
+    StaleVersionError,
     TransientBackendError,
+    WeightMismatchError,
+    WeightUpdateError,
     boundary,
 )
 from mac_runner.nano import (
     AsyncEngine,
     EngineConfig,
     EngineStoppedError,
+    ModelError,
     NanoError,
     QueueFullError,
     RequestError,
     SamplingParams,
+    StateDict,
     Tokenizer,
+    TrainingSample,
+    read_weights,
     recommended_sampling,
 )
-from mac_runner.types import EFFORT_KEYS, FinishReason, JsonValue, Prompt, Reply, Request, Sampling, TokenTrace
+from mac_runner.nano import ConfigError as NanoConfigError
+from mac_runner.types import (
+    EFFORT_KEYS,
+    FinishReason,
+    JsonValue,
+    PolicySpan,
+    Prompt,
+    Reply,
+    Request,
+    Sampling,
+    TokenTrace,
+)
+from mac_runner.weights import Broadcast, Weights, WeightUpdate
 
 
 class LoadedEngine:
@@ -136,7 +157,35 @@ class LoadedEngine:
             # A grammar holds from the first token on, and leaves no room for a thought.
             is_thinking=ends_in_thought(text) and not params.is_constrained,
             traces=traces,
+            policy=policy_of(sample),
         )
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Install weights between two steps. Raises a WeightUpdateError, or EngineDeadError."""
+        with boundary(WeightUpdateError, "nano"), update_verdicts():
+            present = await self._engine.get_weight_version()
+            if update.version <= present:
+                raise StaleVersionError(stale(update.version, present))
+            state_dict = await self._read(update.weights)
+            if not update.blocking:
+                await self._engine.update_weights(state_dict, update.version)
+                return
+            await self._engine.pause()
+            try:
+                await self._engine.update_weights(state_dict, update.version)
+            finally:
+                await self._engine.resume()
+
+    async def _read(self, weights: Weights) -> StateDict:
+        """The weights in memory; those in files are read on a thread."""
+        if isinstance(weights, Broadcast):
+            raise WeightUpdateError("nano in this process takes no weights that a trainer sends; give it tensors")
+        if not isinstance(weights, Path):
+            return weights
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, read_weights, weights.expanduser())
+        except ModelError as error:
+            raise WeightUpdateError(f"weights: {error}") from error
 
     async def close(self) -> None:
         """End the engine."""
@@ -197,6 +246,25 @@ def verdicts() -> Iterator[None]:
         raise TransientBackendError(f"nano: {error}", is_busy=True) from error
     except RequestError as error:
         raise RequestRefusedError(f"nano: {error}") from error
+
+
+@contextmanager
+def update_verdicts() -> Iterator[None]:
+    """Turn the engine's errors about new weights into WeightUpdateErrors."""
+    try:
+        yield
+    except EngineStoppedError as error:
+        raise EngineDeadError(f"nano: {error}") from error
+    except ModelError as error:
+        raise WeightMismatchError(f"weights: {error}") from error
+    except NanoConfigError as error:
+        raise StaleVersionError(str(error)) from error
+
+
+def policy_of(sample: TrainingSample) -> PolicySpan:
+    """The versions that made a sample."""
+    spans = sample.version_spans
+    return PolicySpan(sample.weight_version, spans[-1].version if spans else sample.weight_version)
 
 
 def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 from zlib import crc32
 
 from mac_runner.nano.architecture import ModelConfig
@@ -18,7 +18,7 @@ from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.engine import InferenceEngine
-from mac_runner.nano.errors import ConfigError, EngineStoppedError, NanoError
+from mac_runner.nano.errors import EngineStoppedError, NanoError
 from mac_runner.nano.intake import Intake, PreparedRequest
 from mac_runner.nano.parallel.divergence import require_equal
 from mac_runner.nano.parallel.group import Shard, host_store
@@ -115,25 +115,10 @@ class LockstepEngine(BaseEngine):
         """Forget every prefix."""
         self._on_all(self._engine.flush_cache, "flush_cache")
 
-    def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
-        """Pause during the next rounds; `state` shows when all replicas have paused."""
-        self._require_alive()
-        if self.state is not EngineState.ASLEEP:
-            self.state = EngineState.PAUSED if mode == "keep" else EngineState.DRAINING
-            self._settle()
-
-    def resume(self) -> None:
-        """Continue after a pause."""
-        self._require_alive()
-        if self.state is EngineState.ASLEEP:
-            raise ConfigError("the engine is asleep: wake it up")
-        self.state = EngineState.RUNNING
-
     def sleep(self, *, drop_weights: bool = False) -> None:
         """Give back the memory of the KV cache, and with `drop_weights` of the weights. Nothing may be running."""
         self._require_alive()
-        if running := self._num_running():
-            raise ConfigError(f"{running} requests are running: pause with 'wait' or 'abort' first")
+        self._require_idle()
         self._on_all(lambda: self._engine.sleep(drop_weights=drop_weights), "sleep", drop_weights)
         self.state = EngineState.ASLEEP
 
@@ -259,10 +244,6 @@ class LockstepEngine(BaseEngine):
     def _num_waiting(self) -> int:
         coming = sum(each.request.num_samples for each in self._coming)
         return coming + sum(stats.num_waiting for stats in self._stats.values())
-
-    def _settle(self) -> None:
-        if self.state is EngineState.DRAINING and not self._num_running():
-            self.state = EngineState.PAUSED
 
     def _require_alive(self) -> None:
         if self.state is EngineState.STOPPED:

@@ -260,10 +260,12 @@ class ReplicatedEngine(BaseEngine):
         was_running = self.state is EngineState.RUNNING
         if was_running:
             self.begin_pause("keep")  # From here on none of them admits a request.
-        if num_running := self.stats().num_running:
+        try:
+            self._require_idle()
+        except ConfigError:
             if was_running:
                 self.resume()
-            raise ConfigError(f"{num_running} requests are running: pause with 'wait' or 'abort' first")
+            raise
         self._call_all("sleep", drop_weights)
         self._set_state(EngineState.ASLEEP)
 
@@ -492,6 +494,9 @@ class ReplicatedEngine(BaseEngine):
     def _num_waiting(self) -> int:
         places = self.config.max_batch_size
         return sum(max(replica.load.num_samples - places, 0) for replica in self._replicas.values())
+
+    def _num_running(self) -> int:
+        return self.stats().num_running
 
 
 def _watch(replicas: Sequence[_Replica], events: SimpleQueue[tuple[_Replica, object] | None], lock: Lock) -> None:

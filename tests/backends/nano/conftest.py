@@ -11,7 +11,8 @@ from tests.sim.nano_model import make_nano_model
 
 HAS_ENGINE = find_spec("torch") is not None and find_spec("tokenizers") is not None
 
-collect_ignore_glob = [] if HAS_ENGINE else ["test_contract.py", "test_engine.py", "test_sampling.py"]
+NEED_ENGINE = ["test_contract.py", "test_engine.py", "test_sampling.py", "test_updates.py"]
+collect_ignore_glob = [] if HAS_ENGINE else NEED_ENGINE
 
 
 @pytest.fixture(scope="session")

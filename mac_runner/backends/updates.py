@@ -1,0 +1,35 @@
+"""What the updates of weights have in common, whichever engine takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from mac_runner.errors import UpdateInProgressError
+
+
+class OneAtATime:
+    """Lets one update of a model run, and refuses another one meanwhile. Its caller's end does not end it."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self, update: Coroutine[None, None, None]) -> None:
+        """Run `update` to its end. Raises UpdateInProgressError while another one runs."""
+        if self._running is not None and not self._running.done():
+            update.close()
+            raise UpdateInProgressError("another update of the weights is under way; wait for it and try again")
+        self._running = asyncio.ensure_future(update)
+        self._running.add_done_callback(_heard)
+        await asyncio.shield(self._running)
+
+
+def _heard(ended: asyncio.Task[None]) -> None:
+    """An error whose caller has gone is not reported a second time."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+def stale(version: int, present: int) -> str:
+    """What is wrong with a version that is not newer than the engine's."""
+    return f"weights of version {version}: the engine has version {present}; give a version above it"
