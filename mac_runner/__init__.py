@@ -18,6 +18,7 @@ __all__ = [
     "AskView",
     "Backend",
     "BackendError",
+    "Broadcast",
     "BroadcastError",
     "ConfigError",
     "Conversation",
@@ -40,6 +41,7 @@ __all__ = [
     "Message",
     "Notice",
     "OutOfMemoryError",
+    "Policy",
     "PolicySpan",
     "Progress",
     "Prompt",
@@ -58,6 +60,7 @@ __all__ = [
     "ShortageError",
     "StaleVersionError",
     "StoreError",
+    "Stream",
     "Table",
     "Task",
     "TokenCount",
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
         Experiment,
         Notice,
         Progress,
+        Stream,
         arun,
         fork,
         load,
@@ -121,6 +125,7 @@ if TYPE_CHECKING:
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
     from mac_runner.runs.export import Exported, export
+    from mac_runner.runs.policies import Policy
     from mac_runner.runs.view import RecordedConversation, RunView, open_run
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
@@ -140,6 +145,7 @@ if TYPE_CHECKING:
         TokenTrace,
         Turn,
     )
+    from mac_runner.weights import Broadcast
 else:
     _MODULES = {
         "api": (
@@ -148,6 +154,7 @@ else:
             "Experiment",
             "Notice",
             "Progress",
+            "Stream",
             "arun",
             "fork",
             "load",
@@ -161,8 +168,10 @@ else:
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.export": ("Exported", "export"),
+        "runs.policies": ("Policy",),
         "runs.view": ("RecordedConversation", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
+        "weights": ("Broadcast",),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
             *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),

@@ -73,6 +73,17 @@ def chunks_from(path: Path, start: int, size_bytes: int = 1 << 20) -> Iterator[b
             yield chunk
 
 
+def chunks_between(path: Path, start: int, end: int, size_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The bytes of a regular file, found through links, from one offset to another. Raises OSError for fewer."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:
+        file.seek(start)
+        while start < end:
+            if not (chunk := file.read(min(size_bytes, end - start))):
+                raise OSError(errno.EIO, f"it ends at byte {start}, and should have {end}")
+            start += len(chunk)
+            yield chunk
+
+
 def _mode_of(path: Path, *, follows_links: bool) -> int | None:
     with suppress(OSError):
         return path.stat(follow_symlinks=follows_links).st_mode

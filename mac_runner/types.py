@@ -395,3 +395,14 @@ class RecordedReply:
     prompt_sha256: str
     reply: Reply
     model: str | None = None
+
+
+class PolicyVersion(NamedTuple):
+    """The weights that a model has from one moment of a run on, as its journal names them."""
+
+    version: int
+    """0 is what the engine loaded."""
+    sha256: str | None = None
+    """The digest of their content; None for version 0."""
+    path: str | None = None
+    """Where they lie, if that is known."""

@@ -32,6 +32,7 @@ GROUND = (
     "structs",
     "rewards",
     "weights",
+    "checkpoints",
     "threads",
     "plugins",
     "registry",
@@ -63,7 +64,7 @@ MAY_IMPORT = {
         *("simulation", "views", "figures", "data"),
     },
     "viewer": {"config", "store", "environments", "reports", "views", "data", "runs"},
-    "api": {"config", "plan", "store", "status", "runs"},
+    "api": {"config", "plan", "store", "scheduler", "status", "runs"},
     "executors": {"plan", "store", "fleet", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "cli": {

@@ -6,7 +6,7 @@ from mac_runner.api.calls import arun, run
 from mac_runner.api.events import ConversationEnded, Event, Notice, Progress
 from mac_runner.api.experiment import Experiment, load
 from mac_runner.api.forks import fork, value
-from mac_runner.api.streams import stream
+from mac_runner.api.streams import Stream, stream
 
 __all__ = [
     "ConversationEnded",
@@ -14,6 +14,7 @@ __all__ = [
     "Experiment",
     "Notice",
     "Progress",
+    "Stream",
     "arun",
     "fork",
     "load",

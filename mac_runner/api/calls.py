@@ -20,6 +20,7 @@ from mac_runner.api.playing import Playing, events_of, wait_for, waker
 from mac_runner.config import Override, override, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import parse_shard
+from mac_runner.runs.policies import PolicyRequest
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.runs.view import RunView, directory_of, open_run
 from mac_runner.status import Display, choose_display
@@ -103,6 +104,7 @@ class Call(NamedTuple):
         prepare: Callable[[], ExperimentSet],
         wake: Callable[[], object],
         on_checked: Callable[[ExperimentSet], object] | None = None,
+        policy: PolicyRequest | None = None,
     ) -> Playing:
         """The run of this call, not started yet."""
         return Playing(
@@ -112,6 +114,7 @@ class Call(NamedTuple):
             concurrency=self.concurrency,
             can_pull=self.request.can_pull,
             on_checked=on_checked,
+            policy=policy,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,11 +18,15 @@ from typing import Final
 
 from mac_runner.api.events import Event, Inbox, ReportingDisplay, ended_event
 from mac_runner.clock import SystemClock
+from mac_runner.errors import WeightUpdateError
 from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.policies import PolicyRequest
 from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display
 from mac_runner.threads import on_thread
 from mac_runner.types import JsonObject
+from mac_runner.weights import Weights
 
 THREAD_NAME: Final = "mac-runner-run"
 _STOPPING: Final = "stopping: waiting for the requests in flight; one more interrupt leaves them"
@@ -40,6 +44,7 @@ class Playing:
         concurrency: int | None,
         can_pull: bool,
         on_checked: Callable[[ExperimentSet], object] | None = None,
+        policy: PolicyRequest | None = None,
     ) -> None:
         """`prepare` is called on the thread of the run; `wake` after each event and after the end, on any thread.
 
@@ -55,6 +60,8 @@ class Playing:
             concurrency=concurrency,
             can_pull=can_pull,
             on_ended=self._on_ended,
+            policy=policy or PolicyRequest(),
+            training=self._training,
             is_process_ours=False,
         )
         self._results: Future[Results] | None = None
@@ -64,11 +71,14 @@ class Playing:
         self._is_stopping = False
         self._stop: Callable[[], object] | None = None
         self._abandon: Callable[[], object] | None = None
+        self._trained: Callable[[], object] | None = None
+        self._policies: Future[tuple[asyncio.AbstractEventLoop, Policies]] = Future()
+        """What takes updates, once the run has its engines."""
 
     def start(self) -> None:
         """Begin. Raises ShortageError when there can be no further thread."""
         self._results = on_thread(self._play, THREAD_NAME)
-        self._results.add_done_callback(lambda _results: self._wake())
+        self._results.add_done_callback(self._ended)
 
     @property
     def is_over(self) -> bool:
@@ -104,6 +114,31 @@ class Playing:
             if self._abandon is not None:
                 self._abandon()
 
+    def idle(self) -> None:
+        """The caller has had all events, and waits for more: a run whose conversations have all ended may end."""
+        with self._lock:
+            if self._trained is not None:
+                self._trained()
+
+    async def update_weights(self, model: str, weights: Weights, version: int | None, *, blocking: bool) -> int:
+        """Install weights in the engines of a model, once they are up. Raises a WeightUpdateError.
+
+        A caller that is cancelled does not end the update.
+        """
+        loop, policies = await asyncio.shield(asyncio.wrap_future(self._policies))
+        with self._lock:
+            if self._stop is None:
+                raise _over()
+            updating = asyncio.run_coroutine_threadsafe(
+                policies.update(model, weights, version, blocking=blocking), loop
+            )
+        try:
+            return await asyncio.shield(asyncio.wrap_future(updating))
+        except asyncio.CancelledError:
+            if updating.cancelled():
+                raise _over() from None
+            raise
+
     def join(self) -> None:
         """Block until it has ended."""
         if self._results is not None:
@@ -126,6 +161,29 @@ class Playing:
 
     def _on_ended(self, setup: Setup, row: JsonObject) -> None:
         self.inbox.put(ended_event(setup, row))
+
+    def _ended(self, _results: Future[Results]) -> None:
+        if not self._policies.done():
+            self._policies.set_exception(_over())
+        self._wake()
+
+    @contextmanager
+    def _training(self, policies: Policies) -> Iterator[Callable[[], Coroutine[object, object, None]]]:
+        """The caller may update weights inside. What it gives waits until the caller has had all conversations."""
+        loop, trained = asyncio.get_running_loop(), asyncio.Event()
+
+        async def finish() -> None:
+            with self._lock:
+                self._trained = lambda: loop.call_soon_threadsafe(trained.set)
+            self._wake()
+            await trained.wait()
+
+        self._policies.set_result((loop, policies))
+        try:
+            yield finish
+        finally:
+            with self._lock:
+                self._trained = None
 
     @contextmanager
     def _stoppable(self, stop: asyncio.Event) -> Iterator[None]:
@@ -190,6 +248,7 @@ async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Ev
                 yield event
             if is_over:
                 break
+            playing.idle()
             await woken.wait()
             woken.clear()
     except BaseException as fault:
@@ -221,6 +280,12 @@ def waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[],
             loop.call_soon_threadsafe(woken.set)
 
     return wake
+
+
+def _over() -> WeightUpdateError:
+    return WeightUpdateError(
+        "the run has ended, and its engines are closed: no further reply would be of these weights"
+    )
 
 
 def _note(fault: BaseException, other: BaseException | None) -> None:

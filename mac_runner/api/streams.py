@@ -4,24 +4,98 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from mac_runner.api.calls import Settings, call_of
+from mac_runner.api.calls import Settings, call_of, count_of
 from mac_runner.api.events import ConversationEnded
 from mac_runner.api.experiment import ExperimentLike
-from mac_runner.api.playing import events_of, waker
-from mac_runner.errors import RunDirectoryError
+from mac_runner.api.playing import Playing, events_of, waker
+from mac_runner.errors import ConfigError, RunDirectoryError, WeightUpdateError
+from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.setup import ExperimentSet, set_up
 from mac_runner.runs.view import RecordedConversation, RunView, open_run
 from mac_runner.store import has_run
 from mac_runner.types import JsonObject
+from mac_runner.weights import Weights
 
 
-async def stream(
+class Stream(AsyncGenerator[RecordedConversation, None]):
+    """The conversations of a run as they end: an async generator, and an async context manager that closes it."""
+
+    def __init__(
+        self, begin: Callable[[_Begun], AsyncGenerator[RecordedConversation, None]], models: Sequence[str]
+    ) -> None:
+        """`begin` plays the run once the first conversation is asked for; a trainer updates `models`."""
+        self._begun = _Begun()
+        self._conversations = begin(self._begun)
+        self._models = models
+
+    async def update_weights(
+        self,
+        weights: Weights | str,
+        version: int | None = None,
+        model: str | None = None,
+        *,
+        blocking: bool = True,
+    ) -> int:
+        """Give the engines of a model new weights, and return their version: the next one, or `version`.
+
+        `weights` are tensors by name, the path of a safetensors file or of a directory of them, or a `Broadcast`. On
+        return, every later token is of this version. With `blocking`, no token is made while the weights come; without,
+        the engines go on with those they have until then. Replies under way keep what they have, and name both
+        versions. `model` may be left out where one model has a policy. Where engines still start, this waits for them.
+
+        Raises a WeightUpdateError, after which the run goes on with the weights it had: WeightMismatchError for other
+        names, shapes or dtypes, StaleVersionError for a version that is not new, UpdateInProgressError, BroadcastError;
+        and WeightUpdateError itself before the run has begun and after it has ended.
+        """
+        if not self._models:
+            raise ConfigError("the stream has no policy; name the model whose weights change: stream(..., policy=...)")
+        if model is None and len(self._models) > 1:
+            raise ConfigError(f"several models have a policy ({', '.join(self._models)}); name one with `model`")
+        if (playing := self._begun.playing) is None:
+            raise WeightUpdateError("the run has not begun: it begins when its first conversation is asked for")
+        number = count_of("version", version)
+        given = Path(weights) if isinstance(weights, str) else weights
+        return await playing.update_weights(model or self._models[0], given, number, blocking=blocking)
+
+    async def asend(self, value: None) -> RecordedConversation:
+        """The next conversation."""
+        return await self._conversations.asend(value)
+
+    async def athrow(self, *fault: Any) -> RecordedConversation:
+        """Raise in the generator, which stops the run in good order."""
+        return await self._conversations.athrow(*fault)
+
+    async def aclose(self) -> None:
+        """Stop the run in good order."""
+        await self._conversations.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@dataclass(slots=True)
+class _Begun:
+    """The run of a stream, once it has begun."""
+
+    playing: Playing | None = None
+
+
+def stream(
     experiment: ExperimentLike,
     *,
+    policy: Policy | Iterable[Policy] | None = None,
     out: str | os.PathLike[str] | None = None,
     set: Settings | None = None,
     profile: str | None = None,
@@ -32,33 +106,42 @@ async def stream(
     pull: bool = False,
     skip_ended: bool = False,
     progress: bool | None = None,
-) -> AsyncGenerator[RecordedConversation, None]:
+) -> Stream:
     """Play an experiment, or go on with it, and yield each conversation once, when its transcript is on the disk.
 
     Those that ended before this call come first, in the order of the experiment, unless `skip_ended`; then the others,
     in the order in which they end. Failed ones come too. A loop that is slower than the engines holds up nothing: what
     ended waits on the disk, and only its name in memory.
 
-    Leaving the loop stops the run in good order once the generator is closed; `contextlib.aclosing` closes it at once.
-    Raises what `run` raises.
+    With a `policy`, the weights of its model may change while the run goes on (`Stream.update_weights`), and engines
+    stay up until the last conversation has been taken and the next one is asked for.
+
+    Leaving the loop stops the run in good order once the stream is closed; `async with` closes it at once. Raises what
+    `run` raises.
     """
-    call = call_of(experiment, out, set, profile, seed, limit, shard, concurrency, pull, progress)
-    woken, ended = asyncio.Event(), _Ended()
-    playing = call.playing(
-        lambda: set_up(call.request),
-        waker(asyncio.get_running_loop(), woken),
-        on_checked=None if skip_ended else ended.look,
-    )
-    async with aclosing(events_of(playing, woken)) as events:
-        async for event in events:
-            while (conversation := await asyncio.to_thread(ended.next)) is not None:
-                yield conversation
-            if isinstance(event, ConversationEnded):
-                yield await asyncio.to_thread(ended.of, event)
-    while (conversation := await asyncio.to_thread(ended.next)) is not None:
-        yield conversation
-    for conversation in ended.repaired():
-        yield conversation
+    policies = () if policy is None else (policy,) if isinstance(policy, Policy) else tuple(policy)
+
+    async def conversations(begun: _Begun) -> AsyncGenerator[RecordedConversation, None]:
+        call = call_of(experiment, out, set, profile, seed, limit, shard, concurrency, pull, progress)
+        woken, ended = asyncio.Event(), _Ended()
+        begun.playing = playing = call.playing(
+            lambda: set_up(call.request),
+            waker(asyncio.get_running_loop(), woken),
+            on_checked=None if skip_ended else ended.look,
+            policy=PolicyRequest(policies=policies, skips_ended=skip_ended),
+        )
+        async with aclosing(events_of(playing, woken)) as events:
+            async for event in events:
+                while (conversation := await asyncio.to_thread(ended.next)) is not None:
+                    yield conversation
+                if isinstance(event, ConversationEnded):
+                    yield await asyncio.to_thread(ended.of, event)
+        while (conversation := await asyncio.to_thread(ended.next)) is not None:
+            yield conversation
+        for conversation in ended.repaired():
+            yield conversation
+
+    return Stream(conversations, [each.model for each in policies])
 
 
 class _Ended:

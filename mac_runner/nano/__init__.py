@@ -39,6 +39,7 @@ from mac_runner.nano.checkpoint import StateDict, read_state_dict, read_weights
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
 from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import (
+    BroadcastError,
     ConfigError,
     ConstraintError,
     DivergenceError,
@@ -53,8 +54,12 @@ from mac_runner.nano.errors import (
     QueueFullError,
     RankFailedError,
     RequestError,
+    StaleVersionError,
     UnexpectedTensorError,
     UnknownArchitectureError,
+    UpdateInProgressError,
+    WeightUpdateError,
+    WrongDtypeError,
     WrongShapeError,
 )
 from mac_runner.nano.model import Model, build_model, model_forward
@@ -68,6 +73,7 @@ from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer
 __all__ = [
     "AsyncEngine",
     "BaseEngine",
+    "BroadcastError",
     "CacheAllocation",
     "ConfigError",
     "ConstraintError",
@@ -100,6 +106,7 @@ __all__ = [
     "SchedulerConfig",
     "SchedulerOutput",
     "Sequence",
+    "StaleVersionError",
     "StateDict",
     "StopChecker",
     "TokenLogprob",
@@ -107,7 +114,10 @@ __all__ = [
     "TrainingSample",
     "UnexpectedTensorError",
     "UnknownArchitectureError",
+    "UpdateInProgressError",
     "VersionSpan",
+    "WeightUpdateError",
+    "WrongDtypeError",
     "WrongShapeError",
     "build_model",
     "compute_block_hash",

@@ -22,6 +22,7 @@ from mac_runner.nano.errors import (
     ModelNotFoundError,
     UnexpectedTensorError,
     UnknownArchitectureError,
+    WrongDtypeError,
     WrongShapeError,
 )
 
@@ -228,7 +229,7 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
     """Raise ModelError unless these are exactly the weights of a model of this shape.
 
-    MissingTensorError, WrongShapeError, UnexpectedTensorError, or ModelError itself for what is not a tensor of
+    MissingTensorError, WrongShapeError, UnexpectedTensorError, or WrongDtypeError for what is not a tensor of
     floating-point numbers. A tied model may name its output layer, if that equals its embeddings.
     """
     shapes = expected_shapes(config)
@@ -247,9 +248,9 @@ def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
 
 def _require_numbers(name: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise ModelError(f"tensor {name} is of type {type(tensor).__name__}, expected a torch.Tensor")
+        raise WrongDtypeError(f"tensor {name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if not tensor.is_floating_point():
-        raise ModelError(f"tensor {name} is of {tensor.dtype}, expected floating-point numbers")
+        raise WrongDtypeError(f"tensor {name} is of {tensor.dtype}, expected floating-point numbers")
     if tensor.is_meta:
         raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
 

@@ -8,8 +8,9 @@ raise the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -18,7 +19,7 @@ from typing import TypeVar
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import EngineStoppedError
+from mac_runner.nano.errors import EngineStoppedError, UpdateInProgressError
 from mac_runner.nano.intake import Prompt
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.world import ALONE, World
@@ -94,6 +95,7 @@ class AsyncEngine:
         self._stopped: EngineStoppedError | None = EngineStoppedError("the engine was not started")
         self._failure: EngineStoppedError | None = None
         self._is_closing = False
+        self._is_updating = False
 
     async def start(self) -> None:
         """Load the model."""
@@ -181,10 +183,25 @@ class AsyncEngine:
             handle.cancel()
 
     async def update_weights(self, state_dict: StateDict, version: int | None = None) -> int:
-        """Compute with these weights from the next step on; their version. See `InferenceEngine`."""
-        prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
-        await self._ask(lambda: self.engine.install_weights(prepared, version))
-        return await self.get_weight_version()
+        """Compute with these weights from the next step on; their version. See `InferenceEngine`.
+
+        Raises UpdateInProgressError while another update is under way.
+        """
+        with self._updating():
+            self.engine.require_newer(version)
+            prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
+            await self._ask(lambda: self.engine.install_weights(prepared, version))
+            return await self.get_weight_version()
+
+    @contextmanager
+    def _updating(self) -> Iterator[None]:
+        if self._is_updating:
+            raise UpdateInProgressError("another update of the weights is under way: wait for it and try again")
+        self._is_updating = True
+        try:
+            yield
+        finally:
+            self._is_updating = False
 
     async def get_weight_version(self) -> int:
         """The version of the weights in use."""

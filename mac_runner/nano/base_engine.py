@@ -167,7 +167,7 @@ class BaseEngine(ABC):
         They are the whole model's, by the names of its checkpoint. They must not change until `get_weight_version`
         shows that they are installed. A second update waits for the first. Requests under way continue; their
         `version_spans` say which weights made which tokens. The cache never finds what other weights computed.
-        `version` is by default the last one plus 1. Raises ModelError, and ConfigError for a version that is not newer.
+        `version` is by default the last one plus 1. Raises ModelError, and StaleVersionError for one that is not newer.
         """
         self._require_alive()
         if blocking:
@@ -183,6 +183,10 @@ class BaseEngine(ABC):
         """Compute with prepared weights from now on."""
         self._require_alive()
         self._sync.install(prepared, version)
+
+    def require_newer(self, version: int | None) -> None:
+        """Raise StaleVersionError for a version that the engine has, or an older one; any thread may call it."""
+        self._sync.require_newer(version)
 
     def get_weight_version(self) -> int:
         """The version of the weights in use; 0 is the model's directory."""

@@ -7,7 +7,12 @@
     │   ├── UnknownArchitectureError   a model of an unknown kind
     │   ├── MissingTensorError         a weight that the model needs is missing
     │   ├── UnexpectedTensorError      a weight that the model has no place for
-    │   └── WrongShapeError            a weight of another size
+    │   ├── WrongShapeError            a weight of another size
+    │   └── WrongDtypeError            a weight of another kind of numbers
+    ├── WeightUpdateError     new weights were not installed: the engine goes on with those it has
+    │   ├── StaleVersionError          their version is not newer than the engine's
+    │   ├── UpdateInProgressError      another update is under way
+    │   └── BroadcastError             a trainer or another receiver was lost, too slow, or refused
     ├── RequestError          this request cannot be served; all others are
     │   ├── InvalidRequestError        empty, token ids out of range, contradictory settings
     │   ├── PromptTooLongError         it does not fit the model's window or the KV cache
@@ -54,6 +59,26 @@ class UnexpectedTensorError(ModelError):
 
 class WrongShapeError(ModelError):
     """A weight has another size than the model's."""
+
+
+class WrongDtypeError(ModelError):
+    """A weight is not a tensor of floating-point numbers."""
+
+
+class WeightUpdateError(NanoError):
+    """New weights were not installed. The engine goes on with those it has."""
+
+
+class StaleVersionError(WeightUpdateError):
+    """The engine has weights of this version, or of a newer one."""
+
+
+class UpdateInProgressError(WeightUpdateError):
+    """Another update of the same engine is under way."""
+
+
+class BroadcastError(WeightUpdateError):
+    """A trainer did not send all weights, or another receiver did not take them. None of them is used."""
 
 
 class RequestError(NanoError):

@@ -19,7 +19,7 @@ from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import ConfigError, EngineStoppedError
+from mac_runner.nano.errors import ConfigError, EngineStoppedError, StaleVersionError
 from mac_runner.nano.model import Model, build_model, can_pack, model_forward
 from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
 from mac_runner.nano.torch_attention import TorchKVStore
@@ -183,13 +183,13 @@ class WeightSync:
     def update(self, state_dict: StateDict, version: int | None) -> None:
         """Install these weights now."""
         self.poll(wait=True)
-        self._require_newer(version)
+        self.require_newer(version)
         self.install(self.prepare(state_dict), version)
 
     def begin(self, state_dict: StateDict, version: int | None) -> None:
         """Build a model of these weights; the first `poll` after that installs it. Until then they must not change."""
         self.poll(wait=True)
-        self._require_newer(version)
+        self.require_newer(version)
         check_state_dict(state_dict, self._model_config)
         self._coming = self._builder.submit(self._runner.build, state_dict)
         self._coming_version = version
@@ -213,15 +213,18 @@ class WeightSync:
         return self._runner.build(state_dict)
 
     def install(self, prepared: Prepared, version: int | None) -> None:
-        """Compute with a prepared model from now on. Raises ConfigError for a version that is not newer."""
-        self._require_newer(version)
+        """Compute with a prepared model from now on. Raises StaleVersionError for a version that is not newer."""
+        self.require_newer(version)
         self._runner.replace(prepared)
         self.version = self.version + 1 if version is None else version
         self._on_install(self.version)
 
-    def _require_newer(self, version: int | None) -> None:
+    def require_newer(self, version: int | None) -> None:
+        """Raise StaleVersionError for a version that is not above the one in use."""
         if version is not None and version <= self.version:
-            raise ConfigError(f"weights of version {version}: the engine has {self.version}, and versions only grow")
+            raise StaleVersionError(
+                f"weights of version {version}: the engine has {self.version}, and versions only grow"
+            )
 
 
 def _device(config: EngineConfig, shard: Shard) -> torch.device:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
+from mac_runner.errors import ConfigError
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
 from mac_runner.runs import claims, event_loop
@@ -26,10 +27,12 @@ from mac_runner.runs.engines import (
     plan_engines,
 )
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet, local_fleet, opened, plan_fleet
+from mac_runner.runs.policies import PolicyPlan, PolicyRequest, check_policies, plan_policies, updater_of
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import ConversationStream, Joining, Listed, OnEnded, OpenRun, Supply, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
+from mac_runner.scheduler.policies import Policies
 from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress, tick
 from mac_runner.store import (
     Need,
@@ -110,6 +113,13 @@ class Player:
     """Receives each run directory that is closed with nothing left to play; called on a thread of the store."""
     fleet: FleetPlanner = local_fleet
     """Lays out the fleet of the models that are on one."""
+    policy: PolicyRequest = field(default_factory=PolicyRequest)
+    """The models whose weights a trainer changes."""
+    training: Callable[[Policies], AbstractContextManager[Callable[[], Coroutine[object, object, None]]]] | None = None
+    """Makes a context around the run, inside its event loop, in which a trainer may change weights.
+
+    It gives what is awaited before the engines close, when all conversations have ended.
+    """
     is_process_ours: bool = True
     """Whether the limits and the garbage collector of this process may be set as suits the run."""
 
@@ -120,6 +130,8 @@ class Player:
         RunLockedError, IdentityError or RunDirectoryError where a run directory cannot be used.
         """
         if chosen.claimed is not None:
+            if self.policy.policies:
+                raise ConfigError("policy: shards that workers claim have no trainer in common; play one shard, or all")
             return self._play_claimed(chosen)
         pending, surveys = self._pending(chosen)
         engines, phases, fleet, concurrency = self._engines(chosen, pending, len(pending))
@@ -130,6 +142,7 @@ class Player:
     def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
         """What plays the pending experiments, of which `runs` run directories may be open."""
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
+        check_policies(self.policy, engines, self.clock)
         phases = engines.phases(pending)
         fleet = plan_fleet(pending, engines.engines.values(), self.fleet)
         concurrency = concurrency_within_descriptors(
@@ -164,8 +177,10 @@ class Player:
             planned=counts.planned, finished=counts.finished, failed=counts.failed, on_outcome=tally.add
         )
         with self._stream(opened.run, self._listed(engines), done=opened.done_before, first=opened) as stream:
+            recorded = {setup.slug: opened.run.policies}
+            policies = plan_policies(self.policy, [setup], engines, recorded)
             session = _Session(
-                self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text
+                self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency, tally.text, policies
             )
             is_done = event_loop.run(session.play(phases, fleet))
             # Even a run stopped before its first reply leaves a directory with a summary.
@@ -194,6 +209,12 @@ class Player:
             failed=sum(found.failed for found in surveys.values()),
         )
         through, total = len(grid.setups) - len(pending), len(grid.setups)
+        policies = plan_policies(
+            self.policy, pending, engines, {slug: found.policies for slug, found in surveys.items()}
+        )
+        if policies is not None:
+            over = [setup for setup in grid.setups if setup not in pending]
+            policies.count((setup.experiment.model_definitions, surveys[setup.slug].finished) for setup in over)
         with open_grid(
             grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
         ) as grid_run:
@@ -202,7 +223,7 @@ class Player:
                 def title() -> str:
                     return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
 
-                session = _Session(self, stream, progress, title, grid.profile, concurrency)
+                session = _Session(self, stream, progress, title, grid.profile, concurrency, policies=policies)
                 is_done = event_loop.run(session.play(phases, fleet))
             found = {setup.slug: setup.survey().is_complete for setup in pending}
             results = grid_results(
@@ -341,8 +362,10 @@ class _Session:
         profile: str,
         concurrency: int | None,
         results: Callable[[], str] = str,
+        policies: PolicyPlan | None = None,
     ) -> None:
         self._player = player
+        self._planned_policies = policies
         self._stream = stream
         self._progress = progress
         self._title = title
@@ -350,12 +373,17 @@ class _Session:
         self._concurrency = concurrency
         self._results = results
         self._lanes: Callable[[], tuple[LaneStatus, ...]] = tuple
+        self._policies: Policies | None = None
 
     async def play(self, phases: Sequence[Phase], planned: PlannedFleet | None) -> bool:
         """Play all phases; False when the run was stopped before their end."""
         stop = asyncio.Event()
         player = self._player
-        with player.stopping(stop):
+        if self._planned_policies is not None:
+            self._policies = self._stream.policies = self._planned_policies.begin(
+                self._stream.event, lambda: self._stream.sources, restarts=len(phases) > 1
+            )
+        with player.stopping(stop), self._training(stop) as trained:
             showing = asyncio.create_task(self._show())
             try:
                 async with opened(
@@ -364,7 +392,8 @@ class _Session:
                     self._lanes = tuple if fleet is None else fleet.status
                     try:
                         for phase in phases:
-                            if stop.is_set() or not await self._play(phase, fleet, stop):
+                            end = trained if phase is phases[-1] else None
+                            if stop.is_set() or not await self._play(phase, fleet, stop, end):
                                 return False
                     finally:
                         # The last picture shows how the lanes were, and not that the fleet was closed.
@@ -375,12 +404,38 @@ class _Session:
                 showing.cancel()
                 await asyncio.wait([showing])
 
-    async def _play(self, phase: Phase, fleet: RunFleet | None, stop: asyncio.Event) -> bool:
-        player = self._player
+    @contextmanager
+    def _training(self, stop: asyncio.Event) -> Iterator[Callable[[], Coroutine[object, object, None]] | None]:
+        """A trainer may change weights inside. Gives what to await when all conversations have ended."""
+        training, policies = self._player.training, self._policies
+        if training is None or policies is None:
+            yield None
+            return
+        with training(policies) as finish:
+
+            async def trained() -> None:
+                await self._stream.drained()
+                await event_loop.until_stopped(stop, finish())
+
+            yield trained
+
+    async def _play(
+        self,
+        phase: Phase,
+        fleet: RunFleet | None,
+        stop: asyncio.Event,
+        end: Callable[[], Coroutine[object, object, None]] | None,
+    ) -> bool:
+        player, policies = self._player, self._policies
         backends = {
             engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull, fleet=fleet)
             for engine in phase.engines
         }
+        if policies is not None:
+            backends = {
+                engine.name: policies.wrap(engine.name, backends[engine.name], updater_of(engine))
+                for engine in phase.engines
+            }
         self._stream.begin(phase.setups)
         result = await run_pooled(
             work=self._stream,
@@ -390,6 +445,8 @@ class _Session:
             clock=player.clock,
             stop=stop,
             progress=self._progress,
+            policies=policies,
+            end=end,
             say=player.display.say,
         )
         return not result.interrupted

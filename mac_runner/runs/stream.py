@@ -26,6 +26,7 @@ from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, RetryPolicy, Source
+from mac_runner.scheduler.policies import Policies
 from mac_runner.store import Run, merge_accounting, open_run
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.run_state import accounting_since
@@ -204,6 +205,8 @@ class ConversationStream(Closing):
 
         `first` is already open; it is closed with the stream, since the run's last records may go to its log.
         """
+        self.policies: Policies | None = None
+        """Learns of each run directory that is opened."""
         self.begun = 0
         self._log = log
         self._supply_of = supply
@@ -236,6 +239,17 @@ class ConversationStream(Closing):
         self._booked = {}
         self._supply = self._supply_of(setups)
         self._open_ahead()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The experiments whose run directories are open and have begun."""
+        return tuple(self._open)
+
+    async def drained(self) -> None:
+        """Wait until all that ended is acknowledged. Raises StoreError when it cannot be written."""
+        for each in tuple(self._open.values()):
+            await asyncio.to_thread(each.run.drain)
+        await asyncio.gather(*map(asyncio.wrap_future, tuple(self._closing)))
 
     async def take(self) -> Job | None:
         """The next conversation: of the current experiment, or else of the next one that has any left."""
@@ -354,6 +368,8 @@ class ConversationStream(Closing):
             if self._joining.accounts is not None:
                 opened.used = {"played_s": 0.0}
         self._open[opened.source] = opened
+        if self.policies is not None:
+            self.policies.joined(opened.source, opened.run.counts.finished, opened.run.half_done())
         self.begun += 1
 
     def _book(self) -> None:

@@ -27,6 +27,7 @@ from mac_runner.scheduler.engine_policy import (
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.interfaces import RunLog, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
+from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted
 from mac_runner.types import Destination, JsonObject, RecordedReply, Reply, Request, Timing, Turn
 
@@ -47,6 +48,8 @@ class RunContext:
     clock: Clock
     stop: asyncio.Event
     progress: Progress
+    policies: Policies | None = None
+    """The weights of its engines, where they change."""
 
     @property
     def admits_by_tokens(self) -> bool:
@@ -254,6 +257,8 @@ class AttemptRunner:
     def _journal(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> bool:
         """Journal a reply, unless its conversation failed before this turn; whether it was journaled."""
         if is_wanted := live.wants(turn):
+            if self._run.policies is not None:
+                self._run.policies.before_reply(live.source, turn.model, recorded.reply)
             live.source.recorder.reply(live.task, recorded)
         return is_wanted
 

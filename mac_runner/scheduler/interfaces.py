@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from mac_runner.environments.base import Environment
 from mac_runner.errors import StoreError
 from mac_runner.scheduler.engine_policy import RetryPolicy
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 
 class RunLog(Protocol):
@@ -48,6 +48,10 @@ class Recorder(RunLog, Protocol):
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         """Append a reply to the journal."""
+        ...
+
+    def policy(self, model: str, policy: PolicyVersion) -> None:
+        """Record the weights that a model has from now on, before the replies that follow."""
         ...
 
     def death(self, task: Task, turn_key: str) -> None:

@@ -16,7 +16,7 @@ from mac_runner.scheduler.interfaces import Source
 from mac_runner.store import build_transcript
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import METRIC_KEYS
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 
 class Unrecorded:
@@ -35,6 +35,9 @@ class Unrecorded:
         """Keep nothing."""
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
+        """Keep nothing."""
+
+    def policy(self, model: str, policy: PolicyVersion) -> None:
         """Keep nothing."""
 
     def death(self, task: Task, turn_key: str) -> None:

@@ -26,6 +26,7 @@ from mac_runner.scheduler.engine_policy import RetryPolicy, suspects
 from mac_runner.scheduler.engines import first_error, started
 from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, SoleWork, Source, Work
 from mac_runner.scheduler.metrics import Accounting, Progress
+from mac_runner.scheduler.policies import Policies
 from mac_runner.scheduler.state import (
     Depart,
     Event,
@@ -106,9 +107,13 @@ async def run_pooled(
     clock: Clock,
     stop: asyncio.Event,
     progress: Progress | None = None,
+    policies: Policies | None = None,
+    end: Callable[[], Coroutine[object, object, None]] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, on engines that all experiments share.
+
+    `policies` are the weights that change meanwhile. `end` is awaited when all is done, before the engines close.
 
     When `stop` is set, nothing new departs and what is in flight is awaited for SHUTDOWN_GRACE_S; conversations half
     done stay unpublished. The backends are started here and always closed; `say` gets a line about slow starts.
@@ -128,9 +133,12 @@ async def run_pooled(
         clock=clock,
         stop=stop,
         progress=progress,
+        policies=policies,
     )
     async with started(backends, stop, clock=clock, say=say) as is_started:
         is_done = is_started and await Runner(context).run()
+        if is_done and end is not None:
+            await end()
     return RunResult(
         finished=progress.finished - before_finished,
         failed=progress.failed - before_failed,
@@ -273,6 +281,8 @@ class Runner:
             self._open_wanted.clear()
             while self._scheduler.is_open_wanted:
                 job = await self._run.work.take()
+                if job is not None and self._run.policies is not None:
+                    await self._run.policies.admit(job.source, job.task.task_id)
                 # Taking may wait, and a stop meanwhile withdraws the Open.
                 if self._scheduler.is_open_wanted:
                     self._feed(TasksExhausted() if job is None else self._open(job))
@@ -380,6 +390,8 @@ class Runner:
             measure=source.measure,
         )
         source.recorder.publish(live.task, transcript)
+        if self._run.policies is not None:
+            self._run.policies.ended(source, live.task.task_id, is_finished=live.failure is None)
         status = "finished" if live.failure is None else "failed"
         self._progress.ended(is_failed=live.failure is not None, turns=live.answered, outcome=ending.outcome)
         turns = len(live.records)

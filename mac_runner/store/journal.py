@@ -7,6 +7,7 @@ recognised by its missing newline, and two runners that a broken lock let in can
 |---|---|
 | `session` | number, start, format version; first in its segment. `run` is the run directory of a merged session |
 | `reply` | the `n`-th reply of a task |
+| `policy` | a model has weights of another version from here on; before the first reply of that version |
 | `death` | an engine died while it worked on a turn of a task; counts until the task is done |
 | `done` | a conversation whose transcript is durable, with its index row; the last one of a task counts |
 | `retry` | a failed conversation is open again, with the row of the failed attempt; its replies are those after this |
@@ -51,7 +52,7 @@ from mac_runner.store.records import (
     row_id,
 )
 from mac_runner.structs import decode
-from mac_runner.types import JsonObject, RecordedReply
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 2
 """Format 1 has `cached` of the token counts outside `timing`. Each segment has its own."""
@@ -83,6 +84,11 @@ def session_frame(session: int, *, started_at: str, run: str | None = None) -> b
 def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
     """The frame of the `n`-th reply of a task."""
     return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
+
+
+def policy_frame(model: str, policy: PolicyVersion) -> bytes:
+    """The frame of the weights that a model has from here on."""
+    return encode_frame({"id": model, "kind": "policy", **policy._asdict()})
 
 
 def death_frame(task_id: str, turn_key: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -51,7 +51,7 @@ from mac_runner.store.transcripts import (
     transcript_sizes,
 )
 from mac_runner.structs import decode
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +364,8 @@ class Survey:
     recorded_replies: int
     changed_settings: tuple[str, ...]
     is_complete: bool
+    policies: Mapping[str, Sequence[PolicyVersion]] = field(default_factory=dict)
+    """The versions that each model had."""
 
     @property
     def left(self) -> int:
@@ -390,10 +392,9 @@ def survey(
     layout = Layout(directory=directory, experiment_name=experiment_name)
     changed = _changes(disk, layout, resolved, shard) or ()
     sizes = transcript_sizes(disk, layout)
+    state = read_state(disk, layout)
     endings = {
-        task_id: ending.status
-        for task_id, ending in read_state(disk, layout).endings.items()
-        if sizes.get(task_id) == ending.size_bytes
+        task_id: ending.status for task_id, ending in state.endings.items() if sizes.get(task_id) == ending.size_bytes
     }
     recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
     found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
@@ -406,6 +407,7 @@ def survey(
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
         changed_settings=tuple(describe(change) for change in changed),
         is_complete=not changed and _is_final(disk, layout, tasks),
+        policies=state.policies,
     )
 
 

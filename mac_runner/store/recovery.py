@@ -44,7 +44,7 @@ from mac_runner.store.transcripts import (
     sha256_of,
     with_attempts,
 )
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 _NAMED_MAX = 20
 
@@ -101,6 +101,7 @@ class Recovered:
     replies: dict[str, list[RecordedReply]]
     attempts: Attempts
     deaths: dict[str, Counter[str]]
+    policies: dict[str, list[PolicyVersion]]
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
@@ -154,7 +155,7 @@ def recover(
         write_index(disk, layout, state.rows(disk, layout), manifest)
         repairs.index_rewritten = True
     sizes = [ending.size_bytes for ending in islice(state.endings.values(), SAMPLE_CONVERSATIONS)]
-    attempts, deaths = state.attempts, state.deaths
+    attempts, deaths, policies = state.attempts, state.deaths, state.policies
     del state  # Large, and not needed while the replies are read.
     return Recovered(
         manifest=manifest,
@@ -163,6 +164,7 @@ def recover(
         replies=journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id)),
         attempts=attempts,
         deaths=deaths,
+        policies=policies,
     )
 
 

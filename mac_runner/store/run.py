@@ -7,7 +7,7 @@ which encodes and commits them. *Acknowledged* (`written`, `counts`) is what tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from mac_runner.store.retry import reopen_failed
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import (
     DeathItem,
+    PolicyItem,
     Recorder,
     ReplyItem,
     Session,
@@ -43,7 +44,7 @@ from mac_runner.store.session import (
     open_log,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
 EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
@@ -61,6 +62,8 @@ class Run(Recorder):
         self.repairs = repairs
         """What was repaired when it was opened."""
         self._manifest = recovered.manifest
+        self.policies = recovered.policies
+        """The versions of each model that the journal names, when it was opened."""
         self._replies = recovered.replies
         self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
@@ -98,6 +101,15 @@ class Run(Recorder):
         self._submit(ReplyItem(task.task_id, n, recorded))
         self._next_reply[task.task_id] = n + 1
 
+    def half_done(self) -> Iterator[tuple[Task, Sequence[RecordedReply]]]:
+        """The tasks of this invocation that have replies, as long as `unfinished` has not given them."""
+        if self._replies:
+            yield from ((task, self._replies[task.task_id]) for task in self._tasks.those(self._replies.__contains__))
+
+    def policy(self, model: str, policy: PolicyVersion) -> None:
+        """Put the weights that a model has from now on into the journal, before the replies that follow."""
+        self._submit(PolicyItem(model, policy))
+
     def death(self, task: Task, turn_key: str) -> None:
         """Note that an engine died while it worked on this turn."""
         self._submit(DeathItem(task.task_id, turn_key))
@@ -117,12 +129,16 @@ class Run(Recorder):
         """Write `summary.json`, after everything handed over before."""
         self._submit(SummaryItem(summary))
 
+    def drain(self) -> None:
+        """Wait until all that was handed over is written. Raises StoreError when it cannot be."""
+        self._writer.drain()
+
     def contents(self) -> RunContents:
         """What the run directory holds once all that was handed over is written, which this waits for.
 
         Raises StoreError when it cannot be written.
         """
-        self._writer.drain()
+        self.drain()
         return read_run(self._log.layout.directory, disk=self._log.disk)
 
 

@@ -28,7 +28,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
 from mac_runner.store.records import decode_json, encode_json, entry
 from mac_runner.structs import convert, decode
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion
 
 LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
@@ -93,6 +93,9 @@ class RunState:
         """How often an engine died on each turn, by task; only of tasks that are not done."""
         self._with_digests = with_digests
 
+        self.policies: dict[str, list[PolicyVersion]] = {}
+        """The versions that each model had, in their order."""
+
     def begin(self, session: int, run: str | None = None) -> None:
         """The records applied from now on are of this session, a new one or one begun before; `run` is where it is."""
         place = bisect_left(self.sessions, session, key=lambda known: known.number)
@@ -114,6 +117,8 @@ class RunState:
                 session.usage = usage_of(record)
             case "death":
                 self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
+            case "policy":
+                self.policies.setdefault(str(record["id"]), []).append(_policy_of(record))
             case "retry":
                 self.endings.pop(str(record["id"]), None)
                 self.attempts.setdefault(str(record["id"]), []).append(entry(record, "row", dict))
@@ -221,6 +226,12 @@ def row_of(found: journal.DoneRow) -> JsonObject:
     if not isinstance(row, dict):
         raise ValueError(f"'row' should be of type dict, not {row!r:.80}")
     return row
+
+
+def _policy_of(record: JsonObject) -> PolicyVersion:
+    sha256, path = record.get("sha256"), record.get("path")
+    named = (None if value is None else str(value) for value in (sha256, path))
+    return PolicyVersion(entry(record, "version", int), *named)
 
 
 def _read_row(row: bytes) -> _Row:

@@ -30,7 +30,7 @@ from mac_runner.store.run_state import read_state
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.transcripts import Attempts, Publication, publish, with_attempts
 from mac_runner.store.writer import Writer
-from mac_runner.types import JsonObject, RecordedReply, TokenCount
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, TokenCount
 
 EVENT_WORK_REPEATED = "EVENT_WORK_REPEATED"
 
@@ -54,6 +54,14 @@ class DeathItem:
 
     task_id: str
     turn_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyItem:
+    """A model has weights of another version."""
+
+    model: str
+    policy: PolicyVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class SummaryItem:
     summary: JsonObject
 
 
-Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = ReplyItem | PolicyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 
 
@@ -303,7 +311,8 @@ class Session(SessionLog):
         self._write_manifest()
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
-        frames: list[bytes] = []
+        # Versions first: no reply is on the disk before the version that made it is named there.
+        frames = [journal.policy_frame(item.model, item.policy) for item in _of(items, PolicyItem)]
         for reply in _of(items, ReplyItem):
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded))
             self._repetition.recorded(reply.task_id, reply.recorded)

@@ -21,7 +21,9 @@ from mac_runner.nano import (
     NonFiniteLogitsError,
     RequestStream,
     SamplingParams,
+    StaleVersionError,
     TrainingSample,
+    UpdateInProgressError,
     WrongShapeError,
 )
 from mac_runner.nano.attention import ForwardBatch
@@ -178,6 +180,21 @@ def test_weights_change_while_requests_run(path: Path) -> None:
         with pytest.raises(WrongShapeError):
             await engine.update_weights({name: tensor[:1] for name, tensor in read_state_dict(path).items()})
         assert [span.version for span in (await last(running)).version_spans] == [0, 4]
+
+    with_engine(path, act)
+
+
+def test_second_update_at_once_or_of_an_older_version_is_refused_and_the_first_is_installed(path: Path) -> None:
+    async def act(engine: AsyncEngine) -> None:
+        weights = random_state_dict(path, seed=1)
+        first = asyncio.create_task(engine.update_weights(weights, version=4))
+        await asyncio.sleep(0)
+        with pytest.raises(UpdateInProgressError):
+            await engine.update_weights(weights, version=5)
+        assert await first == 4
+        with pytest.raises(StaleVersionError):
+            await engine.update_weights(weights, version=4)
+        assert await engine.update_weights(weights) == 5
 
     with_engine(path, act)
 

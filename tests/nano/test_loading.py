@@ -21,6 +21,7 @@ from mac_runner.nano import (
     SamplingParams,
     UnexpectedTensorError,
     UnknownArchitectureError,
+    WrongDtypeError,
     WrongShapeError,
 )
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
@@ -102,8 +103,9 @@ def test_state_dict_without_numbers_is_refused_and_the_weights_stay(tmp_path: Pa
         before = engine.generate([[1, 2]], params)[0].completion_tokens
         whole = random_state_dict(directory, seed=1)
         for wrong in (None, whole[NORM].int(), whole[NORM].to("meta")):
-            with pytest.raises(ModelError, match=NORM):
+            with pytest.raises(ModelError, match=NORM) as raised:
                 engine.update_weights({**whole, NORM: wrong})
+            assert isinstance(raised.value, WrongDtypeError) is (wrong is None or not wrong.is_meta)
 
         assert engine.generate([[1, 2]], params)[0].completion_tokens == before
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from mac_runner.errors import StoreError
 from mac_runner.store.transcripts import without_timing
-from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply, Task
 from tests.sim.toy import Work
 
 
@@ -16,6 +16,7 @@ class MemoryRecorder:
 
     def __init__(self, *, fails_after: int | None = None) -> None:
         self.replies: dict[str, list[RecordedReply]] = {}
+        self.policies: list[tuple[str, PolicyVersion]] = []
         self.dead: dict[str, Counter[str]] = {}
         self.transcripts: dict[str, JsonObject] = {}
         self.events: list[tuple[str, JsonObject]] = []
@@ -38,6 +39,9 @@ class MemoryRecorder:
                 self.failure = StoreError("no space left on device")
                 raise self.failure
         self.replies.setdefault(task.task_id, []).append(recorded)
+
+    def policy(self, model: str, policy: PolicyVersion) -> None:
+        self.policies.append((model, policy))
 
     def death(self, task: Task, turn_key: str) -> None:
         self.dead.setdefault(task.task_id, Counter())[turn_key] += 1

@@ -9,6 +9,8 @@
 | a body that does not arrive, or is too large | 408, 413 |
 | the bodies of all requests together take up the memory kept for them | 503, `server_busy`, with Retry-After |
 | as many requests waiting as may wait | 429 with Retry-After |
+| weights that the engine cannot take | 400 `weights_mismatch`, 409 `stale_version` or `update_in_progress`, |
+| | 502 `broadcast_failed` |
 | the model computed NaN or an infinity | 500 |
 | an engine that has stopped, or gave the request up | 503 |
 """
@@ -29,12 +31,19 @@ from starlette.types import Receive, Scope, Send
 from mac_runner.nano.errors import (
     ConfigError,
     EngineStoppedError,
+    MissingTensorError,
     ModelError,
     NanoError,
     NonFiniteLogitsError,
     PromptTooLongError,
     QueueFullError,
     RequestError,
+    StaleVersionError,
+    UnexpectedTensorError,
+    UpdateInProgressError,
+    WeightUpdateError,
+    WrongDtypeError,
+    WrongShapeError,
 )
 
 SSE: Final = "text/event-stream; charset=utf-8"
@@ -158,6 +167,14 @@ def refusal_of(error: NanoError) -> Refusal:
             return Refusal(status=500, message=message, kind="server_error", code="non_finite_logits")
         case EngineStoppedError():
             return Refusal(status=503, message=message, kind="server_error", code="engine_stopped")
+        case StaleVersionError():
+            return Refusal(status=409, message=message, code="stale_version")
+        case UpdateInProgressError():
+            return Refusal(status=409, message=message, code="update_in_progress")
+        case WeightUpdateError():
+            return Refusal(status=502, message=message, kind="server_error", code="broadcast_failed")
+        case MissingTensorError() | UnexpectedTensorError() | WrongShapeError() | WrongDtypeError():
+            return Refusal(status=400, message=message, code="weights_mismatch")
         case RequestError() | ModelError() | ConfigError():
             return Refusal(status=400, message=message)
         case _:

@@ -332,7 +332,9 @@ def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, 
 
         beyond = await client.post("/admin/weights", json={"path": str(model), "version": 1 << 63}, headers=KEY)
 
-        assert [answer.status_code for answer in (nowhere, foreign, old, older, beyond)] == [400, 400, 200, 400, 400]
+        assert [answer.status_code for answer in (nowhere, foreign, old, older, beyond)] == [400, 400, 200, 409, 400]
+        codes = [refused.json()["error"]["code"] for refused in (foreign, older)]
+        assert codes == ["weights_mismatch", "stale_version"]
         assert beyond.json()["error"]["param"] == "version"
         assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
         assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3

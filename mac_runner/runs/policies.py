@@ -1,0 +1,225 @@
+"""The policies of a run: what the user names, what the journals name, and what engines therefore begin with.
+
+A run whose journal names a version above 0 goes on with weights of that version or a later one, and with no others. The
+caller gives them, or they still lie where they lay, with the recorded digest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from mac_runner.backends.base import Backend, Updating, updating
+from mac_runner.checkpoints import digest_of
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError, RunDirectoryError, WeightUpdateError
+from mac_runner.runs.engines import Engine, EnginePlan
+from mac_runner.runs.setup import Setup
+from mac_runner.scheduler import Source
+from mac_runner.scheduler.policies import EngineWeights, Policies
+from mac_runner.scheduler.policy_window import PolicyWindow
+from mac_runner.types import JsonObject, PolicyVersion
+from mac_runner.weights import Broadcast, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model whose weights a trainer changes. `Policy("learner", max_lag=2, batch=64)`, for `stream`.
+
+    Raises ConfigError for values that mean nothing.
+    """
+
+    model: str
+    """The entry of `model_definitions`."""
+    _: KW_ONLY
+    max_lag: int | None = None
+    """How many versions old the rollouts of a conversation may be when they are used; None: no bound."""
+    batch: int | None = None
+    """How many finished conversations the trainer makes a version of; needed with `max_lag`."""
+    version: int = 0
+    """The version to begin with; 0 is what the engine loads."""
+    weights: Weights | str | None = None
+    """Its weights, where it is above 0 and they do not lie where the journal says."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_lag", 0), ("batch", 1), ("version", 0)):
+            value = getattr(self, name)
+            if value is None and name != "version":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"policy: {name} is {value!r}; allowed: a whole number from {least}")
+        if (self.max_lag is None) != (self.batch is None):
+            raise ConfigError(
+                "policy: max_lag and batch belong together: batch is the number of finished conversations that the "
+                "trainer makes a version of; give both or neither"
+            )
+        if isinstance(self.weights, str):
+            object.__setattr__(self, "weights", Path(self.weights))
+        if isinstance(self.weights, Broadcast):
+            raise ConfigError("policy: a run cannot begin with weights that are broadcast; give tensors or a path")
+        if self.weights is not None and self.version == 0:
+            raise ConfigError("policy: version 0 is what the engine loads; give the version of the weights")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRequest:
+    """What a caller asks for."""
+
+    policies: tuple[Policy, ...] = ()
+    skips_ended: bool = False
+    """Whether the trainer gets no conversation that ended in an earlier session."""
+
+    def of(self, models: Iterable[str]) -> Policy | None:
+        """The policy of one of these models, if there is one."""
+        wanted = frozenset(models)
+        return next((policy for policy in self.policies if policy.model in wanted), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class PolicyPlan:
+    """The engines whose weights differ from what their settings name, or may change."""
+
+    request: PolicyRequest
+    engines: list[EngineWeights] = field(default_factory=list)
+    first: dict[str, int] = field(default_factory=dict)
+    """The version that each policy began with."""
+
+    finished: Counter[str] = field(default_factory=Counter)
+    """The conversations that finished where nothing is left to play, by policy."""
+
+    def count(self, ended: Iterable[tuple[Container[str], int]]) -> None:
+        """Count what finished in run directories that are complete, given with their models."""
+        for models, finished in ended:
+            for policy in self.request.policies:
+                self.finished[policy.model] += finished if policy.model in models else 0
+
+    def begin(
+        self,
+        log: Callable[[str, JsonObject], None],
+        sources: Callable[[], Iterable[Source]],
+        *,
+        restarts: bool,
+    ) -> Policies:
+        """The policies of a run that begins."""
+        return Policies(
+            self.engines,
+            self._windows(),
+            log=log,
+            sources=sources,
+            restarts=restarts,
+            counts_finished=not self.request.skips_ended,
+        )
+
+    def _windows(self) -> dict[str, PolicyWindow]:
+        present = {model: each.present.version for each in self.engines for model in each.models}
+        found = {}
+        for policy in self.request.policies:
+            version = present[policy.model]
+            first = version if self.request.skips_ended else self.first.get(policy.model, version)
+            window = PolicyWindow(policy.max_lag, policy.batch or 1, first=first, version=version)
+            if not self.request.skips_ended:
+                window.add_finished(self.finished[policy.model])
+            found[policy.model] = window
+        return found
+
+
+def check_policies(request: PolicyRequest, engines: EnginePlan, clock: Clock) -> None:
+    """Raise ConfigError for a policy of a model that is not there, or whose engine takes no new weights."""
+    models = {name for served in engines.served.values() for name in served}
+    for policy in request.policies:
+        if policy.model not in models:
+            raise ConfigError(
+                f"policy: the experiment has no model {policy.model!r} (has: {', '.join(sorted(models))})"
+            )
+    for engine in engines.engines.values():
+        if request.of(_models_of(engine, engines)) is not None:
+            updater_of(engine)(engine.build(clock, lambda _line: None, can_pull=False))
+
+
+def updater_of(engine: Engine) -> Callable[[Backend], Updating]:
+    """Finds what takes new weights in the backend of an engine. It raises ConfigError where nothing does."""
+    return lambda backend: updating(backend, name=engine.model, kind=engine.definition.backend)
+
+
+def plan_policies(
+    request: PolicyRequest,
+    setups: Sequence[Setup],
+    engines: EnginePlan,
+    recorded: Mapping[str, Mapping[str, Sequence[PolicyVersion]]],
+) -> PolicyPlan | None:
+    """What engines begin with; None where all have what their settings name, and keep it.
+
+    `recorded` are the versions in the journals, by experiment and model. Raises RunDirectoryError for weights that are
+    missing.
+    """
+    plan = PolicyPlan(request=request)
+    for engine in engines.engines.values():
+        models = _models_of(engine, engines)
+        policy = request.of(models)
+        known = [
+            (setup, versions)
+            for setup in setups
+            for model, versions in recorded.get(setup.slug, {}).items()
+            if engines.served[setup.slug].get(model) == engine.name
+        ]
+        setup, last = max(
+            ((setup, versions[-1]) for setup, versions in known),
+            key=lambda found: found[1].version,
+            default=(None, PolicyVersion(0)),
+        )
+        if policy is None and last.version == 0:
+            continue
+        present, weights = _begin_with(policy, last, engine.model, None if setup is None else setup.directory)
+        plan.engines.append(EngineWeights(engine=engine.name, models=models, present=present, weights=weights))
+        if policy is not None:
+            firsts = [versions[0].version for _, versions in known]
+            plan.first[policy.model] = min([*firsts, plan.first.get(policy.model, present.version), present.version])
+    return plan if plan.engines else None
+
+
+def _begin_with(
+    policy: Policy | None, last: PolicyVersion, model: str, directory: Path | None
+) -> tuple[PolicyVersion, Weights | None]:
+    """The version that an engine begins with, and its weights."""
+    weights = None if policy is None else policy.weights
+    assert not isinstance(weights, str), "a policy keeps a path"
+    version = last.version if policy is None else policy.version
+    if version < last.version:
+        raise RunDirectoryError(
+            f"{directory} has replies of version {last.version} of model {model!r}; going on with version {version} "
+            f"would mix them: give `policy=Policy({model!r}, version={last.version}, weights=...)`, or another `out`"
+        )
+    if version == 0:
+        return PolicyVersion(0), None
+    if weights is None and version == last.version and last.path is not None:
+        weights = Path(last.path)
+    if weights is None:
+        raise RunDirectoryError(_missing(model, version, last, directory, "they are not given"))
+    try:
+        digest = digest_of(weights)
+    except WeightUpdateError as fault:
+        raise RunDirectoryError(_missing(model, version, last, directory, str(fault))) from fault
+    if version == last.version and digest != last.sha256:
+        raise RunDirectoryError(_missing(model, version, last, directory, f"those found have the digest {digest}"))
+    return PolicyVersion(version, digest, str(weights.resolve()) if isinstance(weights, Path) else None), weights
+
+
+def _missing(model: str, version: int, last: PolicyVersion, directory: Path | None, why: str) -> str:
+    known = ""
+    if version == last.version:
+        known = f", digest {last.sha256 or 'unknown: they were broadcast'}"
+        known += "" if last.path is None else f", last at {last.path}"
+    where = "" if directory is None else f"{directory}: "
+    return (
+        f"{where}the weights of version {version} of model {model!r} are needed{known}; {why}. Give them: "
+        f"`policy=Policy({model!r}, version={version}, weights=...)` of `stream`; or a later version, or another `out`"
+    )
+
+
+def _models_of(engine: Engine, engines: EnginePlan) -> frozenset[str]:
+    """What experiments call the model that an engine serves."""
+    return frozenset(
+        name for served in engines.served.values() for name, found in served.items() if found == engine.name
+    )

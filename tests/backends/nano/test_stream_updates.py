@@ -1,0 +1,62 @@
+"""A trainer's loop: `stream` on nano in this process, with new weights while it plays."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+import mac_runner
+from mac_runner import Policy
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout
+from mac_runner.store.records import objects, recorded_from_json
+from mac_runner.store.run_state import read_state
+from mac_runner.types import JsonObject
+
+
+def experiment(model: Path, *, conversations: int = 8, rounds: int = 2) -> JsonObject:
+    """Two agents send numbers back."""
+    nano: JsonObject = {"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, "max_num_seqs_upper_bound": 4}
+    return {
+        "experiment_metadata": {"experiment_name": "echoes"},
+        "seed": 7,
+        "conversation_config": {"environment": "echo", "conversations": conversations},
+        "echo": {"rounds": rounds},
+        "model_definitions": {"learner": {"backend": "nano", "nano_config": nano}},
+        "agent_definitions": [
+            {"agent_id": name, "role": "participant", "model": "learner", "max_tokens": 8} for name in ("a", "b")
+        ],
+    }
+
+
+def starts_of(conversation: mac_runner.RecordedConversation) -> list[int]:
+    """The version that began each reply."""
+    spans = [recorded_from_json(turn).reply.policy for turn in objects(conversation.transcript, "turns")]
+    return [span.start for span in spans if span is not None]
+
+
+def test_versions_of_a_loop(model_directory: Path, tmp_path: Path) -> None:
+    """Weights change after every two conversations; no rollout is too old, and the journal names each version."""
+    weights = load_file(model_directory / "model.safetensors")
+    out = tmp_path / "run"
+
+    async def main() -> list[int]:
+        batch, version = 0, 0
+        lags: list[int] = []
+        policy = Policy("learner", max_lag=1, batch=2)
+        async with mac_runner.stream(experiment(model_directory), policy=policy, out=out, progress=False) as run:
+            async for conversation in run:
+                lags.append(version - min(starts_of(conversation)))
+                batch += 1
+                if batch == 2:
+                    batch, version = 0, await run.update_weights(weights, blocking=version % 2 == 0)
+        return lags
+
+    lags = asyncio.run(main())
+
+    assert len(lags) == 8
+    assert max(lags) <= 1
+    versions = read_state(Disk(), Layout(directory=out, experiment_name="echoes")).policies["learner"]
+    assert [each.version for each in versions] == [0, 1, 2, 3, 4]
