@@ -35,9 +35,9 @@ NAMES = (
 )
 ROLES = ("Sheriff", "Doctor", "Escort", "Vigilante", "Lookout", "Godfather", "Jester")
 MARK = "\n--\n"  # Before it is the record, the same for all players: sft_players.jinja.
-END, ANSWER = "<|end|>", "<|answer|>"
-CHAT = (  # The model knows the rules, so its template leaves out the system message.
-    "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n<|answer|>"
+END, REPLY = "<|end|>", "<|reply|>"
+CHAT = (
+    "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n<|reply|>"
     "{% elif message.role == 'assistant' %}{{ message.content }}<|end|>{% endif %}{% endfor %}"
 )
 PROMPTS = Path(__file__).with_suffix(".jinja").resolve()
@@ -110,11 +110,11 @@ def games_of(rows: Path) -> list[Game]:
     records, turns = defaultdict[str, str](str), defaultdict[str, list[Turn]](list)
     for file in sorted(rows.rglob("*.parquet")):
         for row in pyarrow.parquet.read_table(file).to_pylist():
-            record, _, own = row["prompt"][1]["content"].partition(MARK)
+            record, _, own = row["prompt"][0]["content"].partition(MARK)
             game, record = row["conversation"], f"{record}\n"
             records[game] = max(records[game], record, key=len)
             reply = _THOUGHT.sub("", row["completion"][0]["content"])
-            turns[game].append(Turn(len(record), f"{MARK[1:]}{own}\n{ANSWER}", reply + END))
+            turns[game].append(Turn(len(record), f"{MARK[1:]}{own}\n{REPLY}", reply + END))
     return [Game(records[game], turns[game]) for game in records]
 
 
@@ -135,7 +135,7 @@ def make_tokenizer(games: Sequence[Game], size: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=[END, ANSWER],
+        special_tokens=[END, REPLY],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
