@@ -56,7 +56,14 @@ def experiment(name: str, conversations: int, players: Mapping[str, Mapping[str,
         "game": {"lobby": "social-7", "notes": False, "tools": [], "template_file": str(PROMPTS), **game},
         "model_definitions": dict(players),
         "agent_definitions": [
-            {"agent_id": name, "role": "player", "model": name, "reasoning": "off", "max_tokens": 128}
+            {
+                "agent_id": name,
+                "role": "player",
+                "model": name,
+                "reasoning": "off",
+                "max_tokens": 96,
+                "temperature": 0.5,
+            }
             for name in players
         ],
     }
@@ -297,15 +304,17 @@ def loss_of(player: Player, batch: Batch) -> Tensor:
     return F.cross_entropy(turns[said], batch.turns[:, 1:][said]) + 0.3 * reading
 
 
-def train(player: Player, tokenizer: Tokenizer, games: Sequence[Game], steps: int, turns: int = 32) -> list[float]:
+def train(
+    player: Player, tokenizer: Tokenizer, games: Sequence[Game], steps: int, *, turns: int = 32, speed: float = 2.5e-3
+) -> list[float]:
     """Learn from some turns of one game at each step; returns the losses."""
     chance, losses, warmup = random.Random(0), list[float](), min(60, steps // 10 + 1)  # noqa: S311 - no secret
-    optimizer = torch.optim.AdamW(player.parameters(), lr=2.5e-3, betas=(0.9, 0.95), weight_decay=0.05)
+    optimizer = torch.optim.AdamW(player.parameters(), lr=speed, betas=(0.9, 0.95), weight_decay=0.05)
     for step in range(steps):
         done = step / steps
         rate = 1 if done < 0.3 else 0.02 + 0.49 * (1 + math.cos(math.pi * (done - 0.3) / 0.7))
         for group in optimizer.param_groups:
-            group["lr"] = 2.5e-3 * rate * min(1, (step + 1) / warmup)
+            group["lr"] = speed * rate * min(1, (step + 1) / warmup)
         game = chance.choice(games)
         chosen = chance.sample(game.turns, min(turns, len(game.turns)))
         loss = loss_of(player, encode(tokenizer, game, chosen, chance))
