@@ -52,6 +52,7 @@ __all__ = [
     "Request",
     "RequestRefusedError",
     "RequestTimeoutError",
+    "Rollout",
     "RunDirectoryError",
     "RunLockedError",
     "RunView",
@@ -77,6 +78,7 @@ __all__ = [
     "game",
     "load",
     "open_run",
+    "rollouts",
     "run",
     "stream",
     "value",
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
         value,
     )
     from mac_runner.backends.author import Backend
+    from mac_runner.data.rollouts import Rollout
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
@@ -126,7 +129,7 @@ if TYPE_CHECKING:
     from mac_runner.registry import EnvironmentSpec
     from mac_runner.runs.export import Exported, export
     from mac_runner.runs.policies import Policy
-    from mac_runner.runs.view import RecordedConversation, RunView, open_run
+    from mac_runner.runs.view import RecordedConversation, RunView, open_run, rollouts
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
         Agent,
@@ -163,13 +166,14 @@ else:
             "value",
         ),
         "backends.author": ("Backend",),
+        "data.rollouts": ("Rollout",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.export": ("Exported", "export"),
         "runs.policies": ("Policy",),
-        "runs.view": ("RecordedConversation", "RunView", "open_run"),
+        "runs.view": ("RecordedConversation", "RunView", "open_run", "rollouts"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "weights": ("Broadcast",),
         "types": (

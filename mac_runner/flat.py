@@ -15,11 +15,13 @@ import msgspec
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
 
-Kind: TypeAlias = Literal["text", "integer", "number", "truth", "texts", "integers", "numbers", "json"]
-"""The type of a column: one value, a list of them, or any value written as JSON."""
+Kind: TypeAlias = Literal["text", "integer", "number", "truth", "texts", "integers", "numbers", "messages", "json"]
+"""The type of a column: one value, a list of them, a list of chat messages, or any value written as JSON."""
+Message: TypeAlias = Mapping[str, str]
+"""A chat message: its `role` and its `content`."""
 Cell: TypeAlias = bool | int | float | str | None
 """What a row of a table has in a column; None where there is nothing."""
-Cells: TypeAlias = Cell | Sequence[str] | Sequence[int] | Sequence[float]
+Cells: TypeAlias = Cell | Sequence[str] | Sequence[int] | Sequence[float] | Sequence[Message]
 """A cell of a column that may hold a list."""
 Row: TypeAlias = Mapping[str, Cells]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -11,9 +12,9 @@ from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.options import count, trust_option
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.cli.view import view, view_beside_run
-from mac_runner.data.files import CSV, FORMATS
+from mac_runner.data.files import CSV
 from mac_runner.reports import ALL
-from mac_runner.runs.export import ExportRequest
+from mac_runner.runs.export import ALL_FORMATS, ExportRequest
 from mac_runner.viewer.listening import Address
 
 
@@ -174,7 +175,19 @@ def publish_command(
     metavar="NAME,...",
     help="Tables, such as turns; may be repeated [all that are not optional].",
 )
-@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(ALL_FORMATS),
+    multiple=True,
+    help="The files of tables, or what a trainer reads; may be repeated [csv].",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME,...",
+    help="For trainers: learn from these models or agent definitions; may be repeated [all].",
+)
 @click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
 @trust_option
@@ -183,6 +196,7 @@ def export_command(
     to: Path,
     tables: tuple[str, ...],
     formats: tuple[str, ...],
+    only: tuple[str, ...],
     is_followed: bool,
     jobs: int,
     is_trusted: bool,
@@ -193,13 +207,26 @@ def export_command(
     table; one that is there already is not replaced. Parquet and JSON Lines are files of 2,000 conversations each: the
     same command again writes those that changed.
 
+    The other formats are for trainers, and are written in the same way: rollouts (a row for each reply, with its
+    tokens), trl-sft, trl-kto, trl-dpo (from forks), verl-sft, verifiers and openai-chat.
+
     Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
-    names = [name for text in tables for name in text.split(",") if name]
     request = ExportRequest(
-        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+        directories=[directory],
+        to=to,
+        tables=_names(tables),
+        formats=formats or (CSV,),
+        only=_names(only),
+        jobs=jobs,
+        is_trusted=is_trusted,
     )
     end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+def _names(texts: Iterable[str]) -> list[str]:
+    """The names of a flag that takes several, separated by commas."""
+    return [name for text in texts for name in text.split(",") if name]
 
 
 @click.command(name="report")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn
@@ -113,7 +113,20 @@ class Batcher:
 
 def size_chars(row: Mapping[str, Cells]) -> int:
     """How large a row is, about."""
-    return sum(len(cell) for cell in row.values() if isinstance(cell, str | list))
+    return sum(_size(cell) for cell in row.values() if isinstance(cell, str | list))
+
+
+def _size(cell: str | list[Any]) -> int:
+    """The characters of a text, of messages and of a list of numbers, each of which takes as much as eight."""
+    if isinstance(cell, str) or not cell:
+        return len(cell)
+    match cell[0]:
+        case {"content": _}:
+            return sum(len(each["content"]) for each in cell)
+        case str():
+            return sum(map(len, cell))
+        case _:
+            return 8 * len(cell)
 
 
 def arrow_table(columns: Columns, rows: Rows, metadata: Mapping[str, str] | None = None) -> pyarrow.Table:

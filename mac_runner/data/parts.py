@@ -106,10 +106,12 @@ def file_name(sources: Sources, part: PartName, kind: str) -> str:
 
 def basis(sources: Sources, source: Source, table: str) -> str:
     """A digest of all that a table depends on besides the conversations of a run."""
+    training = source.tables[table].training
     known = [
         schema_json({table: sources.tables[table]}, sources.prefix),
         {name: str(cell) for name, cell in source.prefix.items()},
         source.contents.resolved,
+        *([] if training is None else [training.basis()]),
     ]
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 

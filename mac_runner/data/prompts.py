@@ -10,7 +10,7 @@ from mac_runner.environments.replay import open_turn, receive
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.flat import Cells, cell
 from mac_runner.store import replies_of, task_of
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, Prompt
 
 PROMPTS = "prompts"
 
@@ -25,7 +25,20 @@ def prompt_table(environment: Callable[[], Environment]) -> FlatTable:
 
 
 def prompt_rows(transcript: JsonObject, environment: Environment) -> Iterator[Mapping[str, Cells]]:
-    """The prompts of a conversation. Raises RunDirectoryError where this version renders another prompt."""
+    """The rows of a conversation. Raises what `sent_prompts` raises."""
+    task_id = task_of(transcript).task_id
+    for key, prompt in sent_prompts(transcript, environment):
+        messages: list[JsonValue] = [{"role": one.role, "content": one.content} for one in prompt.messages]
+        yield {
+            "conversation": task_id,
+            "turn": key,
+            "messages": cell("json", messages, "messages"),
+            "chars": prompt.size_chars,
+        }
+
+
+def sent_prompts(transcript: JsonObject, environment: Environment) -> Iterator[tuple[str, Prompt]]:
+    """The key of each turn with its prompt. Raises RunDirectoryError where this version renders another prompt."""
     task = task_of(transcript)
     try:
         conversation = environment.open(task)
@@ -35,13 +48,7 @@ def prompt_rows(transcript: JsonObject, environment: Environment) -> Iterator[Ma
                 prompt = conversation.prompt(turn)
             if prompt.sha256 != recorded.prompt_sha256:
                 raise ConversationError(f"the prompt of turn {turn.key} has another digest than the one that was sent")
-            messages: list[JsonValue] = [{"role": one.role, "content": one.content} for one in prompt.messages]
-            yield {
-                "conversation": task.task_id,
-                "turn": turn.key,
-                "messages": cell("json", messages, "messages"),
-                "chars": prompt.size_chars,
-            }
+            yield turn.key, prompt
             receive(conversation, turn, recorded)
     except ConversationError as fault:
         raise RunDirectoryError(

@@ -19,6 +19,7 @@ _ARROW: Final = {
     "texts": "list<string>",
     "integers": "list<int64>",
     "numbers": "list<double>",
+    "messages": "list<role, content>",
     "json": "string (JSON)",
 }
 

@@ -56,7 +56,9 @@ class Sources(NamedTuple):
 
     def columns(self, table: str) -> Mapping[str, FlatColumn]:
         """All columns of a table, those that distinguish runs first."""
-        return {**self.prefix, **self.tables[table].columns}
+        found = self.tables[table]
+        is_bare = found.training is not None and found.training.is_bare
+        return found.columns if is_bare else {**self.prefix, **found.columns}
 
 
 def recorded_results(contents: RunContents) -> ResultsSpec | None:

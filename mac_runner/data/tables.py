@@ -53,6 +53,19 @@ class Ended:
         return self._read()
 
 
+class Training(NamedTuple):
+    """What is particular to a table in the format of a trainer."""
+
+    kind: str
+    """The format of its files."""
+    check: Callable[[], None]
+    """Raises ConfigError where the run has not got what the format needs."""
+    basis: Callable[[], str]
+    """What its rows depend on besides their conversations and the experiment."""
+    is_bare: bool = False
+    """Whether it has no columns that distinguish runs."""
+
+
 class FlatTable(NamedTuple):
     """A table: its columns, and the rows that it has of a conversation."""
 
@@ -66,6 +79,8 @@ class FlatTable(NamedTuple):
     """The columns that need no transcript."""
     is_optional: bool = False
     """Whether it is left out unless it is asked for by name."""
+    training: Training | None = None
+    """Where it is in the format of a trainer."""
 
 
 # Conversations.

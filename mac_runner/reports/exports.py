@@ -61,6 +61,7 @@ def arrow_types() -> Mapping[str, Any]:
         "texts": pyarrow.list_(pyarrow.string()),
         "integers": pyarrow.list_(pyarrow.int64()),
         "numbers": pyarrow.list_(pyarrow.float64()),
+        "messages": pyarrow.list_(pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])),
         "json": pyarrow.string(),
     }
 

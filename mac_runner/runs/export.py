@@ -36,6 +36,7 @@ from mac_runner.data.parts import (
 )
 from mac_runner.data.schema import schema_json
 from mac_runner.data.sources import Sources
+from mac_runner.data.training import FORMATS as TRAINING_FORMATS
 from mac_runner.data.writing import Target, writing
 from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
@@ -51,6 +52,8 @@ from mac_runner.store.run_state import RunState
 from mac_runner.store.sharded import places_of_work
 from mac_runner.types import JsonObject
 
+ALL_FORMATS: Final = (*FORMATS, *TRAINING_FORMATS)
+"""What `--format` takes."""
 FOLLOW_INTERVAL_S: Final = 5.0
 """How often `--follow` looks for more, at most."""
 _LOOK_SHARE: Final = 0.1
@@ -74,12 +77,17 @@ class Exported(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """What is to be exported, and how. No `tables` are all but the optional ones."""
+    """What is to be exported, and how. No `tables` are all but the optional ones.
+
+    `formats` are kinds of files for the tables, or formats of trainers, each of which is a table of its own.
+    """
 
     directories: Sequence[Path]
     to: Path
     tables: Sequence[str] = ()
     formats: Sequence[str] = (CSV,)
+    only: Sequence[str] = ()
+    """In the formats of trainers: the models and agent definitions to learn from; empty for all."""
     jobs: int = 1
     is_trusted: bool = False
     """Whether other processes import the code that the runs name, as this one did."""
@@ -87,17 +95,29 @@ class ExportRequest:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The formats that are written in parts, each once."""
-        return [kind for kind in dict.fromkeys(self.formats) if kind != CSV]
+        """The kinds of files for the tables, each once."""
+        return [kind for kind in dict.fromkeys(self.formats) if kind in FORMATS]
+
+    @cached_property
+    def trainers(self) -> list[str]:
+        """The formats of trainers, each once."""
+        return [each for each in dict.fromkeys(self.formats) if each not in FORMATS]
+
+
+class _Chosen(NamedTuple):
+    """A table that is written, and the kind of its files."""
+
+    table: str
+    kind: str
 
 
 def exported(request: ExportRequest) -> Iterator[Exported]:
     """Write the tables. Everything that can be refused is refused before anything is written."""
     sources, chosen = _checked(request)
-    if CSV in request.formats:
-        yield from _whole_tables(request, sources, chosen)
-    if request.kinds:
-        yield from _Parts(request, sources, chosen).write()
+    if whole := [each.table for each in chosen if each.kind == CSV]:
+        yield from _whole_tables(request, sources, whole)
+    if parts := [each for each in chosen if each.kind != CSV]:
+        yield from _Parts(request, sources, parts).write()
 
 
 def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> Iterator[Exported]:
@@ -105,7 +125,7 @@ def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> 
 
     An incomplete part is written when it has grown by half, and at the end.
     """
-    if not request.kinds or CSV in request.formats:
+    if CSV in request.formats:
         raise ConfigError("--follow: a CSV file cannot grow; use --format parquet or --format jsonl")
     clock = SystemClock()
     while True:
@@ -130,39 +150,52 @@ def _is_played(disk: Disk, directory: Path) -> bool:
 # What is refused.
 
 
-def _checked(request: ExportRequest) -> tuple[Sources, list[str]]:
-    """The runs, and the names of the tables that are written."""
-    if PARQUET in request.formats:
-        check_arrow(f"--format {PARQUET}")
+def _checked(request: ExportRequest) -> tuple[Sources, list[_Chosen]]:
+    """The runs, and the tables that are written."""
     if request.jobs < 1:
         raise ConfigError(f"--jobs: {request.jobs} is not a number of processes; give 1 or more")
-    if request.jobs > 1 and not request.kinds:
+    if request.jobs > 1 and {*request.formats} == {CSV}:
         raise ConfigError(
             "--jobs: one process writes a CSV file; use --format parquet or --format jsonl, or leave it out"
         )
-    sources = run_sources(request.directories)
+    if request.only and not request.trainers:
+        raise ConfigError(
+            f"--only: chooses what trainers learn from; add --format with one of {', '.join(TRAINING_FORMATS)}"
+        )
+    if request.tables and not request.kinds:
+        raise ConfigError(f"--tables: the formats of trainers have no tables; leave it out, or add --format {PARQUET}")
+    sources = run_sources(request.directories, request.only)
     for name in request.tables:
         if name not in sources.tables:
             where = ", ".join(map(str, request.directories))
             raise ConfigError(f"--tables: {where} has no table {name!r}{suggestion(name, sources.tables)}")
     default = (name for name, table in sources.tables.items() if not table.is_optional)
-    chosen = [*dict.fromkeys(request.tables or default)]
-    _check_place(request, chosen)
+    tables = [*dict.fromkeys(request.tables or default)]
+    chosen = [_Chosen(table, kind) for table in tables for kind in request.kinds]
+    for name in request.trainers:
+        training = sources.tables[name].training
+        assert training is not None, "the formats of trainers are tables of every run"
+        chosen.append(_Chosen(name, training.kind))
+    for table, kind in chosen:
+        if kind == PARQUET:
+            check_arrow(f"--format {table if table in request.trainers else kind}")
+        for source in sources.runs:
+            if table in source.tables and (training := source.tables[table].training) is not None:
+                training.check()
+    chosen = [*dict.fromkeys(chosen)]
+    _check_place(request.to, chosen)
     return sources, chosen
 
 
-def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
+def _check_place(to: Path, chosen: Sequence[_Chosen]) -> None:
     """Raise ConfigError unless files can be written without replacing any that are not ours."""
-    to = request.to
     if (to.exists() or to.is_symlink()) and not to.is_dir():
         raise ConfigError(f"--to: {to} is not a directory; name another one, or remove it")
-    for table in tables if CSV in request.formats else ():
-        path = to / f"{table}.{CSV}"
-        if path.exists() or path.is_symlink():
+    for table, kind in chosen:
+        path = to / (f"{table}.{CSV}" if kind == CSV else table)
+        if kind == CSV and (path.exists() or path.is_symlink()):
             raise ConfigError(f"--to: {path} is there already; name another directory, or remove it")
-    for table in tables if request.kinds else ():
-        path = to / table
-        if (path.exists() or path.is_symlink()) and not path.is_dir():
+        if kind != CSV and (path.exists() or path.is_symlink()) and not path.is_dir():
             raise ConfigError(f"--to: {path} is not a directory; name another directory, or remove it")
 
 
@@ -201,6 +234,7 @@ class _Order(NamedTuple):
     rows: Sequence[JsonObject]
     targets: Sequence[Target]
     is_trusted: bool
+    only: Sequence[str]
 
 
 class _Written(NamedTuple):
@@ -213,14 +247,15 @@ class _Written(NamedTuple):
 class _Parts:
     """The parts of one export."""
 
-    def __init__(self, request: ExportRequest, sources: Sources, chosen: Sequence[str]) -> None:
+    def __init__(self, request: ExportRequest, sources: Sources, chosen: Sequence[_Chosen]) -> None:
         self._request = request
         self._sources = sources
         self._chosen = chosen
+        self._tables = [*dict.fromkeys(each.table for each in chosen)]
         self._parts = planned_parts(sources)
         self._state = read_state(request.disk, request.to, sources.names)
         self._bases: dict[tuple[int, str], str] = {}
-        self._sizes = {table: request.disk.sizes(request.to / table) for table in chosen}
+        self._sizes = {table: request.disk.sizes(request.to / table) for table in self._tables}
 
     def write(self, *, is_last: bool = True) -> Iterator[Exported]:
         """Write the parts that changed. Before the last look, those alone that are complete or have grown."""
@@ -229,7 +264,7 @@ class _Parts:
         stale = {part: found for part, found in targets.items() if found}
         names = {self._name(target) for found in stale.values() for target in found}
         disk.make_directory(request.to)
-        for table in self._chosen:
+        for table in self._tables:
             disk.sweep(request.to / table)
         disk.sweep(request.to)
         self._remove_others()
@@ -243,31 +278,29 @@ class _Parts:
             self._note(written)
             disk.write_atomic(request.to / STATE, [state.encode()])
         ended, planned = _counts(self._sources)
-        for table in self._chosen:
-            for kind in request.kinds:
-                files = [self._file(part, table, kind) for part in self._parts]
-                yield Exported(
-                    request.to / table / f"*.{kind}",
-                    state.rows(files),
-                    ended,
-                    planned,
-                    sum(name in state.files for name in files),
-                    len(names.intersection(files)),
-                )
+        for table, kind in self._chosen:
+            files = [self._file(part, table, kind) for part in self._parts]
+            yield Exported(
+                request.to / table / f"*.{kind}",
+                state.rows(files),
+                ended,
+                planned,
+                sum(name in state.files for name in files),
+                len(names.intersection(files)),
+            )
 
     def _targets(self, part: PartName, made: Contents, *, is_last: bool) -> Iterator[Target]:
         """The files of a part that have to be written."""
-        for table in self._chosen:
+        for table, kind in self._chosen:
             if table not in self._sources.runs[part.run].tables:
                 continue
-            for kind in self._request.kinds:
-                name = self._file(part, table, kind)
-                size_bytes = self._sizes[table].get(Path(name).name)
-                if self._state.is_written(name, self._made_of(part, table), size_bytes):
-                    continue
-                is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
-                if is_last or is_due or is_full(made):
-                    yield Target(table, self._sources.columns(table), kind, self._request.to / name)
+            name = self._file(part, table, kind)
+            size_bytes = self._sizes[table].get(Path(name).name)
+            if self._state.is_written(name, self._made_of(part, table), size_bytes):
+                continue
+            is_due = size_bytes is None or made.conversations >= _GROWTH * self._state.conversations(name)
+            if is_last or is_due or is_full(made):
+                yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
     def _file(self, part: PartName, table: str, kind: str) -> str:
         return f"{table}/{file_name(self._sources, part, kind)}"
@@ -286,15 +319,10 @@ class _Parts:
 
     def _remove_others(self) -> None:
         """Remove files of the chosen tables that no conversation belongs to any more: they were opened again."""
-        known = {
-            self._file(part, table, kind)
-            for part in self._parts
-            for table in self._chosen
-            for kind in self._request.kinds
-        }
-        endings = tuple(f".{kind}" for kind in self._request.kinds)
+        known = {self._file(part, *each) for part in self._parts for each in self._chosen}
         for name in [*self._state.files]:
-            if name not in known and name.split("/")[0] in self._chosen and name.endswith(endings):
+            table, _, file = name.partition("/")
+            if name not in known and _Chosen(table, file.rpartition(".")[2]) in self._chosen:
                 self._request.disk.remove(self._request.to / name)
                 del self._state.files[name]
 
@@ -310,6 +338,7 @@ class _Parts:
                 rows,
                 stale[part],
                 self._request.is_trusted,
+                self._request.only,
             )
 
     def _note(self, written: _Written) -> None:
@@ -370,7 +399,7 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
         state=RunState(),
         disk=disk,
     )
-    source = run_source(contents)._replace(prefix=order.prefix)
+    source = run_source(contents, order.only)._replace(prefix=order.prefix)
     with writing(disk, order.targets, source.tables) as writer:
         for row in order.rows:
             writer.add(source, source.ended(row))
@@ -394,23 +423,26 @@ def export(
     jobs: int = 1,
     follow: bool = False,
     trust: bool = False,
+    only: Sequence[str] = (),
 ) -> list[Exported]:
     """Write the tables of a run, a grid or several runs as files, as `mac-run export` does; returns what was written.
 
+    `format` may also be that of a trainer, and `only` the models and agent definitions that it learns from.
     With `trust` the code that the runs name is imported, where their environment is not built in.
     Raises ConfigError for what cannot be written so, RunDirectoryError naming a transcript that is damaged.
     """
     formats = [format] if isinstance(format, str) else [*format]
     for each in formats:
-        if each not in FORMATS:
-            raise ConfigError(f"format: found {each!r}; there are: {', '.join(FORMATS)}")
-    if isinstance(tables, str):
-        raise ConfigError(f"tables: {tables!r} is one name; give a list: [{tables!r}]")
+        if each not in ALL_FORMATS:
+            raise ConfigError(f"format: found {each!r}; there are: {', '.join(ALL_FORMATS)}")
+    for name, value in (("tables", tables), ("only", only)):
+        if isinstance(value, str):
+            raise ConfigError(f"{name}: {value!r} is one name; give a list: [{value!r}]")
     directories = run.directories if isinstance(run, RunView) else paths_of(run)
     place = directory_of("to", to)
     if trust:
         import_code(directories)
     request = ExportRequest(
-        directories=directories, to=place, tables=tables, formats=formats, jobs=jobs, is_trusted=trust
+        directories=directories, to=place, tables=tables, formats=formats, only=only, jobs=jobs, is_trusted=trust
     )
     return [*(followed(request) if follow else exported(request))]

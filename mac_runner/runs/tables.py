@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from mac_runner.data.prompts import PROMPTS, prompt_table
+from mac_runner.data.samples import SEAT_COLUMNS, TrainingRun
 from mac_runner.data.sources import Source, Sources, recorded_results, recorded_spec, sources_of
 from mac_runner.data.tables import tables_of
+from mac_runner.data.training import FORMATS as TRAINING_FORMATS
+from mac_runner.data.training import training_tables
 from mac_runner.environments import build_environment
-from mac_runner.environments.base import Environment
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.store import RunContents
 
 
-def run_sources(directories: Sequence[Path]) -> Sources:
-    """The runs of directories with all tables. Raises RunDirectoryError where there are none."""
+def run_sources(directories: Sequence[Path], only: Sequence[str] = ()) -> Sources:
+    """The runs of directories with all tables. Raises RunDirectoryError where there are none.
+
+    `only` are the models and agent definitions that trainers learn from; empty for all.
+    """
     sources = sources_of(directories, recorded_results)
-    runs = [_with_environment(run) for run in sources.runs]
-    return sources._replace(runs=runs, tables={**sources.tables, PROMPTS: runs[0].tables[PROMPTS]})
+    runs = [_with_environment(run, only) for run in sources.runs]
+    needing = {name: runs[0].tables[name] for name in (PROMPTS, *TRAINING_FORMATS)}
+    return sources._replace(runs=runs, tables={**sources.tables, **needing})
 
 
-def run_source(contents: RunContents) -> Source:
+def run_source(contents: RunContents, only: Sequence[str] = ()) -> Source:
     """One run with all tables."""
-    return _with_environment(Source(contents, tables_of(recorded_results(contents)), {}))
+    return _with_environment(Source(contents, tables_of(recorded_results(contents)), {}), only)
 
 
-def _with_environment(run: Source) -> Source:
-    """A run with the table of prompts and the rewards; the environment is set up for the first of them."""
-    held: list[Environment] = []
+def training_run(run: Source, only: Sequence[str]) -> TrainingRun:
+    """A run as trainers see it; the environment is set up for the first prompt."""
+    agents = run.tables["agents"]
+    return TrainingRun(
+        run.contents,
+        cache(lambda: build_environment(recorded_experiment(run.contents).experiment)),
+        lambda ended: agents.rows(ended, SEAT_COLUMNS),
+        tuple(only),
+    )
 
-    def environment() -> Environment:
-        if not held:
-            held.append(build_environment(recorded_experiment(run.contents).experiment))
-        return held[0]
 
+def _with_environment(run: Source, only: Sequence[str]) -> Source:
+    """A run with the tables of prompts and of trainers, and the rewards."""
+    training = training_run(run, only)
     # The results of a built-in environment say its rewards.
     is_own = run.contents.environment_name not in ENVIRONMENTS and recorded_spec(run.contents) is not None
     return run._replace(
-        tables={**run.tables, PROMPTS: prompt_table(environment)},
-        environment=environment if is_own else lambda: None,
+        tables={**run.tables, PROMPTS: prompt_table(training.environment), **training_tables(training)},
+        environment=training.environment if is_own else lambda: None,
     )

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from mac_runner.clock import SystemClock
 from mac_runner.data.arrow import arrow_table, check_arrow
 from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
+from mac_runner.data.rollouts import Rollout
 from mac_runner.data.schema import metadata_of, schema_json
 from mac_runner.data.sources import Source
 from mac_runner.data.tables import FlatTable
+from mac_runner.data.training import ROLLOUTS, check_format
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
 from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
@@ -28,7 +30,7 @@ from mac_runner.reports.turns import check_seat, json_object, objects
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
-from mac_runner.runs.tables import run_sources
+from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.types import JsonObject, Prompt
@@ -148,6 +150,9 @@ class RunView:
         sources = self._sources
         if name not in sources.tables:
             raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}")
+        for run in sources.runs:
+            if name in run.tables and (training := run.tables[name].training) is not None:
+                training.check()
         known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
         table = sources.tables[name]
         chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
@@ -313,6 +318,14 @@ class RecordedConversation:
         """The replies, in order."""
         return self.ended.turns
 
+    def rollouts(self, only: Sequence[str] = ()) -> list[Rollout]:
+        """Its replies as a trainer reads them."""
+        if isinstance(only, str):
+            raise ConfigError(f"only: {only!r} is one name; give a list: [{only!r}]")
+        run = training_run(self._run, only)
+        check_format(run, ROLLOUTS)
+        return run.rollouts(self._ended, run.tokens(self._ended))
+
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""
         tables = self._run.tables
@@ -339,6 +352,15 @@ class RecordedConversation:
         """
         found = find_turn(self.transcript, turn, "turn", seat=seat)
         return sent_prompt(self._run.contents, self.transcript, str(found["turn"]))
+
+
+def rollouts(conversation: RecordedConversation, *, only: Sequence[str] = ()) -> list[Rollout]:
+    """What a trainer reads of a conversation: a rollout for each reply, in order.
+
+    `only` are the models and agent definitions to learn from: turns of others are not trainable. Raises ConfigError
+    where no tokens were recorded.
+    """
+    return conversation.rollouts(only)
 
 
 def _seen(recorded: JsonObject, event: EventView) -> JsonObject:

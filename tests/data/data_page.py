@@ -11,14 +11,18 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import duckdb
 
 from mac_runner.data.prompts import prompt_table
+from mac_runner.data.samples import TrainingRun
 from mac_runner.data.schema import schema_page
 from mac_runner.data.tables import FlatTable, tables_of
+from mac_runner.data.training import training_tables
 from mac_runner.environments.base import Environment
 from mac_runner.registry import environment_specs
+from mac_runner.store import RunContents
 from tests.cli.lab import MAC_RUN, ROOT, environ
 
 PAGE = ROOT / "docs" / "data.md"
@@ -69,7 +73,9 @@ def lists() -> str:
     """The lists of columns, of every run and of each environment."""
     specs = environment_specs()
     general = tables_of(None)
+    run = TrainingRun(cast(RunContents, None), _no_environment, lambda _ended: ())
     parts = ["", "## Of every run", "", *schema_page([*general.values(), prompt_table(_no_environment)])]
+    parts += ["## For trainers", "", *schema_page(training_tables(run).values())]
     for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):
         spec = specs[name]
         assert spec.results is not None

@@ -1,0 +1,193 @@
+"""Rollouts: the replies of an ended conversation as a trainer reads them, one for each turn.
+
+An environment renders a turn's prompt anew, so a prompt does not continue the one before it. One turn is one sample.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mac_runner.flat import Cells, FlatColumn, cell
+from mac_runner.types import FinishReason, JsonObject, JsonValue, ReceiptKind
+
+USABLE: Final = (ReceiptKind.ACT, ReceiptKind.OBSERVATION)
+"""The receipts of replies that the environment could use."""
+
+
+class Tokens(NamedTuple):
+    """The tokens of a reply: those of its prompt, those drawn, and the natural logarithm of how likely each was."""
+
+    prompt_ids: Sequence[int] = ()
+    completion_ids: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+
+
+class Seat(NamedTuple):
+    """What is known of an agent besides its task: what it played, and what the outcome is worth to it."""
+
+    role: str | None = None
+    faction: str | None = None
+    rewards: Mapping[str, float] = {}
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One reply, and what a trainer needs to learn from it.
+
+    `policy_version` are the first and the last version of the weights that made the reply, where the engine reports
+    them. `reward` is the scalar that `rewards` come to; None where the conversation failed. Rollouts with the same
+    `group_id` are of the same seat in the same deal, so their rewards can be compared. `weight` is 1 divided by the
+    number of trainable turns of the seat, and 0 for a turn that is not trainable.
+    """
+
+    conversation: str
+    agent: str
+    turn: str
+    round: int
+    definition: str
+    role: str | None
+    faction: str | None
+    model: str
+    policy_version: tuple[int, int] | None
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    logprobs: Sequence[float]
+    sampling: JsonObject
+    finish_reason: FinishReason
+    is_truncated: bool
+    receipt: ReceiptKind
+    reward: float | None
+    rewards: Mapping[str, float]
+    group_id: str
+    trainable: bool
+    weight: float
+
+
+ROLLOUT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation"),
+    "agent": FlatColumn("text", "who was asked"),
+    "turn": FlatColumn("text", "the turn: `round/agent/step/attempt`"),
+    "round": FlatColumn("integer", "the round, from 0"),
+    "definition": FlatColumn("text", "the agent's entry of `agent_definitions`"),
+    "role": FlatColumn("text", "its role, where the environment has roles"),
+    "faction": FlatColumn("text", "its faction, where the environment has factions"),
+    "model": FlatColumn("text", "the entry of `model_definitions` that answered"),
+    "policy_start": FlatColumn("integer", "the first version of the weights that made the reply"),
+    "policy_end": FlatColumn("integer", "the last version"),
+    "prompt_ids": FlatColumn("integers", "the tokens of the prompt"),
+    "completion_ids": FlatColumn("integers", "the tokens of the reply"),
+    "logprobs": FlatColumn("numbers", "the natural logarithm of how likely each was"),
+    "sampling": FlatColumn("json", "how the reply was drawn"),
+    "finish_reason": FlatColumn("text", "`stop`, `length` or `overflow`"),
+    "is_truncated": FlatColumn("truth", "whether the reply reached `max_tokens`"),
+    "receipt": FlatColumn("text", "`act`, `observation`, `correction`, `default` or `failure`"),
+    "reward": FlatColumn("number", "what the outcome is worth to the agent; empty where the conversation failed"),
+    "rewards": FlatColumn("json", "the rewards by name that it comes from"),
+    "group_id": FlatColumn("text", "the deal and the seat: rewards within a group can be compared"),
+    "trainable": FlatColumn("truth", "whether to learn from this turn"),
+    "weight": FlatColumn("number", "1 / trainable turns of the seat; 0 where not trainable"),
+}
+
+
+def rollouts_of(
+    transcript: JsonObject,
+    seats: Mapping[str, Seat],
+    *,
+    tokens: Mapping[str, Tokens] | None,
+    only: Collection[str] = (),
+) -> list[Rollout]:
+    """The rollouts of a transcript, in the order of its turns.
+
+    `tokens` are those of its turns by key. With None no tokens are asked for; otherwise a turn without tokens is not
+    trainable. `only` are names of models and agent definitions whose turns are trainable; empty for all. Turns of a
+    conversation that failed are not trainable. Neither are those that a fork has from its parent, nor replies that no
+    engine gave.
+    """
+    task: Any = transcript["task"]
+    agents = {agent["agent_id"]: agent for agent in task["agents"]}
+    turns: Any = transcript["turns"]
+    is_finished, borrowed = transcript["status"] == "finished", _borrowed(task, turns)
+    found = tokens or {}
+
+    def is_trainable(turn: Any) -> bool:
+        names = (turn["model"], agents[turn["agent"]]["definition"])
+        is_chosen = not only or any(name in only for name in names)
+        is_drawn = turn["reply"]["finish_reason"] != FinishReason.OVERFLOW and turn["turn"] not in borrowed
+        return is_finished and is_chosen and is_drawn and (tokens is None or turn["turn"] in found)
+
+    trainable = {turn["turn"] for turn in turns if is_trainable(turn)}
+    counts = Counter(turn["agent"] for turn in turns if turn["turn"] in trainable)
+    return [
+        _rollout(task, agents[turn["agent"]], turn, seats[turn["agent"]], found.get(turn["turn"], Tokens()), weight)
+        for turn in turns
+        for weight in [1 / counts[turn["agent"]] if turn["turn"] in trainable else 0.0]
+    ]
+
+
+def _rollout(task: Any, agent: Any, turn: Any, seat: Seat, tokens: Tokens, weight: float) -> Rollout:
+    reply = turn["reply"]
+    policy, reason = reply.get("policy"), FinishReason(reply["finish_reason"])
+    return Rollout(
+        conversation=task["task_id"],
+        agent=turn["agent"],
+        turn=turn["turn"],
+        round=turn["round"],
+        definition=agent["definition"],
+        role=seat.role,
+        faction=seat.faction,
+        model=turn["model"],
+        policy_version=None if policy is None else (policy[0], policy[1]),
+        prompt_ids=tokens.prompt_ids,
+        completion_ids=tokens.completion_ids,
+        logprobs=tokens.logprobs,
+        sampling=agent["sampling"],
+        finish_reason=reason,
+        is_truncated=reason is FinishReason.LENGTH,
+        receipt=ReceiptKind(turn["receipt"]["kind"]),
+        reward=seat.reward,
+        rewards=seat.rewards,
+        group_id=f"{deal_of(task)}/{turn['agent']}",
+        trainable=weight > 0,
+        weight=weight,
+    )
+
+
+def deal_of(task: Mapping[str, Any]) -> str:
+    """What the conversations of a group have in common: their deal, or the turn that forks leave; else their own id."""
+    if (fork := task.get("fork")) is not None:
+        return f"{fork['of']}@{fork['turn']}"
+    group: JsonValue = task.get("group")
+    return str(task["task_id"]) if group is None else str(group)
+
+
+def _borrowed(task: Any, turns: Any) -> set[str]:
+    """The turns of a fork whose replies its parent has, or that no engine gave."""
+    fork = task.get("fork")
+    if fork is None:
+        return set()
+    places = {turn["turn"]: (turn["round"], turn["place"], turn["step"], turn["attempt"]) for turn in turns}
+    # Draw 0 has the seeds of the parent, and records no draw of its own.
+    since = tuple(fork["draws"][-1]["since"]) if fork["draw"] else places.get(fork["turn"])
+    before = {key for key, place in places.items() if since is None or place < since}
+    return before.union(fork.get("forced", ()), *(draw.get("spared", ()) for draw in fork["draws"]))
+
+
+def rollout_row(rollout: Rollout) -> dict[str, Cells]:
+    """A rollout as a row of the table `rollouts`."""
+    start, end = rollout.policy_version or (None, None)
+    row = {name: getattr(rollout, name, None) for name in ROLLOUT_COLUMNS}
+    return row | {
+        "policy_start": start,
+        "policy_end": end,
+        "prompt_ids": list(rollout.prompt_ids),
+        "completion_ids": list(rollout.completion_ids),
+        "logprobs": list(rollout.logprobs),
+        "sampling": cell("json", rollout.sampling, "sampling"),
+        "rewards": cell("json", {**rollout.rewards}, "rewards"),
+        "finish_reason": str(rollout.finish_reason),
+        "receipt": str(rollout.receipt),
+    }
