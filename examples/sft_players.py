@@ -99,14 +99,14 @@ class Game(NamedTuple):
     turns: list[Turn]
 
 
-def teach(out: Path, games: int) -> list[Game]:
+def teach(out: Path, games: int, **game: Any) -> list[Game]:
     """Games of the heuristic player against itself, and among players who act at random."""
     found = []
     for name, players in {
         "alone": {"heuristic": scripted("heuristic")},
         "mixed": {"heuristic": scripted("heuristic"), "random": scripted("random")},
     }.items():
-        run = mac_runner.run(experiment(name, games // 2, players), out=out / name)
+        run = mac_runner.run(experiment(name, games // 2, players, **game), out=out / name)
         mac_runner.export(run, out / f"{name}-rows", format="trl-sft", only=["heuristic"])
         found += games_of(out / f"{name}-rows")
     return found
