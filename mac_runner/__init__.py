@@ -71,6 +71,7 @@ __all__ = [
     "UntrustedCodeError",
     "UpdateInProgressError",
     "WeightMismatchError",
+    "WeightUpdate",
     "WeightUpdateError",
     "arun",
     "export",
@@ -148,7 +149,7 @@ if TYPE_CHECKING:
         TokenTrace,
         Turn,
     )
-    from mac_runner.weights import Broadcast
+    from mac_runner.weights import Broadcast, WeightUpdate
 else:
     _MODULES = {
         "api": (
@@ -175,7 +176,7 @@ else:
         "runs.policies": ("Policy",),
         "runs.view": ("RecordedConversation", "RunView", "open_run", "rollouts"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
-        "weights": ("Broadcast",),
+        "weights": ("Broadcast", "WeightUpdate"),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "PolicySpan", "Prompt", "Receipt"),
             *("ReceiptKind", "Reply", "Request", "Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),

@@ -30,8 +30,8 @@ from mac_runner.files import read_regular
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
 
-PluginKind: TypeAlias = Literal["environments", "backends", "policies", "metrics"]
-KINDS: Final[tuple[PluginKind, ...]] = ("environments", "backends", "policies", "metrics")
+PluginKind: TypeAlias = Literal["environments", "backends", "policies", "metrics", "rewards"]
+KINDS: Final[tuple[PluginKind, ...]] = ("environments", "backends", "policies", "metrics", "rewards")
 SOURCE_BYTES_MAX: Final = 16 << 20
 """The largest source file."""
 _PREFIX: Final = "mac_runner_plugin"

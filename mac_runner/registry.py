@@ -65,6 +65,7 @@ OWN_BACKENDS: Final = "mac_runner.backends.own"
 FUNCTIONS: Final[Mapping[PluginKind, tuple[str, str]]] = {
     "policies": ("mac_runner.backends.players", "own_player"),
     "metrics": ("mac_runner.metrics.measuring", "own_metric"),
+    "rewards": ("mac_runner.metrics.shaping", "own_reward"),
 }
 """For each kind of function that users write, the module and the function that checks one."""
 
@@ -366,12 +367,12 @@ def backend_spec(name: str, sha256: str = "") -> BackendSpec[Any] | None:
 
 
 def load_function(kind: PluginKind, name: str, base: Path) -> Plugin:
-    """Import a scripted player or a metric; a file is relative to `base`. Raises ConfigError for what is none."""
+    """Import a player, a metric or a reward; a file is relative to `base`. Raises ConfigError for what is none."""
     return checked_function(kind, find_plugin(kind, name, base))
 
 
 def checked_function(kind: PluginKind, plugin: Plugin) -> Plugin:
-    """A plug-in that is a scripted player or a metric. Raises ConfigError for what is none."""
+    """A plug-in that is a scripted player, a metric or a reward. Raises ConfigError for what is none."""
     module, check = FUNCTIONS[kind]
     getattr(import_module(module), check)(plugin)
     return plugin

@@ -6,6 +6,7 @@ An outcome may hold mappings from the names of its agents to numbers or truth va
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeGuard
@@ -14,9 +15,18 @@ from mac_runner.errors import ConversationError, boundary
 from mac_runner.types import JsonObject, JsonValue
 
 WON: Final = "won"
+REWARD: Final = "reward"
+"""The one number that the rewards of an agent come to."""
 PREFERRED: Final = ("faction_won", WON)
 """The rewards that are a chance to win, in the order in which they are looked for."""
 _WINNERS: Final = ("winner", "winners")
+
+
+class AgentRewards(NamedTuple):
+    """The rewards of an agent by name, and what they come to; `total` is None where one of its parts is missing."""
+
+    by_name: Mapping[str, float]
+    total: float | None
 
 
 class Winners(NamedTuple):
@@ -129,3 +139,43 @@ def _checked(found: object, where: str) -> dict[str, float]:
             raise ConversationError(f"{where}: {name!r} is {value!r:.60}; a reward is a finite number with a name")
         rewards[name] = float(value)
     return rewards
+
+
+def rewards_by_agent(
+    environment: object | None, transcript: JsonObject, experiment: JsonObject
+) -> dict[str, AgentRewards]:
+    """The rewards of each agent of an ended conversation; nothing where it failed.
+
+    They are those of `rewards_of` and the shaped ones that the transcript has. `experiment` is that of the run as it
+    was recorded: its `rewards.total` has the weight of each in the total. Without weights the total is the reward that
+    is called `reward`, else the preferred one.
+    """
+    outcome, task = transcript.get("outcome"), transcript.get("task")
+    listed = task.get("agents") if isinstance(task, dict) else None
+    if not isinstance(outcome, dict) or not isinstance(listed, list):
+        return {}
+    agents = [str(agent["agent_id"]) for agent in listed if isinstance(agent, dict)]
+    section = experiment.get("rewards")
+    weights = _numbers_of(section.get("total") if isinstance(section, dict) else None)
+    shaped = transcript.get("shaped_rewards")
+    found = {}
+    for agent in agents:
+        of_shaped = {name: _numbers_of(of) for name, of in (shaped if isinstance(shaped, dict) else {}).items()}
+        by_name = rewards_of(environment, outcome, agent, agents)
+        by_name |= {name: of[agent] for name, of in of_shaped.items() if agent in of}
+        found[agent] = AgentRewards(by_name, _total(by_name, weights))
+    return found
+
+
+def _numbers_of(mapping: JsonValue) -> dict[str, float]:
+    values = mapping if isinstance(mapping, dict) else {}
+    return {name: float(value) for name, value in values.items() if is_number(value)}
+
+
+def _total(rewards: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    if not weights:
+        name = REWARD if REWARD in rewards else preferred(rewards)
+        return None if name is None else rewards[name]
+    if any(name not in rewards for name in weights):
+        return None
+    return math.fsum(weight * rewards[name] for name, weight in weights.items())

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+from mac_runner.tokens import TokenTrace as TokenTrace
 
 REPLY_CHARS_MAX: Final = 65_536
 """The longest text of a reply that is looked at."""
@@ -300,18 +302,6 @@ class Timing:
     gpu: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenTrace:
-    """A reply token by token, for training: the ids the model was shown, those it drew, and how likely each was.
-
-    `logprobs` are natural logarithms, one for each of `completion_ids`.
-    """
-
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-
-
 class PolicySpan(NamedTuple):
     """The first and the last version of the weights that made a reply. 0 is what the engine loaded."""
 
@@ -395,6 +385,15 @@ class RecordedReply:
     prompt_sha256: str
     reply: Reply
     model: str | None = None
+
+    def traceless(self) -> RecordedReply:
+        """The same reply without its tokens, which no conversation reads."""
+        return self if self.reply.trace is None else replace(self, reply=replace(self.reply, trace=None))
+
+    def traced(self, traces: Mapping[str, TokenTrace]) -> RecordedReply:
+        """The same reply with its tokens, where `traces` has them for its turn."""
+        trace = traces.get(self.turn_key)
+        return self if trace is None else replace(self, reply=replace(self.reply, trace=trace))
 
 
 class PolicyVersion(NamedTuple):

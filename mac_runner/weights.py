@@ -10,9 +10,13 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Weights that a trainer sends over `torch.distributed`; `address` is where it listens."""
+    """Weights that a trainer sends with its `WeightSender`, which listens at `address`, `host:port`.
+
+    An engine waits for `timeout_s` while the trainer neither sends nor ends.
+    """
 
     address: str
+    timeout_s: float = 300.0
 
 
 Weights: TypeAlias = Mapping[str, Any] | Path | Broadcast

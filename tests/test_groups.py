@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mac_runner
 from mac_runner.config import Experiment
 from mac_runner.config.identity import differences, identity_of
 from mac_runner.plan import AutoShard, Shard, plan_of, request_seed
+from mac_runner.runs.view import RecordedConversation
 from mac_runner.store.records import task_from_json, task_json
 from mac_runner.types import Task, Turn
 from tests.test_plan import experiment, lineup
@@ -77,3 +82,75 @@ def test_another_number_of_samples_is_another_run_and_one_is_what_every_run_had(
     assert [each.path for each in differences(one, two).identity] == ["conversation_config.samples_per_task"]
     assert not differences(old, one).identity
     assert identity_of(sampled(1)) == identity_of(Experiment.model_validate(old))
+
+
+GAME = """
+from mac_runner import Ask, game
+
+@game
+def dice(table):
+    said = []
+    for number in range(4):
+        die = table.random(f"die {number}").randint(1, 6)
+        table.tell(f"The die shows {die}.")
+        said += yield [Ask(name, "Say one.", choices=[*"abcdef"], default="a") for name in table.agents]
+    return {"said": "".join(said)}
+"""
+
+
+def file(place: Path, k: int, conversations: int) -> Path:
+    """An experiment whose players draw from the seeds of their requests."""
+    (place / "dice.py").write_text(GAME)
+    path = place / f"{k}-{conversations}.yaml"
+    content = {
+        "experiment_metadata": {"experiment_name": "small"},
+        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
+        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Ann", "Bob")],
+        "conversation_config": {
+            "environment": "./dice.py:dice",
+            "conversations": conversations,
+            "samples_per_task": k,
+        },
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def thrown(game: RecordedConversation) -> list[object]:
+    """What the die showed: the chance of the world."""
+    return [event["text"] for event in game.events if str(event["text"]).startswith("The die shows")]
+
+
+def transcripts(directory: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes().partition(b'"timing"')[0] for path in directory.glob("transcripts/*")}
+
+
+def test_a_group_is_dealt_alike_and_played_differently_and_its_first_game_is_the_plain_one(tmp_path: Path) -> None:
+    plain = [*mac_runner.run(file(tmp_path, 1, 2), out=tmp_path / "plain", progress=False)]
+    run = mac_runner.run(file(tmp_path, 3, 6), out=tmp_path / "groups", progress=False)
+
+    for place, game in enumerate(run):
+        first = plain[place // 3]
+        assert (game.ended.group, game.ended.sample) == divmod(place, 3)
+        assert (game.ended.seed, game.agents) == (first.ended.seed, first.agents)
+        assert thrown(game) == thrown(first) != []
+        assert game.outcome is not None
+        assert (game.outcome == first.outcome) == (place % 3 == 0)
+    (verified,) = run.verify()
+    assert verified.report.ok
+    rows = run.turns(columns=["group", "sample"]).to_pylist()
+    assert {(row["group"], row["sample"]) for row in rows} == {(deal, one) for deal in (0, 1) for one in range(3)}
+
+
+def test_shards_limit_and_extension_make_the_same_games(tmp_path: Path) -> None:
+    whole = file(tmp_path, 3, 6)
+    mac_runner.run(whole, out=tmp_path / "whole", progress=False)
+    mac_runner.run(whole, out=tmp_path / "shards", shard="auto/4", progress=False)
+    mac_runner.run(whole, out=tmp_path / "grown", limit=2, progress=False)
+    mac_runner.run(file(tmp_path, 3, 3), out=tmp_path / "grown", progress=False)
+    mac_runner.run(whole, out=tmp_path / "grown", progress=False)
+
+    found = transcripts(tmp_path / "whole")
+    assert len(found) == 6
+    assert transcripts(tmp_path / "shards") == found
+    assert transcripts(tmp_path / "grown") == found

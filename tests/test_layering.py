@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 GROUND = (
     "errors",
+    "tokens",
     "types",
     "clock",
     "descriptors",
@@ -271,6 +272,7 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         "nano/parallel/replicas.py: Exception",
         "nano/parallel/ranks.py: Exception",
         "nano/tokenizer.py: Exception",
+        "nano/weight_transfer.py: Exception",
     }
     assert catchers - island == {"cli/ending.py: Exception", "threads.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from mac_runner.types import Decoding, Reply, Request
+from mac_runner.weights import WeightUpdate
 
 
 class Backend:
@@ -49,6 +50,14 @@ class Backend:
 
         Raises TransientBackendError for what is worth another try, RequestRefusedError for a request that will never be
         answered, EngineDeadError when no request will be.
+        """
+        raise NotImplementedError
+
+    def update_weights(self, update: WeightUpdate) -> Awaitable[None] | None:
+        """Install the weights of a trainer, where the class has this; its replies then have a `policy`.
+
+        Once it returns, every later reply is of `update.version`. Raises WeightUpdateError, or one of its kinds, and
+        then goes on with the weights it had. What else it raises counts as WeightUpdateError.
         """
         raise NotImplementedError
 

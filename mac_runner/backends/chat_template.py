@@ -236,7 +236,7 @@ def token_reply(
         text=said,
         thinking=thought,
         finish_reason=_REASONS[reason],
-        tokens=TokenCount(prompt=len(trace.prompt_ids), cached=cached, completion=len(trace.completion_ids)),
+        tokens=TokenCount(prompt=trace.prompt_size, cached=cached, completion=trace.completion_size),
         trace=trace if traces else None,
         policy=policy,
     )

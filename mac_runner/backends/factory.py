@@ -6,6 +6,7 @@ What an experiment asks of a backend is checked here, before a run directory is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from random import Random
 from typing import NoReturn
 
@@ -35,6 +36,8 @@ def build_backend(
 
     The parameters are the fields of `BackendRequest`; `agents` are all agents of the experiment.
     """
+    if definition.record_tokens:
+        _check_traces_can_be_kept(name)
     spec, decoding = definition.spec, decoding_of(definition)
     request = BackendRequest(
         name=name,
@@ -62,6 +65,16 @@ def build_backend(
     if can := spec.constrains(definition.backend_settings):
         backend = FormBackend(backend, name, decoding, can)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
+
+
+def _check_traces_can_be_kept(name: str) -> None:
+    """Raises MissingPackageError where pyarrow is not installed, which the files of token traces need."""
+    if find_spec("pyarrow") is None:
+        raise MissingPackageError(
+            f"model_definitions.{name}.record_tokens: true needs the package 'pyarrow', which is not installed; "
+            "`pip install 'mac_runner[data]'` installs it",
+            key=("model_definitions", name, "record_tokens"),
+        )
 
 
 def backend_on_fleet(

@@ -19,13 +19,21 @@ from pydantic import BaseModel
 
 from mac_runner.backends.author import Backend as Author
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.errors import ConfigError, EngineDeadError, MissingPackageError, RequestRefusedError, boundary
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    MissingPackageError,
+    RequestRefusedError,
+    WeightUpdateError,
+    boundary,
+)
 from mac_runner.plugins import Plugin, place_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 from mac_runner.section import NoSettings, flaw_of_model
 from mac_runner.threads import DaemonExecutor
-from mac_runner.types import EFFORT_KEYS, FinishReason, Reply, Request, Sampling, TokenCount, TokenTrace
+from mac_runner.types import EFFORT_KEYS, FinishReason, PolicySpan, Reply, Request, Sampling, TokenCount, TokenTrace
+from mac_runner.weights import WeightUpdate
 
 ASYNC_CAPACITY: Final = 8
 THREAD_CAPACITY: Final = 1
@@ -39,6 +47,10 @@ class _InitError(ConfigError):
 
 class _CallError(EngineDeadError):
     """`start` or `close` raised a plain exception."""
+
+
+class _UpdateError(WeightUpdateError):
+    """`update_weights` raised a plain exception."""
 
 
 class _GenerateError(RequestRefusedError):
@@ -192,6 +204,25 @@ class OwnBackend:
             text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
             raise RequestRefusedError(text) from cause
 
+    @property
+    def update_obstacle(self) -> str | None:
+        """That the class has no `update_weights`."""
+        method = getattr(type(self._own), "update_weights", None)
+        return "give its class an `update_weights`" if method in (None, Author.update_weights) else None
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Have the object install weights. Raises WeightUpdateError for whatever its code raises."""
+        try:
+            with boundary(_UpdateError, "update_weights"):
+                if inspect.iscoroutinefunction(self._own.update_weights):
+                    await self._own.update_weights(update)
+                else:
+                    await self._in_one_thread(partial(self._own.update_weights, update))
+        except _UpdateError as fault:
+            cause = fault.__cause__ or fault
+            text = f"its backend {self._plugin.name!r} failed in `update_weights`: {place_of(cause)}"
+            raise WeightUpdateError(text) from cause
+
     async def close(self) -> None:
         """Close the object, then its threads, which end with the calls under way."""
         try:
@@ -265,6 +296,8 @@ class OwnBackend:
             raise TypeError("`generate` returned an OVERFLOW with a text; a prompt that does not fit has no reply")
         if self._needs_trace and reply.trace is None and reply.finish_reason is not FinishReason.OVERFLOW:
             raise TypeError("`generate` returned a Reply without a `trace`, which `record_tokens: true` asks for")
+        if reply.trace is not None and len(reply.trace.completion) != len(reply.trace.likelihoods):
+            raise TypeError("`generate` returned a Reply whose trace has not one log-probability for each token")
         return reply
 
 
@@ -274,4 +307,5 @@ _REPLY: Final[dict[str, Any]] = {
     "finish_reason": FinishReason,
     "tokens": TokenCount,
     "trace": TokenTrace | None,
+    "policy": PolicySpan | None,
 }

@@ -17,6 +17,7 @@ from mac_runner.config.experiment import (
     PluginCode,
     ReportConfig,
     RetryConfig,
+    RewardsConfig,
     RoleSpecificConfig,
     TokenPrices,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "ReportConfig",
     "RestartConfig",
     "RetryConfig",
+    "RewardsConfig",
     "RoleSpecificConfig",
     "SwapConfig",
     "TokenPrices",

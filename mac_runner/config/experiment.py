@@ -246,6 +246,7 @@ MODELS: Final = "model_definitions"
 METRICS: Final = "metrics"
 METRIC_PLUGINS: Final = "metric_plugins"
 """The key under which the code of metrics is recorded."""
+REWARDS: Final = "rewards"
 FLEET: Final = "fleet"
 
 S = TypeVar("S", bound=Settings)
@@ -300,6 +301,15 @@ class MetricCode(Section):
     """Where it was found."""
 
 
+class RewardsConfig(Section):
+    """What conversations are worth to those who take part, for training; see `Environment.rewards` for the rest."""
+
+    shaped: Annotated[Mapping[Name, Text], IDENTITY] = Field(default={})
+    """By name, further rewards: functions from an ended conversation to a number for each agent."""
+    total: Annotated[Mapping[Name, float], RUNTIME] = Field(default={})
+    """The weight of each reward in the one number `reward`; empty: the preferred reward alone."""
+
+
 class RetryConfig(Section):
     """What happens when a reply cannot be used or does not come."""
 
@@ -346,6 +356,7 @@ class _Experiment(Section):
         plugins: Mapping[str, PluginCode] = {}
         metrics: tuple[str, ...] = ()
         metric_plugins: Mapping[str, MetricCode] = {}
+        rewards: RewardsConfig | None = None
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
         fleet: FleetConfig | None = None
@@ -411,7 +422,7 @@ class _Experiment(Section):
     def dumped(self) -> JsonObject:
         """All its values as plain data; without the sections of plug-ins where it has none."""
         values: JsonObject = self.model_dump(mode="json")
-        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}, FLEET: None}
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}, REWARDS: None, FLEET: None}
         return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
 
     @model_validator(mode="after")
@@ -508,6 +519,11 @@ else:
             (),
         ),
         metric_plugins=_described(Mapping[Text, MetricCode], "By name, the code of the metrics. It is filled in.", {}),
+        rewards=_described(
+            RewardsConfig | None,
+            "What conversations are worth to those who take part, for training; null: what their outcomes say.",
+            None,
+        ),
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
         ),

@@ -55,6 +55,8 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "tp_size": "tensor_parallel_size",
 }
 """Names that other runners and common tools have for keys of ours."""
+_IN_PYTHON: Final = frozenset({"max_lag", "max_policy_lag", "max_staleness", "policy", "staleness"})
+"""What only a trainer in Python can set."""
 
 
 def belongs(path: KeyPath, root: type[Settings]) -> str:
@@ -64,6 +66,8 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     slip, and is left to the list of allowed keys.
     """
     name = str(path[-1])
+    if name in _IN_PYTHON:
+        return "; a trainer gives it in Python: mac_runner.stream(..., policy=Policy(MODEL, max_lag=2, batch=64))"
     keys = [*_keys(root, ())]
     names = {key[-1] for key in keys} - {"[]", "NAME"}
     parent = _general(path[:-1], keys)

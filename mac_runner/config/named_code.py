@@ -15,6 +15,7 @@ from mac_runner.config.experiment import (
     METRICS,
     MODELS,
     PLUGINS,
+    REWARDS,
     SETTINGS,
     MetricCode,
     PluginCode,
@@ -36,6 +37,7 @@ from mac_runner.registry import (
     load_environment,
     load_function,
 )
+from mac_runner.rewards import REWARD
 from mac_runner.section import RUNTIME, KeyPath, Settings, bearing_of, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
 
@@ -59,6 +61,7 @@ class NamedCode:
         settings = self._environment()
         definitions = self._models()
         metrics = self._metrics()
+        self._rewards()
         self.problems += self._pins()
         value = dict(self._value)
         if definitions:
@@ -188,14 +191,25 @@ class NamedCode:
                 found[name] = _recorded(MetricCode, code)
         return found
 
+    def _rewards(self) -> None:
+        """Find the shaped rewards."""
+        shaped = as_object(as_object(self._value.get(REWARDS)).get("shaped"))
+        for own, name in shaped.items():
+            path = (REWARDS, "shaped", own)
+            if own == REWARD:
+                text = f"{REWARD!r} is what all rewards come to (rewards.total); give this one another name"
+                self.problems.append(Problem(path, text))
+            elif isinstance(name, str) and name:
+                self._function(path, "rewards", name)
+
     def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:
-        """Find a player or a metric; the code of a player is part of the identity."""
+        """Find a player, a metric or a reward; the code of all but a metric is part of the identity."""
         try:
             plugin = self._once(kind, name, lambda: load_function(kind, name, self._base))
         except ConfigError as fault:
             self.problems.append(Problem(path, str(fault)))
             return None
-        if kind == "policies":
+        if kind != "metrics":
             self.add(path, name, plugin.code)
         return plugin.code
 

@@ -38,7 +38,13 @@ class Source(NamedTuple):
     def ended(self, row: JsonObject) -> Ended:
         """The conversation of an index row."""
         contents = self.contents
-        return Ended(upgraded_row(row), contents.resolved, partial(contents.acknowledged, row), self.environment)
+        return Ended(
+            upgraded_row(row),
+            contents.resolved,
+            partial(contents.acknowledged, row),
+            self.environment,
+            contents.traces,
+        )
 
     def conversations(self) -> Iterator[Ended]:
         """The conversations that have ended, in task order."""

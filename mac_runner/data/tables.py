@@ -14,7 +14,8 @@ from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
-from mac_runner.rewards import rewards_of
+from mac_runner.rewards import rewards_by_agent
+from mac_runner.store.traces import Traces, inline_traces
 from mac_runner.types import JsonObject, JsonValue
 
 SCHEMA_VERSION: Final = 1
@@ -22,6 +23,12 @@ SCHEMA_VERSION: Final = 1
 
 LEFT_OUT: Final[Mapping[str, str]] = {
     "format": "the version of the file: rows are the same for each that can be read",
+    "traces.sha256": "the digest of the rows of the table `traces`",
+    "traces.turns": "how many rows that table has",
+    **{
+        f"turns[].reply.trace.{name}[]": "where earlier versions kept what the table `traces` has"
+        for name in ("prompt_ids", "completion_ids", "logprobs")
+    },
 }
 """What of a transcript is in no table, with the reason."""
 
@@ -41,16 +48,22 @@ class Ended:
         experiment: JsonObject,
         read: Callable[[], JsonObject],
         environment: Callable[[], object | None] = lambda: None,
+        traces: Callable[[JsonObject], Traces] = inline_traces,
     ) -> None:
         self.row = row
         self.experiment = experiment
         self.environment = environment
         self._read = read
+        self._traces = traces
 
     @cached_property
     def transcript(self) -> JsonObject:
         """Its transcript. Raises RunDirectoryError for one that is damaged."""
         return self._read()
+
+    def traces(self) -> Traces:
+        """Its token traces by turn. Raises RunDirectoryError where they are damaged."""
+        return self._traces(self.transcript)
 
 
 class Training(NamedTuple):
@@ -111,6 +124,8 @@ _INDEX_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "outcome": FlatColumn("json", "the whole outcome", source="outcome"),
     "metrics": FlatColumn("json", "what the metrics of the experiment made of it", source="metrics"),
     "metric_errors": FlatColumn("json", "by metric, why it could not be computed", source="metric_errors"),
+    "shaped_rewards": FlatColumn("json", "the rewards of `rewards.shaped`, by name and agent", source="shaped_rewards"),
+    "reward_errors": FlatColumn("json", "by shaped reward, why it could not be computed", source="reward_errors"),
     "attempts": FlatColumn("integer", "how often it was tried: 1, and each failed attempt before", "attempts"),
     "size_bytes": FlatColumn("integer", "the size of its transcript", "bytes", "row.size_bytes"),
     "sha256": FlatColumn("text", "the digest of its transcript", source="row.sha256"),
@@ -165,6 +180,7 @@ _AGENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
 _RESULTS: Final = {
     "results": FlatColumn("json", "its part of each object of the outcome that has agents as keys", source="outcome"),
     "rewards": FlatColumn("json", "by name, what the outcome is worth to it; empty where the conversation failed"),
+    "reward": FlatColumn("number", "what its rewards come to, as `rewards.total` weighs them"),
 }
 
 
@@ -185,25 +201,24 @@ def _agents(own: Sequence[AgentColumns]) -> FlatTable:
         for join in joins:
             for row in join.rows(transcript):
                 more.setdefault(row["agent"], {}).update(row)
+        is_rewarded = not wanted.isdisjoint(("rewards", "reward"))
+        rewards = rewards_by_agent(ended.environment(), transcript, ended.experiment) if is_rewarded else {}
         for row in maker.rows(transcript):
             outcome, agent = transcript.get("outcome"), str(row["agent"])
             results = _results_of(outcome, agent) if "results" in wanted else None
-            rewards = _rewards_of(ended, agent) if "rewards" in wanted else None
-            derived = {"results": cell("json", results, "results"), "rewards": cell("json", rewards, "rewards")}
+            found = rewards.get(agent)
+            by_name: JsonObject | None = None if found is None else {**found.by_name}
+            derived = {
+                "results": cell("json", results, "results"),
+                "rewards": cell("json", by_name, "rewards"),
+                "reward": None if found is None else found.total,
+            }
             yield {**more.get(row["agent"], {}), **row, **derived}
 
     return FlatTable("agents", "One row for each participant of a conversation.", _AGENT_KEY, columns, rows)
 
 
 _AGENT_KEY: Final = ("conversation", "agent")
-
-
-def _rewards_of(ended: Ended, agent: str) -> JsonObject | None:
-    outcome = ended.transcript.get("outcome")
-    if not isinstance(outcome, dict):
-        return None
-    agents = [str(one.get("agent_id")) for one in objects(value_at(ended.transcript, ("task", "agents")))]
-    return {**rewards_of(ended.environment(), outcome, agent, agents)}
 
 
 def _results_of(outcome: JsonValue, agent: str) -> JsonObject | None:
@@ -321,7 +336,6 @@ _NAMES: Final[Mapping[str, FlatColumn]] = {
     "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
     "turn": FlatColumn("text", "the turn", source=f"{_TURN}.turn"),
 }
-_TRACE: Final = f"{_TURN}.reply.trace"
 OPTIONAL: Final[Mapping[str, Export]] = {
     "digests": export_of(
         _TURN,
@@ -330,21 +344,32 @@ OPTIONAL: Final[Mapping[str, Export]] = {
         meaning="The digest of each prompt, which does not compress.",
         is_optional=True,
     ),
-    "traces": export_of(
-        _TURN,
-        {
-            **_NAMES,
-            "prompt_ids": FlatColumn("integers", "the tokens of the prompt", source=f"{_TRACE}.prompt_ids[]"),
-            "completion_ids": FlatColumn("integers", "the tokens of the reply", source=f"{_TRACE}.completion_ids[]"),
-            "logprobs": FlatColumn(
-                "numbers", "the natural logarithm of how likely each was", source=f"{_TRACE}.logprobs[]"
-            ),
-        },
-        key=_TURN_KEY,
-        meaning="The tokens of each reply; empty unless `record_tokens` keeps them.",
-        is_optional=True,
-    ),
 }
+
+_TRACE_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    **_NAMES,
+    "prompt_ids": FlatColumn("integers", "the tokens of the prompt"),
+    "completion_ids": FlatColumn("integers", "the tokens of the reply"),
+    "logprobs": FlatColumn("numbers", "the natural logarithm of how likely each was"),
+}
+
+
+def _traces() -> FlatTable:
+    def rows(ended: Ended, _wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        traces = ended.traces()
+        for turn in objects(ended.transcript.get("turns")):
+            row: dict[str, Cells] = {"conversation": str(ended.row["task_id"]), "turn": str(turn["turn"])}
+            if (trace := traces.get(str(turn["turn"]))) is not None:
+                row |= {
+                    "prompt_ids": [*trace.prompt_ids],
+                    "completion_ids": [*trace.completion_ids],
+                    "logprobs": [*trace.logprobs],
+                }
+            yield row
+
+    meaning = "The tokens of each reply; empty unless `record_tokens` keeps them."
+    return FlatTable("traces", meaning, _TURN_KEY, _TRACE_COLUMNS, rows, is_optional=True)
+
 
 PROMPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "conversation": FlatColumn("text", "the conversation"),
@@ -379,7 +404,7 @@ def tables_of(results: ResultsSpec | None) -> Mapping[str, FlatTable]:
     agents = _agents(() if results is None else results.agent_columns)
     beside += [f"{_EVENT}.text", *(column.source for column in agents.columns.values())]
     conversations = _conversations({} if results is None else results.conversation_columns, beside)
-    tables = {table.name: table for table in (conversations, agents, _turns(), _events())}
+    tables = {table.name: table for table in (conversations, agents, _turns(), _events(), _traces())}
     for name, export in {**exports, **OPTIONAL}.items():
         if name in tables:
             raise ConfigError(f"table {name!r} of the environment has the name of one that every run has; rename it")

@@ -2,6 +2,7 @@
 
 from mac_runner.metrics.ended import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.metrics.measuring import Measure, Metric, measured, own_metric
+from mac_runner.metrics.shaping import Reward, own_reward, shaped
 
 __all__ = [
     "EndedAgent",
@@ -9,7 +10,10 @@ __all__ = [
     "EndedTurn",
     "Measure",
     "Metric",
+    "Reward",
     "ended_conversation",
     "measured",
     "own_metric",
+    "own_reward",
+    "shaped",
 ]

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, ShortageError, boundary
 from mac_runner.metrics.ended import EndedConversation, ended_conversation
 from mac_runner.plugins import Plugin, place_of, plain_function
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 SHAPE: Final = "a metric is a function `metric(conversation)` that returns a number, or numbers by name"
 VALUES_MAX: Final = 200
@@ -62,16 +62,18 @@ def measured(metrics: Sequence[Metric], transcript: JsonObject) -> JsonObject:
             raise
         except MacRunnerError as fault:
             values[metric.name] = None
-            errors[metric.name] = _words(fault)
+            errors[metric.name] = words_of(fault)
     return {"metrics": values, **({"metric_errors": errors} if errors else {})}
 
 
 def _values(metric: Metric, found: object) -> JsonObject:
     if not isinstance(found, Mapping):
-        return {metric.name: _number(metric.name, found)}
+        return {metric.name: plain_number(metric.name, found)}
     if len(found) > VALUES_MAX:
         raise ValueError(f"it returned {len(found)} values; at most {VALUES_MAX} are kept")
-    return {_joined(metric.name, name): _number(f"{metric.name}[{name!r}]", value) for name, value in found.items()}
+    return {
+        _joined(metric.name, name): plain_number(f"{metric.name}[{name!r}]", value) for name, value in found.items()
+    }
 
 
 def _joined(metric: str, name: object) -> str:
@@ -80,7 +82,7 @@ def _joined(metric: str, name: object) -> str:
     return f"{metric}.{name}"
 
 
-def _number(what: str, value: Any) -> JsonValue:
+def plain_number(what: str, value: Any) -> bool | int | float:
     """A number as JSON holds it; one of NumPy or torch counts as what it holds."""
     if not isinstance(value, Real) and callable(item := getattr(value, "item", None)):
         value = item()
@@ -95,8 +97,8 @@ def _number(what: str, value: Any) -> JsonValue:
     raise TypeError(f"{what} is {type(value).__name__}; a value is a number or a truth value")
 
 
-def _words(fault: MacRunnerError) -> str:
-    """The error with the line of the metric that raised it."""
+def words_of(fault: MacRunnerError) -> str:
+    """The error with the line of the user's code that raised it."""
     return (place_of(fault.__cause__, has_folder=False) if fault.__cause__ is not None else str(fault))[
         :_ERROR_CHARS_MAX
     ]

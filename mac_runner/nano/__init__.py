@@ -8,8 +8,9 @@
 **Step by step.** `add_request`, `step`, `step_deltas`, `has_pending`, `abort`. Another thread may run `prepare_request`
 beside a step; `add_prepared(prepare_request(…))` is `add_request(…)`.
 
-**Weights.** `update_weights` is applied between two steps. `get_weight_version`, `flush_cache`, `pause`, `resume`,
-`sleep`, `wake`, `shutdown`.
+**Weights.** `update_weights` is applied between two steps. `WeightSender` sends from a trainer's process, and
+`AsyncEngine.receive_weights` receives. `get_weight_version`, `flush_cache`, `pause`, `resume`, `sleep`, `wake`,
+`shutdown`.
 
 **Many callers.** `AsyncEngine(config)`, `await start()`, then `stream`, `generate`, or `handle = await submit(…)` with
 `handle.cancel()`. Its `engine` has the `tokenizer`, `model_config` and `max_model_len`. All errors are `NanoError`s.
@@ -69,6 +70,7 @@ from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.scheduler import SchedulerOutput, schedule
 from mac_runner.nano.sequence import Delta, Sequence, StopChecker, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer
+from mac_runner.nano.weight_transfer import WeightSender
 
 __all__ = [
     "AsyncEngine",
@@ -116,6 +118,7 @@ __all__ = [
     "UnknownArchitectureError",
     "UpdateInProgressError",
     "VersionSpan",
+    "WeightSender",
     "WeightUpdateError",
     "WrongDtypeError",
     "WrongShapeError",

@@ -232,6 +232,16 @@ def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
     MissingTensorError, WrongShapeError, UnexpectedTensorError, or WrongDtypeError for what is not a tensor of
     floating-point numbers. A tied model may name its output layer, if that equals its embeddings.
     """
+    check_layout(state_dict, config)
+    for name in expected_shapes(config):
+        if state_dict[name].is_meta:
+            raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
+    if config.tie_word_embeddings and HEAD in state_dict:
+        _require_tied(state_dict)
+
+
+def check_layout(state_dict: StateDict, config: ModelConfig) -> None:
+    """Check names, shapes and dtypes like `check_state_dict`, and no numbers: tensors may be on the device 'meta'."""
     shapes = expected_shapes(config)
     for name, shape in shapes.items():
         if name not in state_dict:
@@ -241,7 +251,7 @@ def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
             raise WrongShapeError(f"tensor {name} has shape {list(state_dict[name].shape)}, expected {list(shape)}")
     for name in state_dict:
         if name == HEAD and config.tie_word_embeddings:
-            _require_tied(state_dict)
+            _require_numbers(HEAD, state_dict[HEAD])
         elif name not in shapes and not name.endswith(_IGNORED_SUFFIX):
             raise UnexpectedTensorError(f"tensor {name} has no place in this {config.architecture}")
 
@@ -251,14 +261,11 @@ def _require_numbers(name: str, tensor: object) -> None:
         raise WrongDtypeError(f"tensor {name} is of type {type(tensor).__name__}, expected a torch.Tensor")
     if not tensor.is_floating_point():
         raise WrongDtypeError(f"tensor {name} is of {tensor.dtype}, expected floating-point numbers")
-    if tensor.is_meta:
-        raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
 
 
 def _require_tied(state_dict: StateDict) -> None:
     """Refuse an output layer that differs from the embeddings; many trainers name one that is equal."""
     embeddings, head = state_dict[EMBEDDINGS], state_dict[HEAD]
-    _require_numbers(HEAD, head)
     if head is not embeddings and not torch.equal(head.to(embeddings), embeddings):
         raise UnexpectedTensorError(
             f"tensor {HEAD} is not {EMBEDDINGS}, and the model's embeddings are tied: leave it out, or set "

@@ -13,18 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TypeVar
 
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import EngineStoppedError, UpdateInProgressError
+from mac_runner.nano.errors import BroadcastError, EngineStoppedError, UpdateInProgressError
 from mac_runner.nano.intake import Prompt
+from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.weight_transfer import receive
 
 Result = TypeVar("Result")
 
@@ -96,6 +98,7 @@ class AsyncEngine:
         self._failure: EngineStoppedError | None = None
         self._is_closing = False
         self._is_updating = False
+        self._receive_over = Event()
 
     async def start(self) -> None:
         """Load the model."""
@@ -116,6 +119,7 @@ class AsyncEngine:
         thread, self._thread = self._thread, None
         if thread is None:
             return
+        self._receive_over.set()
         closed: asyncio.Future[None] = self._loop.create_future()
         self._tell(lambda: self._close(closed))
         self._stopped = EngineStoppedError("the engine was shut down")
@@ -192,6 +196,28 @@ class AsyncEngine:
             prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
             await self._ask(lambda: self.engine.install_weights(prepared, version))
             return await self.get_weight_version()
+
+    async def receive_weights(self, address: str, version: int | None = None, *, timeout_s: float = PATIENCE_S) -> int:
+        """Compute with the weights that the trainer at `address` sends, from a later step on; their version.
+
+        `version` is the one that is expected. Raises what `receive` raises; then the engine goes on with its weights.
+        """
+        with self._updating():
+            check, prepare = partial(self._check_coming, version), self.engine.prepare_weights
+            self._receive_over = over = Event()
+            work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over)
+            try:
+                prepared, sent = await self._loop.run_in_executor(self._builder, work)
+            finally:
+                over.set()
+            await self._ask(lambda: self.engine.install_weights(prepared, version if sent is None else sent))
+            return await self.get_weight_version()
+
+    def _check_coming(self, expected: int | None, state_dict: StateDict, version: int | None) -> None:
+        if None not in (expected, version) and version != expected:
+            raise BroadcastError(f"the trainer sends version {version}, and version {expected} is expected")
+        self.engine.require_newer(expected if version is None else version)
+        self.engine.check_layout(state_dict)
 
     @contextmanager
     def _updating(self) -> Iterator[None]:

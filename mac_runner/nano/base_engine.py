@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.architecture import ModelConfig, check_layout
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, InvalidRequestError, QueueFullError
@@ -183,6 +183,10 @@ class BaseEngine(ABC):
         """Compute with prepared weights from now on."""
         self._require_alive()
         self._sync.install(prepared, version)
+
+    def check_layout(self, state_dict: StateDict) -> None:
+        """Raise ModelError unless names, shapes and dtypes fit the model; any thread may call it."""
+        check_layout(state_dict, self.model_config)
 
     def require_newer(self, version: int | None) -> None:
         """Raise StaleVersionError for a version that the engine has, or an older one; any thread may call it."""

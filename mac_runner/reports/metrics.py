@@ -62,6 +62,7 @@ class MetricCounter:
     def __init__(self) -> None:
         self._values: dict[str, ExactMean] = {}
         self._errors: dict[str, _Errors] = {}
+        self._reward_errors: dict[str, _Errors] = {}
         self._finished = 0
 
     def add(self, row: IndexRow) -> None:
@@ -73,14 +74,17 @@ class MetricCounter:
                 found.add(value)
         for name, text in row.metric_errors.items():
             self._errors.setdefault(name, _Errors()).add(text, row)
+        for name, text in row.reward_errors.items():
+            self._reward_errors.setdefault(name, _Errors()).add(text, row)
 
     def report(self) -> JsonObject:
-        """Its sections of the summary; none where no conversation has a value."""
-        if not self._values:
-            return {}
-        values: JsonObject = {name: self._value(name, found) for name, found in sorted(self._values.items())}
-        errors: JsonObject = {name: found.report() for name, found in sorted(self._errors.items())}
-        return {"metrics": values, **({"metric_errors": errors} if errors else {})}
+        """Its sections of the summary; none without a value or an error."""
+        found: dict[str, JsonObject] = {
+            "metrics": {name: self._value(name, value) for name, value in sorted(self._values.items())},
+            "metric_errors": {name: error.report() for name, error in sorted(self._errors.items())},
+            "reward_errors": {name: error.report() for name, error in sorted(self._reward_errors.items())},
+        }
+        return {name: part for name, part in found.items() if part}
 
     def _value(self, name: str, found: ExactMean) -> JsonObject:
         mean = found.mean
@@ -104,12 +108,14 @@ def metric_tables(summary: JsonObject) -> Iterator[Table | str]:
         yield Table("metrics, by conversation", ("metric",), heads, rows)
     if (hidden := len(values) - len(rows)) > 0:
         yield f"and {hidden} more values: summary.json has them all."
-    errors = section(summary, "metric_errors")
-    for name in errors:
-        found = section(errors, name)
-        for first in objects(found.get("errors"))[:1]:
-            count = count_text(found.get("conversations"))
-            yield f"warning: metric {name} failed on {count} conversations, first {first['first']}: {first['error']}"
+    for kind in ("metric", "reward"):
+        errors = section(summary, f"{kind}_errors")
+        for name in errors:
+            found = section(errors, name)
+            for first in objects(found.get("errors"))[:1]:
+                count = count_text(found.get("conversations"))
+                where = f"failed on {count} conversations, first {first['first']}"
+                yield f"warning: {kind} {name} {where}: {first['error']}"
 
 
 def metric_figures(summary: JsonObject, taken: Collection[str]) -> dict[str, Figure]:

@@ -53,6 +53,7 @@ class IndexRow(msgspec.Struct, frozen=True):
     agents: dict[str, tuple[str, str, int]] = {}
     metrics: dict[str, bool | int | float | None] = {}
     metric_errors: dict[str, str] = {}
+    reward_errors: dict[str, str] = {}
 
     @property
     def reason(self) -> str | None:

@@ -62,6 +62,7 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
         "wall_s": standing.usage.get("wall_s"),
         "played_s": standing.usage.get("played_s"),
         "models": standing.usage.get("models", {}),
+        **({"policies": standing.policies} if standing.policies else {}),
         "failures": failures.report(),
         "warning": _warning(standing),
     }
@@ -171,10 +172,24 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield "model", f"{name}: {_usage(section(models, name))}"
     if (hidden := len(models) - MODELS_MAX) > 0:
         yield "", f"and {hidden} more models"
+    yield from _policies(section(status, "policies"))
     yield from _lanes(status.get("lanes"))
     if status["warning"]:
         yield "warning", str(status["warning"])
     yield from _failures(status["failures"])
+
+
+def _policies(policies: JsonObject) -> Iterator[tuple[str, str]]:
+    """The versions of the weights that a trainer changes."""
+    for name in list(policies)[:MODELS_MAX]:
+        policy = section(policies, name)
+        lag = section(policy, "lag")
+        old = (
+            ""
+            if lag["max"] is None
+            else f"; conversations ended {lag['mean']} versions later on average, at most {lag['max']}"
+        )
+        yield "policy", f"{name}: version {policy['version']}, {policy['updates']} updates{old}"
 
 
 def _who(owner: JsonObject) -> str:

@@ -179,6 +179,7 @@ def _record(chosen: ExperimentSet, setup: Setup) -> ShardsRecord:
         experiment_name=setup.name,
         identity=identity_of(setup.experiment),
         conversations=len(setup.tasks),
+        samples_per_task=setup.experiment.conversation_config.samples_per_task,
     )
 
 

@@ -25,6 +25,7 @@ from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
 from mac_runner.store.fork import Branch, ForkRecord
 from mac_runner.store.records import entry, objects, row_id
+from mac_runner.store.traces import Traces
 from mac_runner.types import (
     Agent,
     Draw,
@@ -131,10 +132,11 @@ class Budget(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Where a conversation is forked: its transcript, and the place of the turn among its turns."""
+    """Where a conversation is forked: its transcript, the place of the turn among its turns, and its token traces."""
 
     transcript: JsonObject
     place: int
+    traces: Traces
 
     @property
     def key(self) -> str:
@@ -234,7 +236,7 @@ def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Po
     """The conversations to fork, each with its digest, and notes on those that have no such turn."""
     if request.game is not None:
         row = _row(contents, request.game)
-        return [(_point(contents.acknowledged(row), request.turn), entry(row, "sha256", str))], []
+        return [(_point(contents, row, request.turn), entry(row, "sha256", str))], []
     how = listed(contents.environment_name)
     conditions = [parse_condition(text, how.columns) for text in request.where]
     found: list[tuple[_Point, str]] = []
@@ -242,7 +244,7 @@ def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Po
     wanted = {values["id"] for values in matching(contents.rows(), how, conditions)}
     for row in (row for row in contents.rows_in_task_order() if row_id(row) in wanted):
         try:
-            found.append((_point(contents.acknowledged(row), request.turn), entry(row, "sha256", str)))
+            found.append((_point(contents, row, request.turn), entry(row, "sha256", str)))
         except ConfigError:
             without.append(row_id(row))
     if not found:
@@ -251,13 +253,24 @@ def _points(contents: RunContents, request: ForkRequest) -> tuple[list[tuple[_Po
     return found, notes
 
 
-def _point(transcript: JsonObject, wanted: str) -> _Point:
+def _point(contents: RunContents, row: JsonObject, wanted: str) -> _Point:
+    """Where the conversation of a row is forked, with its token traces."""
+    transcript = contents.acknowledged(row)
+    return _Point(transcript, _place(transcript, wanted), contents.traces(transcript))
+
+
+def _replies(point: _Point) -> list[RecordedReply]:
+    return [recorded.traced(point.traces) for recorded in replies_of(point.transcript)]
+
+
+def _place(transcript: JsonObject, wanted: str) -> int:
+    """The place of the turn that is wanted among the turns."""
     turns = objects(transcript, "turns")
     if wanted.startswith("#"):
         if not wanted[1:].isdecimal() or int(wanted[1:]) >= len(turns):
             raise ConfigError(f"--turn: there is no turn {wanted!r}; the turns are #0 to #{len(turns) - 1}")
-        return _Point(transcript, int(wanted[1:]))
-    return _Point(transcript, turns.index(find_turn(transcript, wanted, "--turn")))
+        return int(wanted[1:])
+    return turns.index(find_turn(transcript, wanted, "--turn"))
 
 
 def _branches(
@@ -358,7 +371,7 @@ class _Growing:
         self._task_id = task_of(point.transcript).task_id
         self._is_rebased = is_rebased
         models = {str(turn["turn"]): str(turn["model"]) for turn in objects(point.transcript, "turns")}
-        self._recorded = [replace(each, model=models[each.turn_key]) for each in replies_of(point.transcript)]
+        self._recorded = [replace(each, model=models[each.turn_key]) for each in _replies(point)]
         self._replies: list[RecordedReply] = []
         self._spared: list[str] = []
         self._forced: list[str] = []

@@ -75,7 +75,7 @@ def begun_in(directory: Path) -> Begun:
     tops = [directory] if grid is None else [directory / entry.slug for entry in grid.entries]
     begun = [path for path in tops if grid is None or has_run(path)]
     parts = [part for path in begun for part in store.run_directories(path)]
-    shards = [min(found.of, found.conversations) for path in begun if (found := _unmerged(path)) is not None]
+    shards = [found.filled for path in begun if (found := _unmerged(path)) is not None]
     if grid is None and shards and not parts:
         read_head(directory)
     words = [] if grid is None else [f"{len(tops)} combinations, {len(tops) - len(begun)} of them not begun"]
@@ -134,7 +134,7 @@ class Repaired(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether nothing was lost."""
-        return not (self.repairs.reopened or self.repairs.attempts_lost)
+        return not (self.repairs.reopened or self.repairs.attempts_lost or self.repairs.traces_lost)
 
 
 def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:

@@ -5,14 +5,13 @@ The run is only read. What it keeps of its metrics was computed when each conver
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError, UntrustedCodeError
-from mac_runner.metrics import Measure, Metric, measured, own_metric
+from mac_runner.metrics import Measure, Metric, Reward, measured, own_metric, own_reward, shaped
 from mac_runner.plugins import loaded_plugin
 from mac_runner.registry import load_function
 from mac_runner.reports.metrics import MetricCounter
@@ -47,9 +46,23 @@ def named_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
 
 
 def measure_of(experiment: Experiment) -> Measure | None:
-    """What an experiment keeps of its metrics, from a transcript; None where it has none."""
-    metrics = metrics_of(experiment)
-    return partial(measured, metrics) if metrics else None
+    """What an experiment keeps of its metrics and shaped rewards, from a transcript; None where it has none."""
+    metrics, shaping = metrics_of(experiment), _shaping(experiment)
+    if not (metrics or shaping):
+        return None
+    return lambda transcript: measured(metrics, transcript) | shaped(shaping, transcript)
+
+
+def _shaping(experiment: Experiment) -> Mapping[str, Reward]:
+    """The shaped rewards of an experiment. Raises UntrustedCodeError where their code was not loaded."""
+    found = {}
+    for own, name in ({} if experiment.rewards is None else experiment.rewards.shaped).items():
+        code = experiment.plugins.get(name)
+        plugin = None if code is None else loaded_plugin("rewards", name, code.sha256)
+        if plugin is None:
+            raise UntrustedCodeError(f"the code of the reward {name} is imported only with --trust")
+        found[own] = own_reward(plugin)
+    return found
 
 
 @dataclass(slots=True)

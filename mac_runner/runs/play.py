@@ -461,6 +461,7 @@ class _Session:
                 profile=self._profile,
                 results=self._results(),
                 lanes=self._lanes(),
+                windows={} if self._policies is None else self._policies.windows,
             )
             return meter.frame(reading)
 

@@ -193,8 +193,8 @@ def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) ->
     return prompt
 
 
-def parent_transcript(contents: RunContents, task_id: str) -> JsonObject:
-    """The transcript that forks of `task_id` leave, from the run that it was forked from.
+def parent_conversation(contents: RunContents, task_id: str) -> tuple[RunContents, JsonObject]:
+    """The run that `task_id` was forked from, and its transcript there.
 
     Raises RunDirectoryError where that run, or that transcript, is not there any more or has changed.
     """
@@ -203,4 +203,4 @@ def parent_transcript(contents: RunContents, task_id: str) -> JsonObject:
     if found is None:
         raise RunDirectoryError(f"{contents.layout.directory} has no forks of {task_id!r}")
     parent = read_run(Path(entry(found, "run", str)))
-    return parent.acknowledged({"task_id": task_id, "sha256": found["transcript_sha256"]})
+    return parent, parent.acknowledged({"task_id": task_id, "sha256": found["transcript_sha256"]})

@@ -34,7 +34,8 @@ def summary_of(contents: RunContents) -> JsonObject:
         decoding=recorded_decoding(contents.resolved),
         speakers=recorded_speakers(contents.resolved),
     )
-    return summary | forked
+    policies = contents.state.policies_json()
+    return summary | forked | ({"policies": policies} if policies else {})
 
 
 COMPARISONS: Final = "comparisons.json"

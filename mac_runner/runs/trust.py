@@ -68,6 +68,7 @@ def _named(experiment: Experiment) -> Iterator[_Named]:
     """What is not imported yet, each code once."""
     environment = experiment.conversation_config.environment
     backends = {one.backend: one.known_spec for one in experiment.model_definitions.values()}
+    shaped = {} if experiment.rewards is None else experiment.rewards.shaped
     for name, code in experiment.plugins.items():
         load = _player
         is_loaded = loaded_plugin("policies", name, code.sha256) is not None
@@ -75,6 +76,8 @@ def _named(experiment: Experiment) -> Iterator[_Named]:
             load, is_loaded = _environment, experiment.known_spec is not None
         elif name in backends:
             load, is_loaded = _backend, backends[name] is not None
+        elif name in shaped.values():
+            load, is_loaded = _reward, loaded_plugin("rewards", name, code.sha256) is not None
         if not is_loaded:
             yield _Named(name, code, partial(load, name, Path(code.path)))
     for name, metric in experiment.metric_plugins.items():
@@ -96,6 +99,10 @@ def _player(name: str, path: Path) -> Code:
 
 def _metric(name: str, path: Path) -> Code:
     return checked_function("metrics", recorded_plugin("metrics", name, path)).code
+
+
+def _reward(name: str, path: Path) -> Code:
+    return checked_function("rewards", recorded_plugin("rewards", name, path)).code
 
 
 def _difference(recorded_code: PluginCode | MetricCode, found: PluginCode) -> str:

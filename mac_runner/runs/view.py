@@ -27,13 +27,14 @@ from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_c
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json
 from mac_runner.reports.turns import check_seat, json_object, objects
+from mac_runner.rewards import REWARD, rewards_by_agent
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
-from mac_runner.types import JsonObject, Prompt
+from mac_runner.types import JsonObject, Prompt, TokenTrace
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
 from mac_runner.views.perspective import seen_events
@@ -293,6 +294,14 @@ class RecordedConversation:
         """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
         return self._ended.transcript
 
+    @property
+    def traces(self) -> Mapping[str, TokenTrace]:
+        """The tokens of its replies by turn, where `record_tokens` kept them; read anew each time.
+
+        Raises RunDirectoryError naming the file where that is damaged, and ConfigError where pyarrow is not installed.
+        """
+        return self._ended.traces()
+
     @cached_property
     def ended(self) -> EndedConversation:
         """The conversation as a metric sees it. Shares nothing with the transcript."""
@@ -302,6 +311,18 @@ class RecordedConversation:
     def outcome(self) -> JsonObject | None:
         """What came of it; None where it failed."""
         return self.ended.outcome
+
+    @cached_property
+    def rewards(self) -> dict[str, dict[str, float]]:
+        """By agent, its rewards by name, and what they come to as `reward`; nothing for a conversation that failed.
+
+        An agent has no `reward` where a part of it is missing (`rewards.total`), such as a shaped one that raised.
+        """
+        ended = self._ended
+        found = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
+        return {
+            agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})} for agent, one in found.items()
+        }
 
     @property
     def agents(self) -> tuple[EndedAgent, ...]:

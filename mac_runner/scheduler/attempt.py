@@ -252,7 +252,7 @@ class AttemptRunner:
             "is_dropped": not is_wanted,
         }
         live.source.recorder.event("EVENT_INFER_DONE", _subject(live, turn, timing) | fields)
-        return self._apply(live, turn, recorded)
+        return self._apply(live, turn, recorded.traceless())
 
     def _journal(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> bool:
         """Journal a reply, unless its conversation failed before this turn; whether it was journaled."""

@@ -6,13 +6,15 @@ earlier readings, and makes it a `StatusFrame`. Displays see only frames, so the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from mac_runner.bottleneck import Usage
 from mac_runner.fleet.model import LaneStatus
 from mac_runner.scheduler import Progress, WaitingTurn
+from mac_runner.scheduler.policy_window import PolicyWindow
 from mac_runner.types import TokenCount
 
 STATUS_ROWS_MAX: Final = 60
@@ -33,6 +35,18 @@ class ModelSlots:
     """The part of the slot time used since the start."""
     unanswered_s: float | None = None
     """How long an engine under suspicion has answered no request; None for one that works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyReading:
+    """The weights of one model that a trainer changes."""
+
+    model: str
+    version: int
+    lag: int
+    """How many versions the oldest open conversation is behind."""
+    is_waiting: bool
+    """Whether no conversation may begin before the next version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +103,7 @@ class Reading:
     """Models that report no token counts; `tokens` are those of the others."""
     lanes: tuple[LaneStatus, ...] = ()
     """The engines of the run's fleet."""
+    policies: tuple[PolicyReading, ...] = ()
 
     @property
     def ended(self) -> int:
@@ -117,7 +132,13 @@ class StatusFrame:
 
 
 def read_progress(
-    progress: Progress, *, experiment_name: str, profile: str, results: str = "", lanes: Sequence[LaneStatus] = ()
+    progress: Progress,
+    *,
+    experiment_name: str,
+    profile: str,
+    results: str = "",
+    lanes: Sequence[LaneStatus] = (),
+    windows: Mapping[str, PolicyWindow] = MappingProxyType({}),
 ) -> Reading:
     """The run now. The cost does not grow with the run."""
     pools = progress.snapshot(STATUS_ROWS_MAX)
@@ -158,6 +179,10 @@ def read_progress(
         tokens=progress.tokens,
         silent_models=progress.silent_models,
         lanes=tuple(lanes),
+        policies=tuple(
+            PolicyReading(model=model, version=window.version, lag=window.lag, is_waiting=not window.is_open)
+            for model, window in windows.items()
+        ),
     )
 
 

@@ -61,6 +61,7 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
         _counts(frame),
         models,
         *_limit(frame),
+        *_policies(reading),
         *_rates(frame, width),
     ]
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
@@ -124,6 +125,11 @@ def _counts(frame: StatusFrame) -> Text:
 def _limit(frame: StatusFrame) -> list[Text]:
     """What limits the run."""
     return [] if frame.limit is None else [_line(f"limit: {printable(frame.limit)}", _LIMIT)]
+
+
+def _policies(reading: Reading) -> list[Text]:
+    """The weights that a trainer changes."""
+    return [_line(policies(reading))] if reading.policies else []
 
 
 def _lanes(reading: Reading, lines_left: int) -> list[RenderableType]:
@@ -232,6 +238,17 @@ def pending(reading: Reading) -> str:
     return f"BLOCKED {reading.blocked} · BACKING OFF {reading.backing_off}"
 
 
+def policies(reading: Reading) -> str:
+    """`learner: version 7, oldest open conversation 2 behind`, for each model that a trainer changes."""
+    found = []
+    for each in reading.policies:
+        waits = ", waits for the next" if each.is_waiting else ""
+        found.append(
+            f"{printable(each.model)}: version {each.version}{waits}, oldest open conversation {each.lag} behind"
+        )
+    return "; ".join(found)
+
+
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
     """All models' slots on one line."""
     return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
@@ -265,6 +282,7 @@ def line(frame: StatusFrame) -> str:
         f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
         f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
         f"{f'; {lanes}' if lanes else ''}"
+        f"{f'; {policies(reading)}' if reading.policies else ''}"
         f"{'' if frame.limit is None else f'; limit: {printable(frame.limit)}'}"
     )
 

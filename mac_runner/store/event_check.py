@@ -148,7 +148,7 @@ def _facts(disk: Disk, layout: Layout) -> Iterator[Claim]:
         for record in journal.marks_of(disk, layout, session, "reply", "done", "retry"):
             task_id = entry(record, "id", str)
             if record["kind"] == "reply":
-                yield from _reply_facts(task_id, recorded_from_json(record))
+                yield from _reply_facts(task_id, recorded_from_json(record, has_trace=False))
                 continue
             row = entry(record, "row", dict)
             turns = entry(entry(row, "counts", dict), "turns", int)

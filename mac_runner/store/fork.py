@@ -29,6 +29,7 @@ from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, sessi
 from mac_runner.store.lock import locked
 from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
+from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 
@@ -179,7 +180,8 @@ def _write(
 def _frames(branches: Iterable[Branch], started_at: str) -> Iterator[bytes]:
     yield journal.session_frame(1, started_at=started_at)
     for task, replies in branches:
-        yield b"".join(journal.reply_frame(task.task_id, n, recorded) for n, recorded in enumerate(replies))
+        log = TraceLog()
+        yield b"".join(journal.reply_frame(task.task_id, n, recorded, log) for n, recorded in enumerate(replies))
 
 
 def merged_fork(records: Sequence[tuple[Path, ForkRecord | None]]) -> ForkRecord | None:

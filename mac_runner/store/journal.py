@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +51,7 @@ from mac_runner.store.records import (
     records_of,
     row_id,
 )
+from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import decode
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
@@ -81,9 +82,12 @@ def session_frame(session: int, *, started_at: str, run: str | None = None) -> b
     return encode_frame(frame if run is None else {**frame, "run": run})
 
 
-def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
-    """The frame of the `n`-th reply of a task."""
-    return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
+def reply_frame(task_id: str, n: int, recorded: RecordedReply, log: TraceLog | None = None) -> bytes:
+    """The frame of the `n`-th reply of a task; `log` has the traces of its earlier replies."""
+    found = recorded_json(recorded)
+    if (trace := (TraceLog() if log is None else log).add(n, recorded)) is not None:
+        found["reply"] = {**entry(found, "reply", dict), "trace": trace}
+    return encode_frame({"id": task_id, "kind": "reply", "n": n, **found})
 
 
 def policy_frame(model: str, policy: PolicyVersion) -> bytes:
@@ -237,7 +241,7 @@ def _replies(
             n = entry(record, "n", int)
             if n <= len(known):
                 del known[n:]
-                known.append(_reply(path, record))
+                known.append(_reply(path, record, known))
     return found
 
 
@@ -333,8 +337,8 @@ def check_record(path: Path, record: JsonObject) -> JsonObject:
     return record
 
 
-def _reply(path: Path, record: JsonObject) -> RecordedReply:
+def _reply(path: Path, record: JsonObject, earlier: Sequence[RecordedReply]) -> RecordedReply:
     try:
-        return recorded_from_json(record)
+        return recorded_from_json(record, earlier=earlier)
     except ValueError as fault:
         raise RunDirectoryError(f"{path} holds a reply of task {record['id']} that cannot be read: {fault}") from fault

@@ -11,7 +11,8 @@
       events.jsonl           what happened when, for machines
       journal/000001.jsonl   one segment per session: the truth between two manifests
       transcripts/ID.json    one file per ended conversation
-      attempts/ID.N.json     the N-th attempt at a conversation that failed and was retried
+      traces/ID.parquet      its token ids, where they are recorded
+      attempts/ID.N.json     the N-th attempt at a conversation that failed and was retried; ID.N.parquet its tokens
       damaged/               damaged transcripts, set aside
       .lock  .owner.json     which process is at work
       .lease                 its signs of life
@@ -68,6 +69,7 @@ LOCK: Final = ".lock"
 OWNER: Final = ".owner.json"
 LEASE: Final = ".lease"
 INDEX_SUFFIX: Final = "_index.jsonl"
+TRACES_SUFFIX: Final = ".parquet"
 
 SESSIONS_PER_SHARD: Final = 1_000_000
 """Where shards are read as one run, the sessions of shard 3 are numbered from here times 3. A number never changes."""
@@ -95,6 +97,7 @@ class Layout:
     events: Path = field(init=False)
     journal: Path = field(init=False)
     transcripts: Path = field(init=False)
+    traces: Path = field(init=False)
     attempts: Path = field(init=False)
     damaged: Path = field(init=False)
 
@@ -105,7 +108,7 @@ class Layout:
             "summary": SUMMARY,
             "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
             "events": EVENTS,
-            **{name: name for name in ("journal", "transcripts", "attempts", "damaged")},
+            **{name: name for name in ("journal", "transcripts", "traces", "attempts", "damaged")},
         }
         for attribute, name in names.items():
             object.__setattr__(self, attribute, self.directory / name)
@@ -153,6 +156,19 @@ def transcript_path(task_id: str) -> str:
 def attempt_path(task_id: str, number: int) -> str:
     """The transcript of the `number`-th attempt at a retried task, relative to the run directory."""
     return f"attempts/{task_id}.{number}.json"
+
+
+def traces_beside(transcript: Path) -> Path:
+    """The token traces of a transcript, by its path: those of a retried attempt lie beside it."""
+    name = transcript.name.removesuffix(".json") + TRACES_SUFFIX
+    directory = transcript.parent
+    return (directory.parent / "traces" if directory.name == "transcripts" else directory) / name
+
+
+def traced_task_of(traces_name: str) -> str | None:
+    """The task of a file in `traces/`; None for any other file name."""
+    is_named = traces_name.endswith(TRACES_SUFFIX) and not traces_name.startswith(".")
+    return traces_name.removesuffix(TRACES_SUFFIX) or None if is_named else None
 
 
 def session_of(segment_name: str) -> int | None:

@@ -27,7 +27,17 @@ from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.fork import ForkRecord, merged_fork
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
-from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, SHARD_DIRECTORIES, SHARDS, WORKERS, Layout, task_id_of
+from mac_runner.store.layout import (
+    CONFIG,
+    FORK,
+    MERGE_MARK,
+    SHARD_DIRECTORIES,
+    SHARDS,
+    WORKERS,
+    Layout,
+    task_id_of,
+    traces_beside,
+)
 from mac_runner.store.lock import is_alive, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
@@ -37,6 +47,7 @@ from mac_runner.store.recovery import adoptable, claimed_rows
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import write_summary
 from mac_runner.store.sharded import run_directories
+from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import encode_transcript, is_acknowledged, read_acknowledged
 from mac_runner.types import JsonObject
 
@@ -280,13 +291,13 @@ def _write(
     """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
+    for directory in (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts):
         disk.sweep(directory)
     warnings: list[str] = []
     for source in runs:
         _copy_transcripts(disk, layout, source)
         warnings += _copy_attempts(disk, layout, source.run)
-    for directory in filter(disk.exists, (layout.transcripts, layout.attempts)):
+    for directory in filter(disk.exists, (layout.transcripts, layout.traces, layout.attempts)):
         disk.sync_directory(directory)
     _copy_journals(disk, layout, runs, clock)
     state = read_state(disk, layout)
@@ -308,6 +319,9 @@ def _copy_transcripts(disk: Disk, layout: Layout, source: _Source) -> None:
             data = read_acknowledged(disk, path, row)
         except ValueError as fault:
             raise RunDirectoryError(f"{path} {fault}; it was when the merge began: merge again") from fault
+        if TRACES in row:
+            disk.make_directory(layout.traces)
+            _put(disk, traces_beside(layout.transcript(task_id)), disk.read(traces_beside(path)))
         _put(disk, layout.transcript(task_id), data)
 
 
@@ -317,13 +331,16 @@ def _copy_attempts(disk: Disk, layout: Layout, run: RunContents) -> Iterator[str
         disk.make_directory(layout.attempts)
     for task_id, failed in run.state.attempts.items():
         for number, row in enumerate(failed, start=1):
-            path = run.layout.attempt(task_id, number)
-            if disk.is_file(path):
-                _put(disk, layout.attempt(task_id, number), disk.read(path))
+            path, target = run.layout.attempt(task_id, number), layout.attempt(task_id, number)
+            for source, copy in ((path, target), (traces_beside(path), traces_beside(target))):
+                if disk.is_file(source):
+                    _put(disk, copy, disk.read(source))
             try:
                 read_acknowledged(disk, path, row)
             except ValueError as fault:
                 yield f"{path}, a failed attempt, {fault}; {repair_advice(layout.directory)}"
+            if (flaw := traces_flaw(disk, traces_beside(path), row)) is not None:
+                yield f"{traces_beside(path)}, of a failed attempt, {flaw}; {repair_advice(layout.directory)}"
 
 
 def _put(disk: Disk, target: Path, data: bytes) -> None:

@@ -35,14 +35,16 @@ from mac_runner.store.identity import (
     repair_advice,
 )
 from mac_runner.store.journal import DoneRow
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.lock import Holder, Owner, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import in_time_order, lines, row_id
+from mac_runner.store.recovery import trace_flaws, trace_strays
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
 from mac_runner.store.sharded import event_logs, has_run, places_of_work, read_head
 from mac_runner.store.shards import is_shards, read_shards
+from mac_runner.store.traces import Traces, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
     decode_transcript,
     read_acknowledged,
@@ -144,6 +146,10 @@ class RunContents:
         except ValueError as fault:
             raise RunDirectoryError(f"{path} {fault}; {self.repair_advice(row_id(row))}") from fault
 
+    def traces(self, transcript: JsonObject) -> Traces:
+        """The token traces of a transcript by turn; empty where there are none. Raises as `read_traces`."""
+        return read_traces(self.layout, transcript, disk=self.disk)
+
     def repair_advice(self, task_id: str) -> str:
         """The command that restores the transcript of a task."""
         return repair_advice(self.layout.part(task_id).directory)
@@ -155,7 +161,8 @@ class RunContents:
             read_acknowledged(self.disk, path, row)
         except ValueError as fault:
             return f"{path} {fault}"
-        return None
+        flaw = traces_flaw(self.disk, traces_beside(path), row)
+        return None if flaw is None else f"{traces_beside(path)} {flaw}"
 
     def failed_transcripts(self, wanted: Collection[str]) -> Iterator[JsonObject]:
         """The transcripts of the wanted conversations that failed, or whose last attempt failed and is retried.
@@ -255,6 +262,8 @@ class Standing:
     last_sign_of_life: str | None
     counts: JsonObject = field(default_factory=dict)
     """Over all that ended: `turns`, `corrections`, `defaults`, and `unusable` replies by agent definition and cause."""
+    policies: JsonObject = field(default_factory=dict)
+    """`RunState.policies_json`."""
     speakers: Mapping[str, str] = field(default_factory=dict)
     """The model of each agent definition."""
 
@@ -297,6 +306,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,
         counts=counts,
+        policies=state.policies_json(),
         speakers=recorded_speakers(resolved),
     )
 
@@ -456,6 +466,8 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
         manifest.settle(task_id, ending.status)
         if sizes.pop(task_id, None) != ending.size_bytes:
             return False
+    if trace_strays(disk, layout, state) or any(trace_flaws(disk, layout, state, is_thorough=False)):
+        return False
     if sizes or any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
         return False
     found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))

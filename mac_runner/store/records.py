@@ -62,6 +62,8 @@ EVENTS: Final = frozenset(
         "EVENT_INFER_START",
         *(f"EVENT_LANE_{what}" for what in ("DEAD", "DRAIN", "RESTART", "RETIRED", "START", "SUSPECT", "SWAP", "UP")),
         "EVENT_NETWORK_FILESYSTEM",
+        "EVENT_POLICY_UPDATE",
+        "EVENT_POLICY_WAIT",
         "EVENT_RESIZE",
         "EVENT_RETRY",
         "EVENT_RUN_MERGED",
@@ -293,11 +295,19 @@ class _Tokens(msgspec.Struct):
     cached: int | None = None  # Format 1.
 
 
+class _Trace(msgspec.Struct):
+    prompt_ids: bytes | tuple[int, ...]
+    completion_ids: bytes | tuple[int, ...]
+    logprobs: bytes | tuple[float, ...]
+    like: int | None = None
+    shared: int = 0
+
+
 class _Reply(msgspec.Struct):
     text: str
     finish_reason: FinishReason
     tokens: _Tokens
-    trace: TokenTrace | None = None
+    trace: _Trace | None = None
     thinking: str | None = None
     policy: PolicySpan | None = None
 
@@ -348,17 +358,11 @@ def upgraded_tokens(record: JsonObject) -> JsonObject:
 
 
 def recorded_json(recorded: RecordedReply) -> JsonObject:
-    """A recorded reply as JSON; times in seconds, to the microsecond."""
+    """A recorded reply as JSON, without its trace; times in seconds, to the microsecond."""
     reply = recorded.reply
     more: JsonObject = {}
     if reply.thinking is not None:
         more["thinking"] = reply.thinking
-    if reply.trace is not None:
-        more["trace"] = {
-            "prompt_ids": list(reply.trace.prompt_ids),
-            "completion_ids": list(reply.trace.completion_ids),
-            "logprobs": list(reply.trace.logprobs),
-        }
     if reply.policy is not None:
         more["policy"] = list(reply.policy)
     by: JsonObject = {} if recorded.model is None else {"model": recorded.model}
@@ -388,10 +392,17 @@ def _timing_json(timing: Timing) -> JsonObject:
     return found
 
 
-def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> RecordedReply:
+def recorded_from_json(
+    record: JsonObject,
+    *,
+    has_model: bool = True,
+    has_trace: bool = True,
+    earlier: Sequence[RecordedReply] = (),
+) -> RecordedReply:
     """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key.
 
     With `has_model` its `model` counts, which a journal has where it is not the agent's, and a transcript always.
+    With `has_trace` its tokens count; `earlier` are the replies that the prompt of a frame may refer to.
     """
     found = convert(record, _Recorded)
     tokens, timing = found.reply.tokens, found.timing
@@ -406,7 +417,7 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
             thinking=found.reply.thinking,
             finish_reason=found.reply.finish_reason,
             tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
-            trace=found.reply.trace,
+            trace=_trace(found.reply.trace, earlier) if has_trace and found.reply.trace is not None else None,
             policy=found.reply.policy,
             timing=Timing(
                 queue_s=timing.queue_s,
@@ -419,6 +430,21 @@ def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> Recorde
         ),
         model=found.model if has_model else None,
     )
+
+
+def _trace(found: _Trace, earlier: Sequence[RecordedReply]) -> TokenTrace:
+    prompt, completion, logprobs = found.prompt_ids, found.completion_ids, found.logprobs
+    if isinstance(prompt, bytes) and isinstance(completion, bytes) and isinstance(logprobs, bytes):
+        like = None
+        if found.like is not None:
+            like = earlier[found.like].reply.trace if 0 <= found.like < len(earlier) else None
+            if like is None:
+                raise ValueError(f"'like' refers to reply {found.like}, which has no tokens")
+        return TokenTrace.packed(prompt, completion, logprobs, earlier=like, shared=found.shared)
+    # Earlier versions wrote the numbers as lists.
+    if isinstance(prompt, bytes) or isinstance(completion, bytes) or isinstance(logprobs, bytes):
+        raise ValueError("'trace' should hold either lists or texts")
+    return TokenTrace(prompt_ids=prompt, completion_ids=completion, logprobs=logprobs)
 
 
 def task_json(task: Task) -> JsonObject:

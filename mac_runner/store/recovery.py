@@ -8,6 +8,8 @@ Nothing here depends on how the last session ended. It looks at what is on the d
 - one that cannot be read, or is not what its row acknowledges, is set aside in `damaged/`;
 - a conversation whose transcript is gone or set aside is restored: its recorded replies make the very bytes that its
   row acknowledges; where they do not, it is open again;
+- token traces without an ended conversation are removed; those that an ended one lacks are written again from the
+  journal;
 - an index that is not exactly what the journal says is written again.
 
 Names, types and sizes of transcripts are compared each time. Digests are compared only in a thorough check, which reads
@@ -22,26 +24,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TypeAlias
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.layout import Layout, task_id_of
+from mac_runner.store.layout import Layout, task_id_of, traced_task_of, traces_beside
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
 from mac_runner.store.run_state import RunState, digest_of, read_state
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TRACES, Traces, encode_traces, traces_flaw, with_traces
 from mac_runner.store.transcripts import (
     Attempts,
+    Finished,
     encode_transcript,
     index_row,
     is_acknowledged,
+    publish_traces,
     read_published,
+    remade,
     remove_superseded,
     set_aside,
-    sha256_of,
     with_attempts,
 )
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
@@ -66,12 +73,17 @@ class Repairs:
     """Conversations to be played again."""
     attempts_restored: list[str] = field(default_factory=list)
     attempts_lost: list[str] = field(default_factory=list)
+    traces_restored: list[str] = field(default_factory=list)
+    traces_lost: list[str] = field(default_factory=list)
     index_rewritten: bool = False
     manifest_unreadable: bool = False
 
     def as_json(self) -> JsonObject | None:
         """The fields of the event; None when there was nothing to do."""
         record: JsonObject = asdict(self)
+        for key in ("traces_restored", "traces_lost"):  # Only where tokens were recorded.
+            if not record[key]:
+                del record[key]
         return record if any(record.values()) else None
 
     def in_words(self) -> list[str]:
@@ -83,6 +95,8 @@ class Repairs:
             (self.restored, "its transcript is written again from the journal, byte for byte"),
             (self.attempts_restored, "written again from the journal, byte for byte"),
             (self.attempts_lost, "damaged or gone, and the journal does not have its replies"),
+            (self.traces_restored, "its token traces are written again from the journal"),
+            (self.traces_lost, "its token traces are damaged or gone, and the journal does not have them all"),
             (self.reopened, "open again: its replies in the journal, or its question, are not all there"),
         )
         return [f"{_names(names)}: {what}" for names, what in kinds if names]
@@ -102,13 +116,15 @@ class Recovered:
     attempts: Attempts
     deaths: dict[str, Counter[str]]
     policies: dict[str, list[PolicyVersion]]
+    acknowledged: Sequence[JsonObject]
+    """The rows of the conversations that this recovery acknowledged: adopted and restored ones."""
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Make the directories, sweep them, and make durable what the last session left unsynced."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
+    for directory in (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts):
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
@@ -147,6 +163,7 @@ def recover(
         state = read_state(disk, layout, with_digests=True)
     for task_id in unsound - {*repairs.restored}:
         del state.endings[task_id]
+    _mend_traces(disk, layout, state, repairs, is_thorough=is_thorough)
     manifest = _manifest(disk, layout, tasks, state, repairs)
     repairs.reopened += filter(manifest.is_pending, sorted((unsound | claims.keys()) - open_again))
     if rows or unsound:
@@ -165,6 +182,7 @@ def recover(
         attempts=attempts,
         deaths=deaths,
         policies=policies,
+        acknowledged=rows,
     )
 
 
@@ -177,6 +195,8 @@ def is_sound(disk: Disk, layout: Layout) -> bool:
         and _is_index_exact(disk, layout, state)
         and all(is_acknowledged(disk, layout.transcript(row_id(row)), row) for row in state.rows(disk, layout))
         and not any(_attempt_flaws(disk, layout, state.attempts))
+        and not trace_strays(disk, layout, state)
+        and not any(trace_flaws(disk, layout, state, is_thorough=True))
     )
 
 
@@ -213,6 +233,8 @@ def adoptable(
                 raise ValueError(f"its seed is {seed}, not {seeds[task_id]}")
             if task_id in claims and claims[task_id]["sha256"] != published.row["sha256"]:
                 raise ValueError("its digest is not the one in the index")
+            if (flaw := traces_flaw(disk, traces_beside(layout.transcript(task_id)), published.row)) is not None:
+                raise ValueError(f"{traces_beside(layout.transcript(task_id)).name} {flaw}")
             yield task_id, with_attempts(published.row, attempts.get(task_id, ()))
         except ValueError as fault:
             yield task_id, str(fault)
@@ -288,14 +310,15 @@ def _restore(
         return rows
     replies = journal.replies(disk, layout, lost.__contains__)
     for task in tasks.those(lost.__contains__):
-        transcript = restore(task, replies.pop(task.task_id, []), lost[task.task_id])
-        data = b"" if transcript is None else encode_transcript(transcript)
-        if transcript is None or sha256_of(data) != lost[task.task_id]["sha256"]:
+        row, recorded = lost[task.task_id], replies.pop(task.task_id, [])
+        if (ended := _remade(restore, task, recorded, row)) is None:
             continue
+        publish_traces(disk, layout, [ended])
+        data = encode_transcript(ended.transcript)
         disk.publish_once(layout.transcript(task.task_id), data)
         repairs.restored.append(task.task_id)
         if task.task_id not in state.endings:
-            rows.append(with_attempts(index_row(transcript, data), state.attempts.get(task.task_id, ())))
+            rows.append(with_attempts(index_row(ended.transcript, data), state.attempts.get(task.task_id, ())))
     disk.sync_directory(layout.transcripts)
     return rows
 
@@ -313,23 +336,88 @@ def _restore_attempts(
     disk.make_directory(layout.attempts)
     for task_id, number in flaws:
         path, row = layout.attempt(task_id, number), attempts[task_id][number - 1]
-        transcript = restore(known[task_id], replies[task_id][number - 1], row) if task_id in known else None
-        data = b"" if transcript is None else encode_transcript(transcript)
-        if sha256_of(data) != row["sha256"]:
+        task = known.get(task_id)
+        ended = None if task is None else _remade(restore, task, replies[task_id][number - 1], row)
+        if ended is None:
             repairs.attempts_lost.append(path.name)
             continue
-        if disk.exists(path):
-            set_aside(disk, layout, path)
-        disk.publish_once(path, data)
+        if ended.traces is not None:
+            _replace(disk, layout, traces_beside(path), ended.traces)
+        _replace(disk, layout, path, encode_transcript(ended.transcript))
         repairs.attempts_restored.append(path.name)
     disk.sync_directory(layout.attempts)
+
+
+def _remade(restore: Restore, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> Finished | None:
+    """The transcript of a row and its traces, made again from replies; None where these make another one."""
+    return remade(restore(task, replies, row), TraceLog(replies), row)
+
+
+def _replace(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
+    """Write a file unless it is there; another one in its place is set aside."""
+    if disk.is_file(path) and disk.read(path) == data:
+        return
+    if disk.exists(path):
+        set_aside(disk, layout, path)
+    disk.publish_once(path, data)
+
+
+def trace_strays(disk: Disk, layout: Layout, state: RunState) -> list[str]:
+    """The files of traces whose conversations have not ended, or have none: a process was killed before it ended them.
+
+    Those of a published transcript are not among them, whether it is acknowledged or not.
+    """
+    names = ((name, traced_task_of(name)) for name in disk.names(layout.traces))
+    endings = state.endings
+    return [
+        name
+        for name, task_id in names
+        if task_id is not None
+        and not (endings[task_id].has_traces if task_id in endings else disk.exists(layout.transcript(task_id)))
+    ]
+
+
+def trace_flaws(disk: Disk, layout: Layout, state: RunState, *, is_thorough: bool) -> Iterator[JsonObject]:
+    """The rows of the conversations whose traces are not there, or, where it is thorough, not those acknowledged."""
+    present = {name for name, size_bytes in disk.sizes(layout.traces).items() if size_bytes is not None}
+    traced = {
+        task_id: traces_beside(layout.transcript(task_id)) for task_id, one in state.endings.items() if one.has_traces
+    }
+    missing = {task_id for task_id, path in traced.items() if path.name not in present}
+    for row in state.rows(disk, layout) if missing or (is_thorough and traced) else ():
+        task_id = row_id(row)
+        if task_id in missing or (is_thorough and task_id in traced and traces_flaw(disk, traced[task_id], row)):
+            yield row
+
+
+def _mend_traces(disk: Disk, layout: Layout, state: RunState, repairs: Repairs, *, is_thorough: bool) -> None:
+    """Remove traces of conversations that have not ended, and write again those that an ended one lacks."""
+    for name in trace_strays(disk, layout, state):
+        disk.remove(layout.traces / name)
+        repairs.temporaries_removed += 1
+    flawed = {row_id(row): row for row in trace_flaws(disk, layout, state, is_thorough=is_thorough)}
+    if not flawed:
+        return
+    disk.make_directory(layout.traces)
+    replies = journal.replies(disk, layout, flawed.__contains__)
+    for task_id, row in flawed.items():
+        traces: Traces = {}
+        with suppress(ValueError):  # A damaged transcript has none; a thorough check finds it.
+            traces = TraceLog(replies.pop(task_id, ())).of(read_published(disk, layout, task_id).transcript)
+        if with_traces({}, traces).get(TRACES) != row[TRACES]:
+            repairs.traces_lost.append(task_id)
+            continue
+        _replace(disk, layout, traces_beside(layout.transcript(task_id)), encode_traces(traces))
+        repairs.traces_restored.append(task_id)
+    disk.sync_directory(layout.traces)
 
 
 def _attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[tuple[str, int]]:
     """The failed attempts, as task and number, whose transcripts are not what was acknowledged."""
     for task_id, failed in attempts.items():
         for number, row in enumerate(failed, start=1):
-            if not is_acknowledged(disk, layout.attempt(task_id, number), row):
+            path = layout.attempt(task_id, number)
+            if not is_acknowledged(disk, path, row) or traces_flaw(disk, traces_beside(path), row):
                 yield task_id, number
 
 

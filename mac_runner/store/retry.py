@@ -14,14 +14,17 @@ before or is open again, and its failed transcript exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.identity import listed, repair_advice
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.records import row_id
 from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TRACES, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
     read_acknowledged,
     read_published,
@@ -62,6 +65,8 @@ def _check_all(disk: Disk, layout: Layout, rows: Iterable[JsonObject]) -> None:
             read_acknowledged(disk, path, row)
         except ValueError as fault:
             flaws.append(f"{path} {fault}")
+        if (flaw := traces_flaw(disk, traces_beside(path), row)) is not None:
+            flaws.append(f"{traces_beside(path)} {flaw}")
     if flaws:
         raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(layout.directory)}; then retry")
 
@@ -71,10 +76,18 @@ def _kept(disk: Disk, layout: Layout, row: JsonObject, state: RunState) -> Itera
     task_id = row_id(row)
     data = disk.read(layout.transcript(task_id))
     path = layout.attempt(task_id, len(state.attempts.get(task_id, ())) + 1)
+    if TRACES in row:
+        _keep(disk, layout, traces_beside(path), disk.read(traces_beside(layout.transcript(task_id))))
+    _keep(disk, layout, path, data)
+    yield journal.retry_frame(row)
+    transcript = read_published(disk, layout, task_id).transcript
+    log, traces = TraceLog(), read_traces(layout, transcript, disk=disk)
+    for n, recorded in enumerate(replies_before_failure(transcript)):
+        yield journal.reply_frame(task_id, n, recorded.traced(traces), log)
+
+
+def _keep(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:
     if not disk.publish_once(path, data) and (not disk.is_file(path) or disk.read(path) != data):
-        # The journal has lost an earlier attempt of this number; the transcript of that one stays in `damaged/`.
+        # The journal has lost an earlier attempt of this number; the file of that one stays in `damaged/`.
         set_aside(disk, layout, path)
         disk.publish_once(path, data)
-    yield journal.retry_frame(row)
-    for n, recorded in enumerate(replies_before_failure(read_published(disk, layout, task_id).transcript)):
-        yield journal.reply_frame(task_id, n, recorded)

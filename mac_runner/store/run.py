@@ -44,6 +44,7 @@ from mac_runner.store.session import (
     open_log,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
+from mac_runner.store.trace_log import TraceLog
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
@@ -91,7 +92,8 @@ class Run(Recorder):
     def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
         """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
         for task in self._tasks.those(lambda task_id: not self._manifest.is_done(task_id)):
-            replies = tuple(self._replies.pop(task.task_id, ()))
+            # What is written next refers to their tokens, which nothing else needs.
+            replies = tuple(recorded.traceless() for recorded in self._replies.pop(task.task_id, ()))
             self._next_reply[task.task_id] = len(replies)
             yield task, replies
 
@@ -167,7 +169,8 @@ def open_run(
     are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. The
     lock is not waited for with `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and
     lost ones again; `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation
-    that is acknowledged, on the writer's thread. `say` receives what takes time or may surprise.
+    that is acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes
+    time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -213,6 +216,11 @@ def open_run(
                 manifest=recovered.manifest,
                 need=need,
                 attempts=recovered.attempts,
+                traces={
+                    task_id: TraceLog(replies)
+                    for task_id, replies in recovered.replies.items()
+                    if any(recorded.reply.trace is not None for recorded in replies)
+                },
                 show_life=lock.show_life_if_due,
                 on_ended=on_ended,
             )
@@ -220,6 +228,8 @@ def open_run(
                 say(line)
             for name, fields in _opening_events(repairs, retried, recovered, lock, changed):
                 session.note(name, fields)
+            for row in recovered.acknowledged:
+                on_ended(row)
             return Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
         except BaseException:
             lock.back_out(trial)

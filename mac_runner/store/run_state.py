@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -41,6 +41,7 @@ class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     """How a conversation ended: what is kept of its index row, and where that row is.
 
     `place` counts the `done` records of the session from 1. `digest` is of the row, or 0 where none was asked for.
+    With `has_traces` its token traces are in a file.
     """
 
     task_index: int
@@ -49,6 +50,7 @@ class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     session: int
     place: int
     digest: int = 0
+    has_traces: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class _Row(msgspec.Struct):
     status: str
     size_bytes: int
     counts: _Counts
+    traces: Any = None
+    policy: dict[str, tuple[int, int]] = {}
 
 
 class RunState:
@@ -95,6 +99,8 @@ class RunState:
 
         self.policies: dict[str, list[PolicyVersion]] = {}
         """The versions that each model had, in their order."""
+        self.lags: dict[str, Counter[int]] = {}
+        """How many conversations ended so many versions after the first one that played in them, by model."""
 
     def begin(self, session: int, run: str | None = None) -> None:
         """The records applied from now on are of this session, a new one or one begun before; `run` is where it is."""
@@ -133,6 +139,10 @@ class RunState:
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
+        for model, (first, _) in found.policy.items():
+            if model in self.policies:
+                lag = max(0, self.policies[model][-1].version - first)
+                self.lags.setdefault(model, Counter())[lag] += 1
         self.endings[task_id] = Ending(
             task_index=found.index,
             status=sys.intern(found.status),
@@ -140,6 +150,7 @@ class RunState:
             session=session.number,
             place=session.ended,
             digest=digest_of(row) if self._with_digests else 0,
+            has_traces=found.traces is not None,
         )
 
     @property
@@ -158,6 +169,24 @@ class RunState:
     def usage(self) -> JsonObject:
         """What all sessions used, added up."""
         return merge_accountings(session.usage for session in self.sessions)
+
+    def policies_json(self) -> JsonObject:
+        """The present version of each model whose weights changed, and how old its conversations were when they ended.
+
+        Empty where the journal names no version.
+        """
+        found: JsonObject = {}
+        for model, versions in sorted(self.policies.items()):
+            lags = self.lags.get(model, Counter())
+            ended = sum(lags.values())
+            mean = round(sum(lag * count for lag, count in lags.items()) / ended, 6) if ended else None
+            found[model] = {
+                "version": versions[-1].version,
+                "sha256": versions[-1].sha256,
+                "updates": len({each.version for each in versions}) - 1,
+                "lag": {"mean": mean, "max": max(lags, default=None)},
+            }
+        return found
 
     def rows(self, disk: Disk, layout: Layout) -> Iterator[JsonObject]:
         """The index rows of all conversations that are done, in the order they ended; read from the journal."""

@@ -2,7 +2,8 @@
 
 ::
 
-    replies ──▶ journal, sync ──▶ transcripts, sync ──▶ `done` frames, sync ──▶ index rows ──▶ acknowledged
+    replies ──▶ journal, sync ──▶ traces, sync ──▶ transcripts, sync ──▶ `done` frames, sync ──▶ index rows ──▶
+    acknowledged
 
 Each arrow is a promise: at whatever instant the machine stops, nothing exists on the disk without all that is to the
 left of it. Index, manifest and events come after the last sync: they can be derived again, or are not worth a sync.
@@ -28,7 +29,8 @@ from mac_runner.store.manifest import Manifest, index_line, write_index, write_m
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
 from mac_runner.store.run_state import read_state
 from mac_runner.store.space import Need, full_disk_named
-from mac_runner.store.transcripts import Attempts, Publication, publish, with_attempts
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, TokenCount
 
@@ -244,6 +246,7 @@ class Session(SessionLog):
         manifest: Manifest,
         need: Need,
         attempts: Attempts,
+        traces: dict[str, TraceLog],
         show_life: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
     ) -> None:
@@ -254,6 +257,7 @@ class Session(SessionLog):
         self._left = need.conversations
         self._need_at_start = need
         self._attempts = attempts
+        self._traces = traces
         self._published_bytes = 0
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
@@ -314,7 +318,10 @@ class Session(SessionLog):
         # Versions first: no reply is on the disk before the version that made it is named there.
         frames = [journal.policy_frame(item.model, item.policy) for item in _of(items, PolicyItem)]
         for reply in _of(items, ReplyItem):
-            frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded))
+            log = None
+            if reply.recorded.reply.trace is not None:
+                log = self._traces.setdefault(reply.task_id, TraceLog())
+            frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
             self._repetition.recorded(reply.task_id, reply.recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
@@ -329,7 +336,9 @@ class Session(SessionLog):
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
             return
-        published = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        ended = [self._finished(item) for item in items]
+        publish_traces(self.disk, self.layout, ended)
+        published = [publish(self.disk, self.layout, one) for one in ended]
         rows = [
             with_attempts(publication.row, self._attempts.get(item.task_id, ()))
             for item, publication in zip(items, published, strict=True)
@@ -344,6 +353,10 @@ class Session(SessionLog):
         self._note_repetition(items, published)
         for row in rows:
             self._on_ended(row)
+
+    def _finished(self, item: TranscriptItem) -> Finished:
+        log = self._traces.pop(item.task_id, None)
+        return Finished.of(item.task_id, item.transcript, {} if log is None else log.of(item.transcript))
 
     def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
         """Record what another process had already done; nothing while the lock holds."""

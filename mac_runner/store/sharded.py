@@ -147,17 +147,11 @@ def _head_of_shards(directory: Path, disk: Disk) -> RunHead:
         experiment_name=name,
         of=record.of,
         begun=tuple(shard.number for shard in record.shards() if shard_directory(directory, shard) in parts),
-        samples=_samples_per_task(heads[0].resolved),
+        samples=record.samples_per_task,
     )
     planned = {task_name(name, index): index for index in range(record.conversations)}
     planned |= {task_id: index for head in heads for task_id, index in head.planned.items()}
     return RunHead(layout, heads[0].resolved, planned)
-
-
-def _samples_per_task(resolved: JsonObject) -> int:
-    conversation = resolved.get("conversation_config")
-    samples = conversation.get("samples_per_task", 1) if isinstance(conversation, dict) else 1
-    return samples if isinstance(samples, int) else 1
 
 
 def _check_experiment(heads: list[RunHead]) -> None:

@@ -36,13 +36,22 @@ _OURS: Final = frozenset({SHARDS, SHARD_DIRECTORIES, WORKERS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsRecord:
-    """The content of `shards.json`. `conversations` are those of all shards together."""
+    """The content of `shards.json`. `conversations` are those of all shards together.
+
+    Each deal has `samples_per_task` of them, which are in one shard.
+    """
 
     of: int
     experiment_name: str
     identity: str
     conversations: int
     format: int = SHARDS_FORMAT
+    samples_per_task: int = 1
+
+    @property
+    def filled(self) -> int:
+        """How many shards have conversations: the first ones."""
+        return min(self.of, -(-self.conversations // self.samples_per_task))
 
     def shards(self) -> Iterator[Shard]:
         """All shards, in their order."""
@@ -68,8 +77,8 @@ def read_shards(directory: Path, *, disk: Disk | None = None) -> ShardsRecord | 
         return None
     try:
         found = convert(json.loads(disk.read(path)), ShardsRecord)
-        if found.format != SHARDS_FORMAT or found.of < 1:
-            raise ValueError(f"it should have format {SHARDS_FORMAT} and at least one shard")
+        if found.format != SHARDS_FORMAT or found.of < 1 or found.samples_per_task < 1:
+            raise ValueError(f"it should have format {SHARDS_FORMAT}, at least one shard and one sample")
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
     return found
@@ -77,7 +86,10 @@ def read_shards(directory: Path, *, disk: Disk | None = None) -> ShardsRecord | 
 
 def encode_shards(record: ShardsRecord) -> bytes:
     """The file `shards.json`."""
-    return encode_json(asdict(record)) + b"\n"
+    values = asdict(record)
+    if record.samples_per_task == 1:
+        del values["samples_per_task"]
+    return encode_json(values) + b"\n"
 
 
 def shard_directory(directory: Path, shard: Shard) -> Path:

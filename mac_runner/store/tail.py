@@ -106,7 +106,7 @@ class JournalTail:
             n = entry(record, "n", int)
             if n <= len(found):
                 del found[n:]
-                found.append(recorded_from_json(record))
+                found.append(recorded_from_json(record, earlier=found))
         return found
 
     def reply_count(self, task_id: str) -> int:

@@ -24,7 +24,7 @@ from mac_runner.errors import StoreError
 from mac_runner.registry import counted_kinds
 from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import Layout, attempt_path, task_id_of, transcript_path
+from mac_runner.store.layout import Layout, attempt_path, task_id_of, traces_beside, transcript_path
 from mac_runner.store.records import (
     decode_json,
     entry,
@@ -37,6 +37,8 @@ from mac_runner.store.records import (
     tokens_json,
     upgraded_tokens,
 )
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import TRACES, Traces, encode_traces, with_inline_traces, with_traces
 from mac_runner.types import (
     JsonObject,
     JsonValue,
@@ -50,7 +52,7 @@ from mac_runner.types import (
 TRANSCRIPT_FORMAT = 3
 """Events of format 2 have no `turn`. Format 1 has `cached` of the token counts outside `timing`, too."""
 
-METRIC_KEYS: Final = ("metrics", "metric_errors")
+METRIC_KEYS: Final = ("metrics", "metric_errors", "shaped_rewards", "reward_errors")
 GROUP_KEYS: Final = ("group", "sample")
 """What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
 
@@ -189,9 +191,10 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         "size_bytes": len(data),
         "counts": transcript.get("counts"),
         "outcome": transcript.get("outcome"),
-        **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
+        **{key: transcript[key] for key in (*METRIC_KEYS, TRACES) if key in transcript},
         "timing": transcript.get("timing"),
         **_fork_columns(task),
+        **_policy_columns(transcript),
         **{key: task[key] for key in GROUP_KEYS if key in task},
         **_agents_named(transcript),
     }
@@ -203,6 +206,19 @@ def _fork_columns(task: JsonObject) -> JsonObject:
         return {}
     fork = entry(task, "fork", dict)
     return {"fork_of": fork["of"], **{key: fork[key] for key in ("turn", "arm", "draw", "off_policy")}}
+
+
+def _policy_columns(transcript: JsonObject) -> JsonObject:
+    """The first and the last version of each model's weights, where engines report versions."""
+    spans: dict[str, list[int]] = {}
+    for record in objects(transcript, "turns"):
+        policy = entry(record, "reply", dict).get("policy")
+        if isinstance(policy, list):
+            versions = [version for version in policy if isinstance(version, int)]
+            known = spans.setdefault(str(record["model"]), versions)
+            spans[str(record["model"])] = [min(*known, *versions), max(*known, *versions)]
+    found: JsonObject = {model: [*span] for model, span in sorted(spans.items())}
+    return {"policy": found} if found else {}
 
 
 def _agents_named(transcript: JsonObject) -> JsonObject:
@@ -288,15 +304,53 @@ class Publication(NamedTuple):
     is_first: bool
 
 
-def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) -> Publication:
+class Finished(NamedTuple):
+    """An ended conversation to be published. `traces` is the file of its token traces; None where it has none."""
+
+    task_id: str
+    transcript: JsonObject
+    traces: bytes | None
+
+    @staticmethod
+    def of(task_id: str, transcript: JsonObject, traces: Traces) -> Finished:
+        """The conversation with its traces."""
+        return Finished(task_id, with_traces(transcript, traces), encode_traces(traces) if traces else None)
+
+
+def publish_traces(disk: Disk, layout: Layout, ended: Sequence[Finished]) -> None:
+    """Write the token traces of conversations, durably; their transcripts are published afterwards.
+
+    What a killed process left in their place is replaced. The traces of a published transcript stay.
+    """
+    traced = [one for one in ended if one.traces is not None]
+    if traced:
+        disk.make_directory(layout.traces)
+        for one in traced:
+            if not disk.exists(layout.transcript(one.task_id)):
+                _put_traces(disk, layout, one)
+        disk.sync_directory(layout.traces)
+
+
+def _put_traces(disk: Disk, layout: Layout, one: Finished) -> None:
+    path = traces_beside(layout.transcript(one.task_id))
+    if one.traces is None or disk.publish_once(path, one.traces):
+        return
+    if not disk.is_file(path) or disk.read(path) != one.traces:
+        disk.write_atomic(path, [one.traces])
+
+
+def publish(disk: Disk, layout: Layout, ended: Finished) -> Publication:
     """Publish a transcript; return the index row of the one that is then on the disk.
 
     If the task has a transcript already, that one stays and the new one is dropped. The name is durable after the
     directory is synced, which the caller does once for many files.
     """
+    task_id, transcript, _ = ended
     data = encode_transcript(transcript)
     path = layout.transcript(task_id)
     if disk.publish_once(path, data):
+        # A second process that a broken lock let in may have put its traces there meanwhile.
+        _put_traces(disk, layout, ended)
         return Publication(index_row(transcript, data), is_first=True)
     try:
         return Publication(read_published(disk, layout, task_id).row, is_first=False)
@@ -320,6 +374,19 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
         raise ValueError(f"it is the transcript of task {found!r}")
     return Published(transcript, index_row(transcript, data))
+
+
+def remade(transcript: JsonObject | None, log: TraceLog, row: JsonObject) -> Finished | None:
+    """A transcript that was made again, as the one that `row` acknowledges; None where it is not that one.
+
+    Earlier versions wrote traces into the transcript.
+    """
+    if transcript is None:
+        return None
+    task_id, has_traces, traces = row_id(row), TRACES in row, log.of(transcript)
+    kept = transcript if has_traces else with_inline_traces(transcript, traces)
+    ended = Finished.of(task_id, kept, traces if has_traces else {})
+    return ended if sha256_of(encode_transcript(ended.transcript)) == row["sha256"] else None
 
 
 def read_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bytes:
@@ -357,11 +424,11 @@ def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]
 
 
 def set_aside(disk: Disk, layout: Layout, path: Path) -> None:
-    """Move a damaged transcript, or anything with its name, into `damaged/`; nothing there is replaced."""
+    """Move a damaged file, or anything with its name, into `damaged/`; nothing there is replaced."""
     disk.make_directory(layout.damaged)
     place, n = layout.damaged / path.name, 1
     while disk.exists(place):
-        place, n = layout.damaged / f"{path.stem}.{n}.json", n + 1
+        place, n = layout.damaged / f"{path.stem}.{n}{path.suffix}", n + 1
     disk.rename(path, place)
 
 

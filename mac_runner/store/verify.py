@@ -21,13 +21,15 @@ from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, 
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
 from mac_runner.store.event_check import Finding, FindingKind, event_findings
-from mac_runner.store.layout import Layout, task_id_of
+from mac_runner.store.layout import TRACES_SUFFIX, Layout, task_id_of, traced_task_of, traces_beside
 from mac_runner.store.lock import is_alive, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import read_manifest
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.records import encode_json, entry, lines, row_id, upgraded_tokens
+from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.traces import TRACES, traces_flaw, without_inline_traces
 from mac_runner.store.transcripts import (
     Attempts,
     decode_transcript,
@@ -58,8 +60,9 @@ class _Comparison(NamedTuple):
 
     def changed(self, transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
         """The keys in which the two differ."""
+        transcript = without_inline_traces(transcript)
         one, other = self.essence(transcript), self.essence(in_format_of(rebuilt, transcript))
-        return sorted(key for key in {*one, *other} - {"timing"} if _plain(one, key) != _plain(other, key))
+        return sorted(key for key in {*one, *other} - {"timing", TRACES} if _plain(one, key) != _plain(other, key))
 
 
 _REPAIRED = "running the experiment again writes it again"
@@ -151,11 +154,12 @@ def verify_run(
         *_transcript_findings(disk, layout, rows, state.attempts, replayed),
         *_attempt_findings(disk, layout, rows, state.attempts, replayed),
         *_stray_findings(disk, layout, rows),
+        *_trace_findings(disk, layout),
         *_manifest_findings(disk, layout, rows, state.attempts),
         *event_findings(disk, layout, is_journal_whole=not damaged),
     ]
     index = [*_index_findings(disk, layout, rows)]
-    notes = [*_temporaries(disk, layout)]
+    notes = [*_temporaries(disk, layout), *_trace_notes(disk, layout, state)]
     if isinstance(summary, Finding):
         found.append(summary)
     elif summary is not None and summarise is not None:
@@ -186,7 +190,7 @@ def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
     """The note on temporary files, if there are any: they are neither results nor damage."""
-    places = (layout.directory, layout.journal, layout.transcripts, layout.attempts)
+    places = (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts)
     count = sum(name.startswith(TEMPORARY_PREFIX) for place in places for name in disk.names(place))
     if count:
         yield (
@@ -238,15 +242,25 @@ def _attempt_findings(
             path = layout.attempt(task_id, number)
             kept.add(path.name)
             what = f"{task_id}, attempt {number}"
+            if TRACES in row:
+                kept.add(traces_beside(path).name)
             yield from _findings(disk, path, task_id, what, row, failed[: number - 1], replayed)
     for name in _lasting(disk, layout.attempts):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
-        task_id = name.rpartition(".json")[0].rpartition(".")[0]
-        current = rows.get(task_id)
-        if name not in kept and (current is None or not is_acknowledged(disk, layout.attempts / name, current)):
+        task_id = name.rpartition(".")[0].rpartition(".")[0]
+        if name not in kept and not _is_copy(disk, layout.attempts / name, rows.get(task_id)):
             yield Finding(
                 FindingKind.UNEXPECTED, f"{layout.attempts.name}/{name}: no attempt of this number is known", task_id
             )
+
+
+def _is_copy(disk: Disk, path: Path, row: JsonObject | None) -> bool:
+    """Whether a file is the transcript that a row acknowledges, or its traces."""
+    if row is None:
+        return False
+    if path.suffix == TRACES_SUFFIX:
+        return TRACES in row and traces_flaw(disk, path, row) is None
+    return is_acknowledged(disk, path, row)
 
 
 def _findings(
@@ -278,6 +292,10 @@ def _findings(
         yield finding(FindingKind.DAMAGED, "its transcript is not what was acknowledged")
     elif reason := _difference(task_id, data, row, before, replayed):
         yield finding(FindingKind.MISMATCHED, reason)
+    traces = traces_beside(path)
+    if (flaw := traces_flaw(disk, traces, row)) is not None:
+        kind = FindingKind.DAMAGED if disk.exists(traces) else FindingKind.LOST
+        yield finding(kind, f"the file of its token traces {flaw}; `mac-run repair` writes it again from the journal")
 
 
 def _difference(
@@ -323,6 +341,21 @@ def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
                 f"{layout.damaged.name}/ where it is not whole"
             )
             yield Finding(FindingKind.UNEXPECTED, text, task_id)
+
+
+def _trace_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
+    for name in _lasting(disk, layout.traces):
+        if traced_task_of(name) is None:
+            where = f"{layout.traces.name}/{name}"
+            yield Finding(FindingKind.UNEXPECTED, f"{where}: no file of traces has such a name; a run leaves it alone")
+
+
+def _trace_notes(disk: Disk, layout: Layout, state: RunState) -> Iterator[str]:
+    if strays := trace_strays(disk, layout, state):
+        yield (
+            f"{len(strays)} files in {layout.traces.name}/ belong to no conversation that has ended: of a process at "
+            "work, or left by one that was killed; the next run removes the latter"
+        )
 
 
 def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts) -> Iterator[Finding]:

@@ -168,5 +168,5 @@ def _tops(disk: Disk, directory: Path) -> list[Path]:
 def _places(disk: Disk, top: Path) -> list[Path]:
     """The directories of all shards that have conversations."""
     record = read_shards(top, disk=disk)
-    shards = [] if record is None else [*record.shards()][: record.conversations]
+    shards = [] if record is None else [*record.shards()][: record.filled]
     return [shard_directory(top, shard) for shard in shards]

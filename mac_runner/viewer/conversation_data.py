@@ -15,6 +15,7 @@ from mac_runner.store import Disk, RunContents
 from mac_runner.store.lock import read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.sharded import places_of_work
+from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in, hosts_in
 from mac_runner.views.conversation import thought_parts, whole_view
@@ -38,15 +39,19 @@ class ConversationPages:
         self._contents = contents
         self._outgoing = outgoing
         self.missing = Counter[str]()
-        """Why prompts are missing that were not left out on purpose, and in how many conversations."""
+        """Why prompts or token traces are missing that were not left out on purpose, and in how many conversations."""
 
     def of(self, transcript: JsonObject) -> ConversationData:
         """The whole conversation, and as each seat saw it."""
         whole = whole_view(transcript)
         prompt_of, missing = self._prompts(transcript)
-        turns = [*turn_views(transcript, prompt_of, prompt_missing=missing)]
+        traces = self._traces(transcript)
+        turns = [*turn_views(transcript, prompt_of, prompt_missing=missing, traces=traces)]
         spoken = _spoken(transcript)
-        seen = [[*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)] for seat in whole.seats]
+        seen = [
+            [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing, traces=traces)]
+            for seat in whole.seats
+        ]
         return ConversationData(
             {
                 "whole": self._outgoing.conversation(whole),
@@ -63,7 +68,8 @@ class ConversationPages:
         """The conversation as one seat saw it, and nothing else. Raises ConfigError when no agent has that name."""
         view = self._outgoing.conversation(perspective(whole_view(transcript), seat))
         prompt_of, missing = self._prompts(transcript)
-        turns = [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing)]
+        traces = self._traces(transcript)
+        turns = [*turn_views(transcript, prompt_of, seat=seat, prompt_missing=missing, traces=traces)]
         spoken = _spoken(transcript)
         gone = [*self._outgoing.turns(turns, spoken)]
         clean = self._outgoing.cleaner(spoken)
@@ -78,6 +84,14 @@ class ConversationPages:
         except MacRunnerError as fault:
             self.missing[str(fault)] += 1
             return None, str(fault)
+
+    def _traces(self, transcript: JsonObject) -> Traces:
+        """The token traces of a conversation; none where they cannot be read, which is noted."""
+        try:
+            return self._contents.traces(transcript)
+        except MacRunnerError as fault:
+            self.missing[str(fault)] += 1
+            return {}
 
     @cached_property
     def _replays(self) -> Replays:

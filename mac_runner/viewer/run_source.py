@@ -11,13 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
-from mac_runner.runs.recorded import parent_transcript
+from mac_runner.runs.recorded import parent_conversation
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
-from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
+from mac_runner.store import GridEntry, GridRecord, RunContents, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.store.tail import never
+from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.view_model import (
     CompareView,
@@ -57,6 +60,8 @@ class Played(NamedTuple):
     view: ConversationView
     prompts: list[Prompts | MacRunnerError]
     """What its turns were sent, or why that is not known; empty until a page asks."""
+    contents: RunContents
+    """The run that it is of."""
 
 
 class RunSource:
@@ -158,7 +163,11 @@ class RunSource:
         played = self._conversation(slug, name)
         with _readable(played.view.task_id):
             prompt_of, missing = self._prompts(slug, played)
-            return turn_view(played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing)
+            traces, fault = _traces(played)
+            found = turn_view(
+                played.transcript, key, prompt_of, seat=seat or None, prompt_missing=missing, traces=traces
+            )
+            return replace(found, faults=(*found.faults, fault)) if fault and not seat else found
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
@@ -198,7 +207,7 @@ class RunSource:
             transcript = follower.transcript(task_id)
             with _readable(task_id):
                 view = whole_view(transcript, command=str(follower.directory))
-            known = self._played.put((slug, task_id), Played(mark, transcript, view, []))
+            known = self._played.put((slug, task_id), Played(mark, transcript, view, [], follower.contents))
         return known
 
     def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
@@ -208,10 +217,10 @@ class RunSource:
         if found is None:
             return None
         if (known := self._played.get((slug, name))) is None:
-            transcript = parent_transcript(follower.contents, name)
+            contents, transcript = parent_conversation(follower.contents, name)
             with _readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
-            known = self._played.put((slug, name), Played(None, transcript, view, []))
+            known = self._played.put((slug, name), Played(None, transcript, view, [], contents))
         return known
 
     def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
@@ -281,6 +290,14 @@ class RunSource:
         resolved = next((run.follower.contents.resolved for run in runs.values()), {})
         summaries = {slug: summary for slug, summary in found.items() if summary is not None}
         return grid_page(standing, resolved, self._clock.utc_now(), summaries=summaries, is_reading=is_reading)
+
+
+def _traces(played: Played) -> tuple[Traces, str]:
+    """The token traces of a conversation, and why there are none if they cannot be read."""
+    try:
+        return played.contents.traces(played.transcript), ""
+    except MacRunnerError as fault:
+        return {}, f"its token traces are not shown: {fault}"
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
 from mac_runner.results import integer, number
-from mac_runner.store.records import entry
-from mac_runner.types import JsonObject, JsonValue, Prompt
+from mac_runner.store.traces import Traces, inline_traces
+from mac_runner.types import JsonObject, JsonValue, Prompt, TokenTrace
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
 from mac_runner.views.conversation import parted, record_events, turn_heads
 from mac_runner.views.perspective import own_detail, seen_events
@@ -35,25 +35,34 @@ def turn_view(
     *,
     seat: str | None = None,
     prompt_missing: str = "",
+    traces: Traces | None = None,
 ) -> TurnView:
     """One turn; with `seat`, one of that agent's own turns as the agent knows it.
 
+    `traces` are the token traces of the conversation; by default those inside its transcript.
     Without `prompt_of` there is no prompt, and `prompt_missing` says why. Raises ConfigError for a turn or an agent
     that is not there, and for a turn of another agent.
     """
     turn = _found(transcript, objects(transcript["turns"]), key, seat)
-    return _turn_view(transcript, turn, _known_heads(transcript, seat), prompt_of, seat, prompt_missing)
+    traces = inline_traces(transcript) if traces is None else traces
+    return _turn_view(transcript, turn, _known_heads(transcript, seat), prompt_of, seat, prompt_missing, traces)
 
 
 def turn_views(
-    transcript: JsonObject, prompt_of: PromptOf | None, *, seat: str | None = None, prompt_missing: str = ""
+    transcript: JsonObject,
+    prompt_of: PromptOf | None,
+    *,
+    seat: str | None = None,
+    prompt_missing: str = "",
+    traces: Traces | None = None,
 ) -> Iterator[TurnView]:
     """All turns, as `turn_view` makes each of them; with `seat`, all of that agent's own."""
     check_seat(transcript, seat)
     heads = _known_heads(transcript, seat)
+    traces = inline_traces(transcript) if traces is None else traces
     for turn in objects(transcript["turns"]):
         if seat in (None, turn["agent"]):
-            yield _turn_view(transcript, turn, heads, prompt_of, seat, prompt_missing)
+            yield _turn_view(transcript, turn, heads, prompt_of, seat, prompt_missing, traces)
 
 
 def _turn_view(
@@ -63,6 +72,7 @@ def _turn_view(
     prompt_of: PromptOf | None,
     seat: str | None,
     prompt_missing: str,
+    traces: Traces,
 ) -> TurnView:
     turns, key = objects(transcript["turns"]), str(turn["turn"])
     reply, receipt = json_object(turn["reply"]), json_object(turn["receipt"])
@@ -95,7 +105,7 @@ def _turn_view(
         prompt_missing=sent.missing,
         previous=sent.previous,
         difference=sent.difference,
-        tokens=tuple(_tokens(reply.get("trace"))),
+        tokens=tuple(_tokens(traces.get(key))),
     )
 
 
@@ -135,11 +145,11 @@ def _texts(value: JsonValue) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _tokens(trace: JsonValue) -> Iterator[TokenView]:
-    """The tokens that were drawn. A transcript has their ids and not their texts."""
-    if isinstance(trace, dict):
-        drawn = zip(entry(trace, "completion_ids", list), entry(trace, "logprobs", list), strict=True)
-        yield from (TokenView(f"#{token}", number(logprob) or 0.0) for token, logprob in drawn)
+def _tokens(trace: TokenTrace | None) -> Iterator[TokenView]:
+    """The tokens that were drawn. A trace has their ids and not their texts."""
+    if trace is not None:
+        drawn = zip(trace.completion_ids, trace.logprobs, strict=False)
+        yield from (TokenView(f"#{token}", logprob) for token, logprob in drawn)
 
 
 class _Sent(NamedTuple):

@@ -18,7 +18,7 @@ from mac_runner.environments.replay import receive
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import request_seed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
-from mac_runner.runs.recorded import parent_transcript
+from mac_runner.runs.recorded import parent_conversation
 from mac_runner.runs.trust import trust
 from mac_runner.store import read_run
 from mac_runner.store.fork import Branch
@@ -462,7 +462,7 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
     assert at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "3", "--out", "fk").returncode == Exit.OK
     contents = read_run(forked.path / "fk")
     tree, *others = fork_trees(contents.rows())
-    parent = parent_transcript(contents, GAME)
+    parent = parent_conversation(contents, GAME)[1]
 
     assert (tree.parent, others) == (GAME, [])
     assert sum(len(arm.draws) for arm in tree.arms) == contents.counts.done
@@ -482,6 +482,6 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
     file = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
     file.write_bytes(file.read_bytes() + b"\n")
     with pytest.raises(RunDirectoryError, match="is not what was acknowledged"):
-        parent_transcript(contents, GAME)
+        parent_conversation(contents, GAME)
     with pytest.raises(RunDirectoryError, match="has no forks of 'small-000002'"):
-        parent_transcript(contents, "small-000002")
+        parent_conversation(contents, "small-000002")

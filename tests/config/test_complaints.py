@@ -73,7 +73,7 @@ def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_tex
         "max_attempts, max_retries, request_deadline_s, when_exhausted (did you mean 'max_retries'?)",
         "trial.yaml:12: sede: unknown key; allowed: agent_definitions, conversation_config, discussion, echo, "
         "experiment_metadata, fleet, game, metric_plugins, metrics, model_definitions, plugins, profile, report, "
-        "retry_config, seed, settings (did you mean 'seed'?)",
+        "retry_config, rewards, seed, settings (did you mean 'seed'?)",
     ]
 
 

@@ -84,6 +84,7 @@ RUNTIME = {
     "metric_plugins.*.version",
     "metric_plugins.*.sha256",
     "metric_plugins.*.path",
+    "rewards.total",
     "model_definitions.*.usd_per_hour",
     "model_definitions.*.usd_per_mtok.cached",
     "model_definitions.*.usd_per_mtok.completion",

@@ -40,13 +40,15 @@ class Extras:
 
     `lost_replies_every`: the engine makes every so manieth reply and loses it. `spare_memory_mib`: what the child may
     take beside what it has, while each of its replies takes a mebibyte for good. `killed_after_replies`: the child is
-    killed in the middle of a reply, after so many.
+    killed in the middle of a reply, after so many. `program`: what the child runs in place of `mac-run`, as
+    `module:function`; it gets the arguments.
     """
 
     witness: str | None = None
     lost_replies_every: int | None = None
     spare_memory_mib: int | None = None
     killed_after_replies: int | None = None
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +153,13 @@ def _fork(request: JsonObject) -> int:
 def _be_mac_run(request: JsonObject) -> NoReturn:
     """The whole command line, in a child."""
     _redirect()
-    _add(Extras(**entry(request, "extras", dict)))  # type: ignore[arg-type]
-    sys.argv = ["mac-run", *map(str, entry(request, "args", list))]
+    extras, args = Extras(**entry(request, "extras", dict)), entry(request, "args", list)  # type: ignore[arg-type]
+    _add(extras)
+    if extras.program is not None:
+        module, _, name = extras.program.partition(":")
+        getattr(import_module(module), name)(*map(str, args))
+        sys.exit(0)
+    sys.argv = ["mac-run", *map(str, args)]
     mac_run()
     raise AssertionError("the command line returned")
 

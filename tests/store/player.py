@@ -12,6 +12,7 @@ from pathlib import Path
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.plan import Plan
 from mac_runner.store import Disk, Run, build_transcript, open_run, replies_of, task_of
+from mac_runner.store.traces import TRACES
 from mac_runner.types import (
     Agent,
     JsonObject,
@@ -22,6 +23,7 @@ from mac_runner.types import (
     Sampling,
     Task,
     TokenCount,
+    TokenTrace,
     Turn,
     TurnRecord,
     stable_hash,
@@ -29,6 +31,8 @@ from mac_runner.types import (
 
 NAME = "toy"
 TURNS = 4
+TOKENS = 0
+"""How many tokens each turn adds to the prompts; 0 where tokens are not recorded."""
 NASTY = "\ud800 \0 \u2028 \x85 \r\n \ufeff"
 
 
@@ -54,8 +58,19 @@ def answer(task: Task, before: list[RecordedReply]) -> RecordedReply:
     said = str(
         stable_hash(task.seed, key, *(str(stable_hash(reply.turn_key, repr(reply.reply.text))) for reply in before))
     )
-    reply = Reply(text=f"{said} {NASTY}", tokens=TokenCount(prompt=3, cached=1, completion=2))
+    reply = Reply(
+        text=f"{said} {NASTY}", tokens=TokenCount(prompt=3, cached=1, completion=2), trace=trace(task, len(before))
+    )
     return RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=reply)
+
+
+def trace(task: Task, n: int) -> TokenTrace | None:
+    """The tokens of a turn: what all prompts of a task begin with, what grows with each turn, and the turn's own."""
+    if not TOKENS:
+        return None
+    prompt = [stable_hash(task.seed, place) % 150_000 for place in range((n + 2) * TOKENS)]
+    reply = [stable_hash(task.seed, n, place) % 150_000 for place in range(TOKENS)]
+    return TokenTrace(prompt_ids=[*prompt, n], completion_ids=reply, logprobs=[-token / 4096 for token in reply])
 
 
 def transcript(task: Task, replies: list[RecordedReply], failure: str | None = None) -> JsonObject:
@@ -89,7 +104,8 @@ def rebuild(found: JsonObject) -> JsonObject:
     while len(replies) < len(replies_of(found)):
         replies.append(answer(task, replies))
     failure = found["failure"]
-    return transcript(task, replies, failure if isinstance(failure, str) else None)
+    rebuilt = transcript(task, replies, failure if isinstance(failure, str) else None)
+    return {**rebuilt, TRACES: found[TRACES]} if TRACES in found else rebuilt
 
 
 def open_toy(
@@ -122,7 +138,9 @@ def play(run: Run, *, turns: int | None = None) -> int:
 
 
 def main() -> None:
+    global TOKENS
     directory, n = Path(sys.argv[1]), int(sys.argv[2])
+    TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     with open_toy(directory, n) as run:
         print("open", flush=True)  # noqa: T201
         play(run)

@@ -235,7 +235,10 @@ def test_transcript_gives_back_its_task_and_its_replies() -> None:
     found = decode_transcript(encode_transcript(built(RECORDS[::-1])))
 
     assert task_of(found) == TASK
-    assert [(reply.turn_key, reply.reply) for reply in replies_of(found)] == [(r.turn.key, r.reply) for r in RECORDS]
+    # Their tokens are in a file of their own.
+    assert [(reply.turn_key, reply.reply) for reply in replies_of(found)] == [
+        (r.turn.key, replace(r.reply, trace=None)) for r in RECORDS
+    ]
 
 
 def test_transcript_file_has_a_line_for_each_key_and_each_turn() -> None:

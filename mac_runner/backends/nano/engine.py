@@ -24,11 +24,13 @@ from mac_runner.backends.chat_template import (
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import stale
 from mac_runner.errors import (
+    BroadcastError,
     ConfigError,
     EngineDeadError,
     RequestRefusedError,
     StaleVersionError,
     TransientBackendError,
+    UpdateInProgressError,
     WeightMismatchError,
     WeightUpdateError,
     boundary,
@@ -48,7 +50,7 @@ from mac_runner.nano import (
     read_weights,
     recommended_sampling,
 )
-from mac_runner.nano import ConfigError as NanoConfigError
+from mac_runner.nano import errors as nano_errors
 from mac_runner.types import (
     EFFORT_KEYS,
     FinishReason,
@@ -60,7 +62,7 @@ from mac_runner.types import (
     Sampling,
     TokenTrace,
 )
-from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate
 
 
 class LoadedEngine:
@@ -166,24 +168,28 @@ class LoadedEngine:
             present = await self._engine.get_weight_version()
             if update.version <= present:
                 raise StaleVersionError(stale(update.version, present))
-            state_dict = await self._read(update.weights)
+            weights = update.weights if isinstance(update.weights, Broadcast) else await self._read(update.weights)
             if not update.blocking:
-                await self._engine.update_weights(state_dict, update.version)
+                await self._install(weights, update.version)
                 return
             await self._engine.pause()
             try:
-                await self._engine.update_weights(state_dict, update.version)
+                await self._install(weights, update.version)
             finally:
                 await self._engine.resume()
 
-    async def _read(self, weights: Weights) -> StateDict:
-        """The weights in memory; those in files are read on a thread."""
+    async def _install(self, weights: StateDict | Broadcast, version: int) -> None:
         if isinstance(weights, Broadcast):
-            raise WeightUpdateError("nano in this process takes no weights that a trainer sends; give it tensors")
+            await self._engine.receive_weights(weights.address, version, timeout_s=weights.timeout_s)
+        else:
+            await self._engine.update_weights(weights, version)
+
+    async def _read(self, weights: StateDict | Path) -> StateDict:
+        """The weights in memory; those in files are read on a thread."""
         if not isinstance(weights, Path):
             return weights
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, read_weights, weights.expanduser())
+            return await asyncio.get_running_loop().run_in_executor(None, _read_files, weights)
         except ModelError as error:
             raise WeightUpdateError(f"weights: {error}") from error
 
@@ -248,6 +254,10 @@ def verdicts() -> Iterator[None]:
         raise RequestRefusedError(f"nano: {error}") from error
 
 
+def _read_files(weights: Path) -> StateDict:
+    return read_weights(weights.expanduser())
+
+
 @contextmanager
 def update_verdicts() -> Iterator[None]:
     """Turn the engine's errors about new weights into WeightUpdateErrors."""
@@ -257,8 +267,12 @@ def update_verdicts() -> Iterator[None]:
         raise EngineDeadError(f"nano: {error}") from error
     except ModelError as error:
         raise WeightMismatchError(f"weights: {error}") from error
-    except NanoConfigError as error:
+    except nano_errors.StaleVersionError as error:
         raise StaleVersionError(str(error)) from error
+    except nano_errors.UpdateInProgressError as error:
+        raise UpdateInProgressError(str(error)) from error
+    except nano_errors.BroadcastError as error:
+        raise BroadcastError(str(error)) from error
 
 
 def policy_of(sample: TrainingSample) -> PolicySpan:

@@ -431,11 +431,11 @@ def _trace(completion: _Completion, redactor: Redactor) -> TokenTrace:
     entries = _converted(listed, list[_Logprob | _Entry], "logprobs", redactor)
     if len(entries) != len(made):
         raise malformed(f"{len(made)} token ids with {len(entries)} log-probabilities")
-    return TokenTrace(
-        prompt_ids=prompt,
-        completion_ids=made,
-        logprobs=tuple(entry.logprob if isinstance(entry, _Entry) else entry for entry in entries),
-    )
+    likely = [entry.logprob if isinstance(entry, _Entry) else entry for entry in entries]
+    try:
+        return TokenTrace(prompt_ids=prompt, completion_ids=made, logprobs=likely)
+    except ValueError as fault:
+        raise malformed(f"token ids: {fault}") from None
 
 
 def _converted(value: JsonValue, kind: type[T], name: str, redactor: Redactor) -> T:

@@ -214,17 +214,17 @@ class TorchGroup(Group):
 
 
 def process_group(
-    shard: Shard, device: torch.device, store: object, address: str = LOCAL
+    shard: Shard, device: torch.device, store: object, address: str = LOCAL, timeout_s: float = PATIENCE_S
 ) -> torch.distributed.ProcessGroup:
     """The ranks that find each other at `store`, in a group of its own; they reach this one at `address`."""
     import torch.distributed as dist
 
     if device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=PATIENCE_S)
+        options._timeout = timedelta(seconds=timeout_s)
         return dist.ProcessGroupNCCL(store, shard.rank, shard.size, options)
     options = dist.ProcessGroupGloo._Options()
-    options._timeout = timedelta(seconds=PATIENCE_S)
+    options._timeout = timedelta(seconds=timeout_s)
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
     return dist.ProcessGroupGloo(store, shard.rank, shard.size, options)
 

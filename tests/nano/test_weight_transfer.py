@@ -1,0 +1,349 @@
+"""Weights over torch.distributed: the same bits as an update in memory, and a fault installs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mac_runner.nano import (
+    AsyncEngine,
+    BroadcastError,
+    ConfigError,
+    EngineConfig,
+    EngineStoppedError,
+    MissingTensorError,
+    NanoError,
+    SamplingParams,
+    StaleVersionError,
+    TrainingSample,
+    UnexpectedTensorError,
+    UpdateInProgressError,
+    WeightSender,
+    WrongDtypeError,
+    WrongShapeError,
+)
+from mac_runner.nano.architecture import EMBEDDINGS, HEAD
+from mac_runner.nano.weight_transfer import parse_address, receive
+from tests.nano.tiny_models import ModelMaker, random_state_dict
+
+PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
+LONG = SamplingParams(max_tokens=400, ignore_eos=True)
+NORM = "model.norm.weight"
+Outcome = list[NanoError | None]
+
+
+@pytest.fixture
+def path(model: ModelMaker) -> Path:
+    return model("qwen2")
+
+
+def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1, **settings: Any) -> None:
+    """Start engines, let `act` use them, and shut them down."""
+
+    async def scene() -> None:
+        engines = [AsyncEngine(EngineConfig(model_path=str(path), num_threads=1, **settings)) for _ in range(count)]
+        try:
+            for engine in engines:
+                await engine.start()
+            await act(*engines)
+        finally:
+            for engine in engines:
+                await engine.shutdown()
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+@contextmanager
+def sender(receivers: int = 1, timeout_s: float = 60.0) -> Iterator[WeightSender]:
+    with WeightSender("127.0.0.1:0", receivers, timeout_s=timeout_s) as made:
+        yield made
+
+
+async def send(sender: WeightSender, weights: Mapping[str, torch.Tensor], version: int | None = None) -> None:
+    """Send as a trainer does, beside the engines."""
+    await asyncio.to_thread(sender.send, weights, version)
+
+
+async def sample(engine: AsyncEngine) -> TrainingSample:
+    return replace((await engine.generate([1, 2, 3], PARAMS))[0], request_id=0)
+
+
+class Trainer:
+    """The process of trainers, started once for all tests."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.nano.trainer"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    async def begin(self, path: Path, fault: str, *versions: int) -> str:
+        """A further trainer; its address."""
+        self.go(f"{path} {fault} {' '.join(map(str, versions))}")
+        return await self.line()
+
+    def go(self, text: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        return (await asyncio.to_thread(self.process.stdout.readline)).strip()
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[Trainer]:
+    made = Trainer()
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+
+
+def test_received_weights_compute_the_bits_of_a_blocking_update_while_requests_run(
+    path: Path, trainer: Trainer
+) -> None:
+    async def act(one: AsyncEngine, other: AsyncEngine) -> None:
+        address = await trainer.begin(path, "none", 7, 8)
+        running = await one.submit([1, 2], LONG)
+        await anext(running)
+        update = asyncio.create_task(one.receive_weights(address))
+        trainer.go()
+        assert (await update, await trainer.line()) == (7, "taken")
+        last = [delta.sample async for delta in running if delta.sample is not None][-1]
+        assert [span.version for span in last.version_spans] == [0, 7]
+
+        await other.update_weights(random_state_dict(path, seed=7), version=7)
+        assert await sample(one) == await sample(other)
+        trainer.go()
+        assert (await one.receive_weights(address, version=8), await trainer.line()) == (8, "taken")
+
+    with_engines(path, act, count=2)
+
+
+def test_any_floating_point_dtype_and_layout_in_memory_arrives_bit_by_bit(path: Path) -> None:
+    weights = random_state_dict(path, seed=1)
+    for number, (name, tensor) in enumerate(sorted(weights.items())):
+        kinds = (torch.bfloat16, torch.float64, torch.float16, torch.float32)
+        weights[name] = tensor.to(kinds[number % len(kinds)])
+        if tensor.dim() == 2 and number % 3 == 0:
+            weights[name] = weights[name].t().contiguous().t()
+    weights["scalar"], weights["empty"] = torch.tensor(2.5), torch.zeros(0, 4)
+
+    with sender() as source:
+        sending = threading.Thread(target=source.send, args=(weights, 3))
+        sending.start()
+        received, version = receive(source.address, lambda *_: None, dict[str, torch.Tensor])
+        sending.join()
+
+    assert version == 3
+    assert received.keys() == weights.keys()
+    for name, tensor in weights.items():
+        assert (received[name].dtype, received[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(received[name], tensor), name
+
+
+def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_first_tensor(path: Path) -> None:
+    good = random_state_dict(path, seed=1)
+    wrong: list[tuple[type[NanoError], str, dict[str, torch.Tensor], int]] = [
+        (MissingTensorError, NORM, {name: tensor for name, tensor in good.items() if name != NORM}, 5),
+        (UnexpectedTensorError, "other", {**good, "other": torch.zeros(1)}, 5),
+        (WrongShapeError, NORM, {**good, NORM: torch.ones(3)}, 5),
+        (WrongDtypeError, NORM, {**good, NORM: good[NORM].int()}, 5),
+        (UnexpectedTensorError, HEAD, {**good, HEAD: good[EMBEDDINGS] + 1}, 5),  # The tied output layer differs.
+        (StaleVersionError, "version 4", good, 4),
+        (BroadcastError, "version 6 is expected", good, 5),
+    ]
+
+    async def act(engine: AsyncEngine) -> None:
+        await engine.update_weights(random_state_dict(path, seed=2), version=4)
+        before = await sample(engine)
+        with sender() as source:
+            for error, words, weights, version in wrong:
+                expected = 6 if error is BroadcastError else None
+                update = engine.receive_weights(source.address, version=expected)
+                met = await asyncio.gather(update, send(source, weights, version), return_exceptions=True)
+                assert [type(each) for each in met] == [error, error], met
+                assert all(words in str(each) for each in met), met
+                assert await sample(engine) == before
+            assert (await asyncio.gather(engine.receive_weights(source.address), send(source, good)))[0] == 5
+
+    with_engines(path, act)
+
+
+def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(path: Path) -> None:
+    good = random_state_dict(path, seed=1)
+
+    async def act(engine: AsyncEngine) -> None:
+        with sender() as source:
+            first = asyncio.create_task(engine.receive_weights(source.address))
+            await asyncio.sleep(0)
+            with pytest.raises(UpdateInProgressError):
+                await engine.receive_weights(source.address)
+            with pytest.raises(UpdateInProgressError):
+                await engine.update_weights(good)
+            sending = [asyncio.create_task(send(source, good)) for _ in range(2)]
+            assert await first == 1
+            done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+            refused = [type(task.exception()) for task in done if task.exception() is not None]
+            assert refused in ([], [UpdateInProgressError])
+            if not refused:  # The second came after the first was over.
+                assert await engine.receive_weights(source.address) == 2
+            await asyncio.wait(sending)
+
+    with_engines(path, act)
+
+
+def test_trainer_killed_before_or_in_the_middle_installs_nothing_and_afterwards_all(
+    path: Path, trainer: Trainer
+) -> None:
+    async def act(engine: AsyncEngine) -> None:
+        before = await sample(engine)
+        for fault in ("before", "middle"):
+            update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, fault, 5)))
+            trainer.go()
+            with pytest.raises(BroadcastError, match="no new weights were installed"):
+                await update
+            assert await sample(engine) == before
+        update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, "after", 5)))
+        trainer.go()
+        assert (await update, await trainer.line()) == (5, "taken")
+        assert (await sample(engine)).weight_version == 5
+
+    with_engines(path, act)
+
+
+def test_two_engines_install_what_one_trainer_sends_or_neither_does(path: Path) -> None:
+    good = random_state_dict(path, seed=1)
+
+    async def act(one: AsyncEngine, other: AsyncEngine) -> None:
+        await other.update_weights(good, version=9)
+        before = await sample(one)
+        with sender(receivers=2) as source:
+            both = [one.receive_weights(source.address), other.receive_weights(source.address)]
+            met = await asyncio.gather(*both, send(source, good, 5), return_exceptions=True)
+            assert [type(each) for each in met] == [BroadcastError, StaleVersionError, StaleVersionError]
+            assert await sample(one) == before
+
+            both = [one.receive_weights(source.address), other.receive_weights(source.address)]
+            assert await asyncio.gather(*both, send(source, good, 10)) == [10, 10, None]
+            assert await sample(one) == await sample(other)
+
+    with_engines(path, act, count=2)
+
+
+@pytest.mark.parametrize("settings", [{"tensor_parallel_size": 2}, {"data_parallel_size": 2}])
+def test_engine_of_several_processes_installs_on_all_of_them(path: Path, settings: dict[str, int]) -> None:
+    weights = random_state_dict(path, seed=7)
+
+    async def act(engine: AsyncEngine) -> None:
+        with sender() as source:
+            await asyncio.gather(engine.receive_weights(source.address), send(source, weights, 7))
+        received = await asyncio.gather(*[sample(engine) for _ in range(4)])
+        await engine.update_weights(weights, version=8)
+        updated = await asyncio.gather(*[sample(engine) for _ in range(4)])
+        for one, other in zip(received, updated, strict=True):
+            assert (one.weight_version, other.weight_version) == (7, 8)
+            assert (one.completion_tokens, one.logprobs) == (other.completion_tokens, other.logprobs)
+
+    with_engines(path, act, **settings)
+
+
+def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(path: Path) -> None:
+    good = random_state_dict(path, seed=1)
+
+    async def act(engine: AsyncEngine, other: AsyncEngine) -> None:
+        with sender() as source:
+            update = asyncio.create_task(engine.receive_weights(source.address))
+            await asyncio.sleep(0.05)
+            update.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await update
+            update = asyncio.create_task(other.receive_weights(source.address))
+            await asyncio.sleep(0.05)
+            await other.shutdown()
+            with pytest.raises((BroadcastError, EngineStoppedError)):
+                await update
+            # Both are gone, and do not count as receivers.
+            _, version = await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address))
+            assert version == 3
+
+    with_engines(path, act, count=2)
+
+
+def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_others(path: Path) -> None:
+    weights = random_state_dict(path, seed=1)
+    hello, fits, prepared = (b'{"protocol": 1}', b'{"fits": true}', b'{"prepared": true}')
+    for says in ([b"GET / HTTP/1.1"], [hello, b"nonsense"], [hello, fits], [hello, fits, prepared]):
+        timeout_s = 1.0 if fits in says else 60.0  # The group waits as long for a process that never comes to it.
+        with sender(receivers=2, timeout_s=timeout_s) as source:
+            met: Outcome = [None, None]
+
+            def take(met: Outcome = met, source: WeightSender = source, timeout_s: float = timeout_s) -> None:
+                with noted(met, 0):
+                    receive(source.address, lambda *_: None, dict[str, torch.Tensor], timeout_s=timeout_s)
+
+            def give(met: Outcome = met, source: WeightSender = source) -> None:
+                with noted(met, 1):
+                    source.send(weights, 2)
+
+            threads = [threading.Thread(target=take), threading.Thread(target=give)]
+            for thread in threads:
+                thread.start()
+            with socket.create_connection(parse_address(source.address)) as peer:
+                for message in says:
+                    peer.sendall(len(message).to_bytes(4, "big") + message)
+                    if message is not says[-1]:
+                        peer.recv(1)
+            if says[0] != hello:  # It never counted; another engine takes its place.
+                receive(source.address, lambda *_: None, dict[str, torch.Tensor])
+            for thread in threads:
+                thread.join()
+            is_ours = says[0] == hello
+            assert [type(each) for each in met] == [BroadcastError if is_ours else type(None)] * 2, (says, met)
+
+
+@contextmanager
+def noted(met: Outcome, index: int) -> Iterator[None]:
+    try:
+        yield
+    except NanoError as error:
+        met[index] = error
+
+
+def test_silent_or_absent_side_is_an_error_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(BroadcastError, match="did nothing for"):
+        receive(f"127.0.0.1:{silent.getsockname()[1]}", lambda *_: None, dict[str, torch.Tensor], timeout_s=0.1)
+    with pytest.raises(BroadcastError, match="no trainer at"):
+        receive(f"127.0.0.1:{silent_port()}", lambda *_: None, dict[str, torch.Tensor], timeout_s=0.1)
+    with sender(timeout_s=0.1) as source, pytest.raises(BroadcastError, match="0 of 1 engines came"):
+        source.send({"one": torch.ones(1)})
+
+
+def silent_port() -> int:
+    """A port where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_wrong_settings_of_a_sender_are_refused() -> None:
+    for address in ("nowhere", ":29600", "host:", "host:99999", "host:one"):
+        with pytest.raises(ConfigError, match="address of a trainer"):
+            WeightSender(address)
+    with pytest.raises(ConfigError, match="receivers = 0"):
+        WeightSender("127.0.0.1:0", 0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no GPU"):
+            WeightSender("127.0.0.1:0", backend="nccl")
+    assert parse_address("[::1]:29600") == ("::1", 29600)

@@ -1,0 +1,151 @@
+"""The section `rewards`: shaped rewards are kept with each conversation, and weights make one number of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mac_runner
+from mac_runner.errors import ConfigError, IdentityError
+from mac_runner.rewards import rewards_by_agent
+from mac_runner.types import JsonObject
+
+GAME = """
+from mac_runner import Ask, game
+
+@game
+def pick(table):
+    first, *_ = table.agents
+    yield Ask(first, "Pick.", choices=["a", "b"], default="a")
+    return {"payoff": {name: place for place, name in enumerate(table.agents)}, "winner": first}
+"""
+SHAPING = """
+def spoke(conversation):
+    return {agent.name: len(conversation.turns_of(agent.name)) for agent in conversation.agents}
+
+def odd(conversation):
+    if conversation.index == 1:
+        raise ValueError("an odd one")
+    return {agent.name: 0.5 for agent in conversation.agents}
+
+def partial(conversation):
+    return {conversation.agents[0].name: 1}
+
+def stranger(conversation):
+    return {**{agent.name: 1 for agent in conversation.agents}, "nobody": 1}
+
+def nan(conversation):
+    return {agent.name: float("nan") for agent in conversation.agents}
+"""
+
+
+def written(tmp_path: Path, rewards: JsonObject | None, **more: Any) -> Path:
+    (tmp_path / "pick.py").write_text(GAME)
+    (tmp_path / "shaping.py").write_text(SHAPING)
+    content = {
+        "experiment_metadata": {"experiment_name": "shaped"},
+        "conversation_config": {"environment": "./pick.py:pick", "conversations": 2},
+        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
+        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Abel", "Cain")],
+        **({} if rewards is None else {"rewards": rewards}),
+        **more,
+    }
+    (tmp_path / "shaped.yaml").write_text(json.dumps(content))
+    return tmp_path / "shaped.yaml"
+
+
+def shaped(**named: str) -> JsonObject:
+    return {name: f"./shaping.py:{function}" for name, function in named.items()}
+
+
+def played(tmp_path: Path, rewards: JsonObject | None) -> list[Any]:
+    return [*mac_runner.run(written(tmp_path, rewards), out=tmp_path / "run", progress=False)]
+
+
+def test_shaped_rewards_are_added_and_weighed(tmp_path: Path) -> None:
+    first, _ = played(tmp_path, {"shaped": shaped(talk="spoke"), "total": {"won": 1, "talk": 0.5, "payoff": -2}})
+
+    assert first.rewards == {
+        "Abel": {"payoff": 0.0, "won": 1.0, "talk": 1.0, "reward": 1.5},
+        "Cain": {"payoff": 1.0, "won": 0.0, "talk": 0.0, "reward": -2.0},
+    }
+    assert first.transcript["shaped_rewards"] == {"talk": {"Abel": 1, "Cain": 0}}
+    rows = {row["agent"]: row for row in first.rows("agents")}
+    assert rows["Cain"]["reward"] == -2.0
+    (verified,) = mac_runner.open_run(tmp_path / "run").verify()
+    assert verified.report.ok
+
+
+def test_without_the_section_the_reward_is_the_chance_to_win_and_no_byte_changes(tmp_path: Path) -> None:
+    first, _ = played(tmp_path, None)
+
+    assert first.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "reward": 1.0}
+    assert first.transcript.keys().isdisjoint({"shaped_rewards", "reward_errors"})
+    assert "rewards" not in mac_runner.open_run(tmp_path / "run").experiment
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("partial", "no value for 'Cain'"),
+        ("stranger", "'nobody', which is no agent"),
+        ("nan", "not a number"),
+    ],
+)
+def test_a_reward_that_is_wrong_costs_its_own_value_and_the_total_that_needs_it(
+    tmp_path: Path, function: str, words: str
+) -> None:
+    rewards: JsonObject = {"shaped": shaped(good="spoke", bad=function), "total": {"good": 1, "bad": 1}}
+    first, _ = played(tmp_path, rewards)
+
+    assert first.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "good": 1.0}
+    assert words in first.transcript["reward_errors"]["bad"]
+
+
+def test_errors_are_counted_and_other_conversations_keep_their_values(tmp_path: Path) -> None:
+    first, second = played(tmp_path, {"shaped": shaped(odd="odd"), "total": {"odd": 2}})
+
+    assert first.rewards["Abel"]["reward"] == 1.0
+    assert "reward" not in second.rewards["Abel"]
+    errors: Any = mac_runner.open_run(tmp_path / "run").summary["reward_errors"]
+    assert errors["odd"]["conversations"] == 1
+    assert "an odd one" in errors["odd"]["errors"][0]["error"]
+
+
+def test_other_code_is_another_run_and_other_weights_are_not(tmp_path: Path) -> None:
+    played(tmp_path, {"shaped": shaped(talk="spoke"), "total": {"talk": 1}})
+    (first, _) = played(tmp_path, {"shaped": shaped(talk="spoke"), "total": {"talk": 3}})
+    assert first.rewards["Abel"]["reward"] == 3.0
+
+    with pytest.raises(IdentityError, match=r"rewards\.shaped"):
+        played(tmp_path, {"shaped": shaped(talk="odd")})
+    file = written(tmp_path, {"shaped": shaped(talk="spoke")})
+    (tmp_path / "shaping.py").write_text(SHAPING.replace("len(", "1 + len("))
+    with pytest.raises(IdentityError, match=r"shaping\.py:spoke changed"):
+        mac_runner.run(file, out=tmp_path / "run", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "words"),
+    [
+        ({"shaped": {"talk": "./shaping.py:missing"}}, r"rewards\.shaped\.talk: .*missing"),
+        ({"shaped": {"talk": "./pick.py:GAME"}}, r"rewards\.shaped\.talk"),
+        ({"shaped": {"reward": "./shaping.py:spoke"}}, "another name"),
+        ({"total": {"won": "much"}}, r"rewards\.total\.won"),
+        ({"totals": {"won": 1}}, r"rewards\.totals: unknown key"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, rewards: JsonObject, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        played(tmp_path, rewards)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_failed_conversation_has_no_rewards() -> None:
+    task: JsonObject = {"agents": [{"agent_id": "Abel"}]}
+
+    assert rewards_by_agent(None, {"outcome": None, "task": task}, {}) == {}
+    assert rewards_by_agent(None, {"outcome": {}, "task": task}, {})["Abel"].total is None
