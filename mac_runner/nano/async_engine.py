@@ -186,16 +186,25 @@ class AsyncEngine:
         finally:
             handle.cancel()
 
-    async def update_weights(self, state_dict: StateDict, version: int | None = None) -> int:
+    async def update_weights(self, state_dict: StateDict, version: int | None = None, *, blocking: bool = False) -> int:
         """Compute with these weights from the next step on; their version. See `InferenceEngine`.
 
-        Raises UpdateInProgressError while another update is under way.
+        With `blocking` no step is taken until then. Raises UpdateInProgressError while another update is under way.
         """
         with self._updating():
             self.engine.require_newer(version)
-            prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
-            await self._ask(lambda: self.engine.install_weights(prepared, version))
-            return await self.get_weight_version()
+            if not blocking or self.engine.state is not EngineState.RUNNING:
+                return await self._update(state_dict, version)
+            await self.pause()
+            try:
+                return await self._update(state_dict, version)
+            finally:
+                await self.resume()
+
+    async def _update(self, state_dict: StateDict, version: int | None) -> int:
+        prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
+        await self._ask(lambda: self.engine.install_weights(prepared, version))
+        return await self.get_weight_version()
 
     async def receive_weights(self, address: str, version: int | None = None, *, timeout_s: float = PATIENCE_S) -> int:
         """Compute with the weights that the trainer at `address` sends, from a later step on; their version.

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from mac_runner.nano.checkpoint import read_state_dict
+from mac_runner.nano.checkpoint import read_weights
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.server.answers import (
     INTERNAL_ERROR_STATUS,
@@ -121,6 +121,7 @@ class Weights(Body):
 
     path: Annotated[str, Field(min_length=1)]
     version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
+    blocking: bool = False
 
 
 class Pause(Body):
@@ -149,13 +150,16 @@ class AdminApi:
         self._service = service
         self._engine = service.engine
         self._key = key
+        self._weights_path: str | None = None
 
     async def update_weights(self, request: Request) -> Response:
         """Compute with other weights from the next step on."""
         body = await self._order(Weights, request)
         loop, path = asyncio.get_running_loop(), Path(body.path)
-        state_dict = await loop.run_in_executor(self._service.thread, read_state_dict, path)
-        return answer({"weight_version": await self._engine.update_weights(state_dict, body.version)})
+        state_dict = await loop.run_in_executor(self._service.thread, read_weights, path)
+        version = await self._engine.update_weights(state_dict, body.version, blocking=body.blocking)
+        self._weights_path = body.path
+        return answer({"weight_version": version})
 
     async def flush_cache(self, request: Request) -> Response:
         """Forget every prefix."""
@@ -196,6 +200,7 @@ class AdminApi:
             {
                 "state": self._engine.engine.state,
                 "weight_version": stats.weight_version,
+                "weights_path": self._weights_path,
                 "running": stats.num_running,
                 "waiting": stats.num_waiting,
                 "kv_blocks": {
