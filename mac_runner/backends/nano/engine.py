@@ -166,20 +166,12 @@ class LoadedEngine:
             present = await self._engine.get_weight_version()
             if update.version <= present:
                 raise StaleVersionError(stale(update.version, present))
-            weights = update.weights if isinstance(update.weights, Broadcast) else await self._read(update.weights)
-            if not isinstance(weights, Broadcast):
-                await self._engine.update_weights(weights, update.version, blocking=update.blocking)
-            elif not update.blocking:
-                await self._receive(weights, update.version)
+            version, is_blocking, source = update.version, update.blocking, update.weights
+            if isinstance(source, Broadcast):
+                wait_s = source.timeout_s
+                await self._engine.receive_weights(source.address, version, blocking=is_blocking, timeout_s=wait_s)
             else:
-                await self._engine.pause()
-                try:
-                    await self._receive(weights, update.version)
-                finally:
-                    await self._engine.resume()
-
-    async def _receive(self, weights: Broadcast, version: int) -> None:
-        await self._engine.receive_weights(weights.address, version, timeout_s=weights.timeout_s)
+                await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)
 
     async def _read(self, weights: StateDict | Path) -> StateDict:
         """The weights in memory; those in files are read on a thread."""

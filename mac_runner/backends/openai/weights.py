@@ -27,7 +27,7 @@ from mac_runner.errors import (
     WeightUpdateError,
 )
 from mac_runner.types import JsonObject
-from mac_runner.weights import WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate
 
 LOAD_S_MAX: Final = 600.0
 """How long a server may take to load weights."""
@@ -59,6 +59,11 @@ class ServerWeights:
             raise StaleVersionError(
                 f"weights of version {update.version}: the servers have version {self.version}; give a version above it"
             )
+        if isinstance(update.weights, Broadcast):
+            missed = await self._receive(update, update.weights, urls)
+            self.close()
+            self.version = update.version
+            return missed
         placed = await asyncio.to_thread(place, update.weights, self._directory)
         try:
             missed = await self._spread(update, placed.path, urls)
@@ -119,10 +124,29 @@ class ServerWeights:
             if (state.get("weight_version"), state.get("weights_path")) != (update.version, str(path)):
                 raise
 
+    async def _receive(self, update: WeightUpdate, source: Broadcast, urls: Sequence[str]) -> dict[str, str]:
+        """Have all servers receive from a trainer, which sends to all of them at once."""
+        body: JsonObject = {"address": source.address, "version": update.version, "blocking": update.blocking}
+        body["timeout_s"] = source.timeout_s
+
+        async def receive(url: str) -> None:
+            answer = await self._ask(url, "/admin/weights/receive", body, source.timeout_s + LOAD_S_MAX)
+            _read(answer, url, self._redactor(url))
+
+        results = await asyncio.gather(*(receive(url) for url in urls), return_exceptions=True)
+        failed = {url: result for url, result in zip(urls, results, strict=True) if result is not None}
+        # A server's own reason comes before what the others heard of it.
+        for error in sorted(failed.values(), key=lambda each: isinstance(each, BroadcastError | SendingError)):
+            if isinstance(error, SendingError) and len(failed) == len(urls):
+                raise WeightUpdateError(f"no server took the weights of version {update.version}: {error}") from error
+            if len(failed) == len(urls) or not isinstance(error, SendingError | WeightUpdateError):
+                raise error
+        return {url: str(error) for url, error in failed.items()}
+
     async def _state(self, url: str) -> JsonObject:
         return _read(await self._ask(url, "/admin/state", None), url, self._redactor(url))
 
-    async def _ask(self, url: str, path: str, body: JsonObject | None) -> Answer:
+    async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
         target = URL(url.rstrip("/").removesuffix("/v1") + path)
         # Updates are rare, and may come in another loop than requests: each has connections of its own.
         client = HttpClient(self._key_of(url), self._redactor(url))
@@ -130,7 +154,7 @@ class ServerWeights:
             if body is None:
                 return await client.get(target, deadline_s=STATE_S_MAX)
             content = json.dumps(body).encode()
-            return await client.post(target, content, request_id="weights", deadline_s=LOAD_S_MAX)
+            return await client.post(target, content, request_id="weights", deadline_s=deadline_s)
         finally:
             await client.close()
 

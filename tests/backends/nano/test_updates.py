@@ -16,6 +16,7 @@ from mac_runner.backends.base import Updating, updating
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.errors import (
+    BroadcastError,
     MacRunnerError,
     StaleVersionError,
     UpdateInProgressError,
@@ -23,8 +24,8 @@ from mac_runner.errors import (
     WeightUpdateError,
 )
 from mac_runner.types import PolicySpan, Reply, Sampling
+from mac_runner.weights import Broadcast, WeightUpdate
 from mac_runner.weights import Weights as Kind
-from mac_runner.weights import WeightUpdate
 from tests.sim.nano_model import write_other_weights
 from tests.sim.requests import request
 
@@ -163,6 +164,7 @@ def test_refused_update_says_why_and_changes_nothing(model_directory: Path, othe
         (tmp_path, 3, WeightUpdateError, "holds no model"),
         (good, 2, StaleVersionError, "version 2: the engine has version 2; give a version above it"),
         (good, 1, StaleVersionError, "version 1: the engine has version 2"),
+        (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
     ]
 
     async def scene(backend: NanoBackend) -> None:

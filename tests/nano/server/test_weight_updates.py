@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+import httpx
 import pytest
 from safetensors.torch import load_file
 
@@ -20,6 +21,7 @@ from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.errors import (
+    BroadcastError,
     ConfigError,
     StaleVersionError,
     TransientBackendError,
@@ -27,6 +29,7 @@ from mac_runner.errors import (
     WeightMismatchError,
     WeightUpdateError,
 )
+from mac_runner.nano import WeightSender
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
 from tests.sim.nano_model import write_other_weights
@@ -137,7 +140,7 @@ def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, t
         (tmp_path, 3, WeightUpdateError, "holds no model"),
         (tmp_path / "model.bin", 3, WeightUpdateError, "other formats can run code"),
         (good, 2, StaleVersionError, "version 2; give a version above it"),
-        (Broadcast("localhost:1"), 3, WeightUpdateError, "trainer"),
+        (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
     ]
 
     async def main() -> None:
@@ -157,6 +160,49 @@ def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, t
                 await backend.update_weights(WeightUpdate(version=4, weights=other))
             await first
             assert (await said(backend)).policy == PolicySpan(3, 3)
+
+    asyncio.run(main())
+
+
+def test_servers_take_what_a_trainer_sends_all_of_them_or_none(model: Path, other: Path) -> None:
+    good = load_file(other / "model.safetensors")
+
+    async def main() -> None:
+        expected = await loaded(other)
+        with WeightSender("127.0.0.1:0", receivers=2) as trainer:
+            source = Broadcast(trainer.address, timeout_s=60.0)
+            async with at(model, 2) as (backend, _):
+                for weights, kind in ((good | {BIAS: good[BIAS].int()}, WeightMismatchError), (good, None)):
+                    update = WeightUpdate(version=3, weights=source, blocking=kind is not None)
+                    sending = asyncio.to_thread(trainer.send, weights, 3)
+                    updated, sent = await asyncio.gather(
+                        backend.update_weights(update), sending, return_exceptions=True
+                    )
+                    assert (type(updated), sent is None) == (kind or type(None), kind is None)
+                    version = 0 if kind else 3
+                    assert {each.policy for each in (await from_each(backend)).values()} == {
+                        PolicySpan(version, version)
+                    }
+                assert {each.text for each in (await from_each(backend)).values()} == {expected.text}
+
+    asyncio.run(main())
+
+
+def test_server_gives_a_receive_up_when_its_client_leaves(model: Path, other: Path) -> None:
+    async def main() -> None:
+        with WeightSender("127.0.0.1:0") as trainer:
+            async with served(model, admin_key=KEY) as server:
+                headers = {"Authorization": f"Bearer {KEY}"}
+                async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60.0) as client:
+                    body = {"address": trainer.address}
+                    with pytest.raises(httpx.ReadTimeout):
+                        await client.post("/admin/weights/receive", json=body, timeout=0.2)
+                    answer = await client.post("/admin/weights", json={"path": str(other), "version": 4})
+                    while answer.status_code == 409:  # The server has not seen yet that the client left.
+                        answer = await client.post("/admin/weights", json={"path": str(other), "version": 4})
+                    assert answer.json() == {"weight_version": 4}
+                    refused = await client.post("/admin/weights/receive", json={"address": "nowhere"})
+                    assert refused.status_code == 400
 
     asyncio.run(main())
 
