@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from mac_runner.data.prompts import sent_prompts
+from mac_runner.data.rollouts import USABLE
 from mac_runner.data.samples import MESSAGES, TrainingRun, message, messages_of
 from mac_runner.data.tables import Ended
 from mac_runner.flat import Cells, FlatColumn
@@ -16,7 +17,7 @@ from mac_runner.types import FinishReason, JsonObject, JsonValue
 
 PAIR_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "prompt": MESSAGES._replace(meaning="what the engine was sent"),
-    "chosen": MESSAGES._replace(meaning="the reply of the highest value, as one message"),
+    "chosen": MESSAGES._replace(meaning="the usable reply of the highest value, as one message"),
     "rejected": MESSAGES._replace(meaning="the reply of the lowest value, as one message"),
     "conversation": FlatColumn("text", "the conversation that the forks leave"),
     "turn": FlatColumn("text", "the turn"),
@@ -31,6 +32,7 @@ class _Arm(NamedTuple):
     """A reply to the turn that forks leave, and what the outcomes after it were worth."""
 
     text: str
+    is_usable: bool
     rewards: list[float]
 
     @property
@@ -40,7 +42,7 @@ class _Arm(NamedTuple):
 
 
 class Pairs:
-    """The pairs of a fork: of each turn that forks leave, the reply of the highest value and that of the lowest."""
+    """The pairs of a fork: of each turn that forks leave, the best usable reply and the worst one."""
 
     def __init__(self, run: TrainingRun) -> None:
         self._run = run
@@ -64,13 +66,15 @@ class Pairs:
         for row in rows:
             sibling = Ended(row, ended.experiment, partial(self._run.contents.acknowledged, row), ended.environment)
             if (found := self._reply(sibling)) is not None:
-                text, reward = found
-                arms.setdefault(text, _Arm(text, [])).rewards.append(reward)
+                text, is_usable, reward = found
+                arms.setdefault(text, _Arm(text, is_usable, [])).rewards.append(reward)
         ranked = sorted(arms.values(), key=lambda arm: arm.value)
-        if ranked and ranked[-1].value > ranked[0].value:
-            yield self._pair(ended, ranked[-1], ranked[0])
+        # What a correction made of an unusable reply is no reason to prefer it.
+        best = next((arm for arm in reversed(ranked) if arm.is_usable), None)
+        if best is not None and best.value > ranked[0].value:
+            yield self._pair(ended, best, ranked[0])
 
-    def _reply(self, ended: Ended) -> tuple[str, float] | None:
+    def _reply(self, ended: Ended) -> tuple[str, bool, float] | None:
         """The reply of a fork to its turn, and what came of it; None where it may not be compared."""
         transcript: Any = ended.transcript
         fork = transcript["task"]["fork"]
@@ -78,7 +82,7 @@ class Pairs:
             is_chosen = not self._run.only or {rollout.model, rollout.definition}.intersection(self._run.only)
             if rollout.turn == fork["turn"] and is_chosen and rollout.reward is not None:
                 is_drawn = turn["turn"] not in fork["forced"] and rollout.finish_reason is not FinishReason.OVERFLOW
-                return (turn["reply"]["text"], rollout.reward) if is_drawn else None
+                return (turn["reply"]["text"], rollout.receipt in USABLE, rollout.reward) if is_drawn else None
         return None
 
     def _pair(self, ended: Ended, best: _Arm, worst: _Arm) -> Mapping[str, Cells]:

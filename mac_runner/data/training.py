@@ -125,7 +125,7 @@ _FORMATS: Final[Mapping[str, _Format]] = {
         _each(_kto_rows),
     ),
     DPO: _Format(
-        "Of each turn that forks leave, the best and the worst reply, for `DPOTrainer` of trl 1.16.",
+        "Of each turn that forks leave, the best usable and the worst reply, for `DPOTrainer` of trl 1.16.",
         PAIR_COLUMNS,
         PARQUET,
         lambda run: Pairs(run).rows,

@@ -223,6 +223,18 @@ def test_pairs_are_the_best_and_the_worst_reply_to_one_prompt(tmp_path: Path) ->
         assert row["chosen_draws"] == len(values[best])
 
 
+def test_no_pair_prefers_a_reply_that_could_not_be_used(tmp_path: Path) -> None:
+    play(tmp_path, learning(1))
+    run = fork(tmp_path / "small", 0, turn="0/Dorothea/0/0", draws=3, out=tmp_path / "forks", progress=False)
+    said = {turn.raw for one in run for turn in one.turns if turn.key == "0/Dorothea/0/0"}
+
+    rows = exported(run, tmp_path / "out", "trl-dpo")
+
+    assert HOSTILE in said, "an unusable reply is among those compared"
+    assert len(said) > 1
+    assert not [row for row in rows if "</script>" in row["chosen"][0]["content"]]
+
+
 def test_a_fork_trains_on_what_is_new_in_it(tmp_path: Path) -> None:
     play(tmp_path, experiment(conversations=1))
 
