@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -298,6 +299,8 @@ class OwnBackend:
             raise TypeError("`generate` returned a Reply without a `trace`, which `record_tokens: true` asks for")
         if reply.trace is not None and len(reply.trace.completion) != len(reply.trace.likelihoods):
             raise TypeError("`generate` returned a Reply whose trace has not one log-probability for each token")
+        if reply.trace is not None and not all(map(isfinite, reply.trace.logprobs)):
+            raise TypeError("`generate` returned a Reply whose trace has a log-probability that is not a finite number")
         return reply
 
 

@@ -27,7 +27,7 @@ from mac_runner.plugins import Code, Plugin
 from mac_runner.scheduler.engines import generate
 from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
-from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, Turn
+from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, TokenTrace, Turn
 
 
 def plugin(value: object) -> Plugin:
@@ -269,6 +269,7 @@ def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
     fine = returning("x")
     odd_text, odd_end = Reply(text=3), Reply(text="", finish_reason="stop")  # type: ignore[arg-type]
     odd_tokens = Reply(text="", tokens=TokenCount(prompt=-1))
+    odd_trace = Reply(text="", trace=TokenTrace(prompt_ids=[1], completion_ids=[2], logprobs=[float("nan")]))
     cases: list[tuple[type[MacRunnerError], str, dict[str, Any]]] = [
         (RequestRefusedError, "failed: test_own.py:", {"generate": raising(KeyError("text"))}),
         (RequestRefusedError, "KeyError: 'text'", {"generate": raising(KeyError("text"))}),
@@ -280,6 +281,7 @@ def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
         (RequestRefusedError, "`generate` returned int", {"generate": returning(3)}),
         (RequestRefusedError, "`generate` returned NoneType", {"generate": returning(None)}),
         (RequestRefusedError, "a Reply whose text is 3", {"generate": returning(odd_text)}),
+        (RequestRefusedError, "that is not a finite number", {"generate": returning(odd_trace)}),
         (RequestRefusedError, "finish_reason is 'stop'", {"generate": returning(odd_end)}),
         (
             RequestRefusedError,
