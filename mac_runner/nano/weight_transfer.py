@@ -240,7 +240,7 @@ def receive(
         _next(link, timeout_s, cancelled)
 
         def receive_all(group: _Group) -> dict[str, torch.Tensor]:
-            store = join_store(place.host, begin["port"], begin["size"])
+            store = join_store(place.host, begin["port"], begin["size"], min(timeout_s, _CARRY_S_MAX))
             group.join(begin["rank"], begin["size"], store, own_address(place.host))
             tensors = dict[str, torch.Tensor]()
             for bucket in _buckets(layout, begin["piece_bytes"]):
