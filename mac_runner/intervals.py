@@ -1,13 +1,40 @@
-"""How far a rate counted on `n` cases may be from the true one."""
+"""How far a rate counted on `n` cases may be from the true one.
+
+The cases of one game depend on each other, so clustered sums take each game for one cluster. Where a deal is played
+several times, its games depend on each other too: games that are counted under `one_cluster` with the same name, one
+after the other, are one cluster.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Final, NamedTuple
+
+_CLUSTER: ContextVar[object | None] = ContextVar("cluster", default=None)
+
+
+@contextmanager
+def one_cluster(name: object | None) -> Iterator[None]:
+    """What is counted inside belongs to the cluster with this name; with None, each game is a cluster of its own.
+
+    The games of a cluster are counted one after the other, so that sums need not remember other clusters.
+    """
+    before = _CLUSTER.set(name)
+    try:
+        yield
+    finally:
+        _CLUSTER.reset(before)
+
+
+def current_cluster() -> object | None:
+    """The name of the cluster that is being counted (`one_cluster`)."""
+    return _CLUSTER.get()
 
 
 class Interval(NamedTuple):
@@ -139,9 +166,13 @@ class _Clustered:
     n: int = 0
     total: int = 0
     games: int = 0
+    clusters: int = 0
+    """As many as games, but where `one_cluster` holds several of them."""
     _totals_squared: int = 0
     _total_times_n: int = 0
     _n_squared: int = 0
+    _last: tuple[object | None, int, int] = (None, 0, 0)
+    """The name and the sums of the last cluster."""
 
     def add(self, total: int, n: int) -> None:
         """Count a game with `n` cases that come to `total`; a game without any is not counted."""
@@ -150,6 +181,15 @@ class _Clustered:
         self.n += n
         self.total += total
         self.games += 1
+        last, before, n_before = self._last
+        if (name := _CLUSTER.get()) is not None and last == name:
+            self._totals_squared -= before * before
+            self._total_times_n -= before * n_before
+            self._n_squared -= n_before * n_before
+            total, n = total + before, n + n_before
+        else:
+            self.clusters += 1
+        self._last = name, total, n
         self._totals_squared += total * total
         self._total_times_n += total * n
         self._n_squared += n * n
@@ -175,13 +215,14 @@ class ClusteredRate(_Clustered):
         """How many independent cases the cases are worth: n divided by the design effect; never more than n.
 
         The variance is that of a ratio estimated from clusters (W. G. Cochran, Sampling Techniques, 3rd ed. 1977,
-        section 9A.1). One game, or games that all went one way, say nothing about it: each then counts as one case.
+        section 9A.1). One cluster, or clusters that all went one way, say nothing about it: each then counts as one
+        case.
         """
-        if self.games < 2 or self.wins in (0, self.n):
-            return float(self.games)
+        if self.clusters < 2 or self.wins in (0, self.n):
+            return float(self.clusters)
         rate = self.wins / self.n
         squares = self._totals_squared - 2 * rate * self._total_times_n + rate * rate * self._n_squared
-        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        variance = self.clusters / (self.clusters - 1) * max(0.0, squares) / self.n**2
         return min(float(self.n), rate * (1 - rate) / variance) if variance > 0 else float(self.n)
 
     @property
@@ -201,14 +242,14 @@ class ClusteredMean(_Clustered):
     def interval(self) -> Interval | None:
         """The normal interval of a ratio estimated from clusters (W. G. Cochran 1977, section 9A.1).
 
-        None for less than two games, which say nothing about how games differ.
+        None for less than two clusters, which say nothing about how clusters differ.
         """
-        if self.games < 2:
+        if self.clusters < 2:
             return None
         # In whole numbers: a small difference of large squares is lost in floating point.
         squares = self._totals_squared * self.n**2 - 2 * self.total * self.n * self._total_times_n
         squares += self.total**2 * self._n_squared
-        variance = self.games / (self.games - 1) * (squares / self.n**4)
+        variance = self.clusters / (self.clusters - 1) * (squares / self.n**4)
         half_width = NormalDist().inv_cdf(0.975) * math.sqrt(variance)
         mean = self.total / self.n
         return Interval(lo=mean - half_width, hi=mean + half_width)
@@ -232,12 +273,12 @@ class ClusteredDifference(_Clustered):
         """How many independent cases the cases are worth, as in `ClusteredRate`."""
         difference = self.total / self.n if self.n else 0.0
         spread = (self.first + self.second) / self.n - difference**2 if self.n else 0.0
-        if self.games < 2 or spread <= 0:
-            return float(self.games)
+        if self.clusters < 2 or spread <= 0:
+            return float(self.clusters)
         squares = (
             self._totals_squared - 2 * difference * self._total_times_n + difference * difference * self._n_squared
         )
-        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        variance = self.clusters / (self.clusters - 1) * max(0.0, squares) / self.n**2
         return min(float(self.n), spread / variance) if variance > 0 else float(self.n)
 
     @property
@@ -251,7 +292,10 @@ class ClusteredDifference(_Clustered):
 
 @dataclass(slots=True)
 class ExactMean:
-    """The mean of independent values. Its sums are exact, so the order of the values does not matter."""
+    """The mean of the values of conversations. Its sums are exact, so their order does not matter.
+
+    The values are independent, but for those that are counted in `one_cluster`.
+    """
 
     n: int = 0
     truths: int = 0
@@ -260,9 +304,15 @@ class ExactMean:
     most: float | None = None
     _total: int | Fraction = 0
     _squares: int | Fraction = 0
+    _clustered: ExactClusteredMean | None = None
+    _truths: ClusteredRate = field(default_factory=ClusteredRate)
 
     def add(self, value: float) -> None:
         """Count a finite number, or a truth value as 0 or 1."""
+        if _CLUSTER.get() is not None:
+            self._clustered = self._clustered or ExactClusteredMean()
+            self._clustered.add([value])
+            self._truths.add(int(value is True), 1)
         exact = int(value) if isinstance(value, int) else Fraction(value)
         self.n += 1
         self.truths += isinstance(value, bool)
@@ -284,6 +334,8 @@ class ExactMean:
     @property
     def interval(self) -> Interval | None:
         """Wilson's interval of a rate, else Student's; None for one value, and for values that are all the same."""
+        if self._clustered is not None:
+            return self._truths.interval if self.is_rate else self._clustered.interval
         if self.is_rate:
             return wilson(int(self._total), self.n)
         if self.n < 2 or self.least == self.most:
@@ -302,10 +354,13 @@ class ExactClusteredMean:
 
     n: int = 0
     games: int = 0
+    clusters: int = 0
+    """As many as games, but where `one_cluster` holds several of them."""
     _total: int | Fraction = 0
     _totals_squared: int | Fraction = 0
     _total_times_n: int | Fraction = 0
     _n_squared: int = 0
+    _last: tuple[object | None, Fraction, int] = (None, Fraction(0), 0)
 
     def add(self, values: Sequence[float]) -> None:
         """Count the values of one game; a game without any is not counted."""
@@ -316,6 +371,15 @@ class ExactClusteredMean:
         self.n += n
         self.games += 1
         self._total += total
+        last, before, n_before = self._last
+        if (name := _CLUSTER.get()) is not None and last == name:
+            self._totals_squared -= before * before
+            self._total_times_n -= before * n_before
+            self._n_squared -= n_before * n_before
+            total, n = total + before, n + n_before
+        else:
+            self.clusters += 1
+        self._last = name, total, n
         self._totals_squared += total * total
         self._total_times_n += total * n
         self._n_squared += n * n
@@ -329,17 +393,17 @@ class ExactClusteredMean:
     def interval(self) -> Interval | None:
         """Student's interval of a ratio estimated from clusters (W. G. Cochran 1977, section 9A.1).
 
-        With one case in each game it is that of `mean_interval`. None for less than two games, and for games that do
-        not differ, which say nothing about how far others may be; None too beyond the range of a float.
+        With one case in each cluster it is that of `mean_interval`. None for less than two clusters, and for clusters
+        that do not differ, which say nothing about how far others may be; None too beyond the range of a float.
         """
-        if self.games < 2:
+        if self.clusters < 2:
             return None
         squares = self._totals_squared * self.n**2 - 2 * self._total * self.n * self._total_times_n
         squares += self._total**2 * self._n_squared
         if not squares:
             return None
-        variance = Fraction(self.games, self.games - 1) * Fraction(squares) / self.n**4
-        return _around(Fraction(self._total) / self.n, variance, self.games - 1)
+        variance = Fraction(self.clusters, self.clusters - 1) * Fraction(squares) / self.n**4
+        return _around(Fraction(self._total) / self.n, variance, self.clusters - 1)
 
 
 def _around(mean: Fraction, variance: Fraction, degrees: int) -> Interval | None:

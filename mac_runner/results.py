@@ -14,7 +14,7 @@ import msgspec
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.flat import FlatColumn, Row, RowMaker
-from mac_runner.intervals import ClusteredRate, Interval, wilson
+from mac_runner.intervals import ClusteredMean, ClusteredRate, ExactClusteredMean, Interval, wilson
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import Fact, Scene
@@ -194,7 +194,8 @@ class StanceSpec(NamedTuple):
 class PlayedCombination(NamedTuple):
     """A combination of a grid that has begun: what it differs in from others, and what came of its conversations.
 
-    Conversations of one number have the same chance events in all combinations of one seed.
+    Conversations of one number have the same chance events in all combinations of one seed. Where deals are played
+    several times, all conversations of a deal have its number.
     """
 
     slug: str
@@ -302,14 +303,23 @@ def rate(count: int, n: int) -> JsonObject:
 
 
 def clustered(counted: ClusteredRate) -> JsonObject:
-    """`n` cases of how many `games`, `wins` among them, their `rate` and its `interval` by game."""
+    """`n` cases of how many `games`, `wins` among them, their `rate` and its `interval` by game.
+
+    Where deals are played several times, the interval is by deal, and `clusters` says of how many.
+    """
     return {
         "n": counted.n,
         "games": counted.games,
+        **clusters_of(counted),
         "wins": counted.wins,
         "rate": round(counted.wins / counted.n, 4) if counted.n else None,
         "interval": ends(counted.interval),
     }
+
+
+def clusters_of(counted: ClusteredRate | ClusteredMean | ExactClusteredMean) -> JsonObject:
+    """How many `clusters` the games are of; nothing where each is one."""
+    return {} if counted.clusters == counted.games else {"clusters": counted.clusters}
 
 
 def ends(interval: Interval | None) -> JsonValue:

@@ -94,3 +94,22 @@ def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Pa
 
     assert all(solved)
     assert sum(gain > 0 for gain in gains) > 20
+
+
+def test_players_of_sharing_do_as_well_as_they_can(place: Path) -> None:
+    """The first gets what it likes, and so does the second unless it is gone."""
+    mac_run(place, "check", "sharing.py:sharing", "--agents", "2", "--conversations", "3")
+    written = {
+        "experiment_metadata": {"experiment_name": "sharing"},
+        "conversation_config": {"environment": "./sharing.py:sharing", "conversations": 40},
+        "model_definitions": {"keen": {"backend": "scripted", "scripted_config": {"policy": "keen"}}},
+        "agent_definitions": [{"agent_id": "keen", "role": "player", "model": "keen"}],
+    }
+    (place / "sharing.yaml").write_text(json.dumps(written))
+    mac_run(place, "sharing.yaml", "--quiet")
+    payoffs = set()
+    for outcome, record, _ in played(place / "runs" / "sharing").values():
+        liked = [event["data"]["liked"] for event in record["events"] if "liked" in event["data"]]
+        payoffs.add((liked[0] == liked[1], *outcome["payoff"].values()))
+
+    assert payoffs == {(False, 1.0, 1.0), (True, 1.0, 0.25)}

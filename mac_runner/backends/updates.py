@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 
 from mac_runner.errors import UpdateInProgressError
+from mac_runner.types import PolicySpan
 
 
 class OneAtATime:
@@ -33,3 +34,14 @@ def _heard(ended: asyncio.Task[None]) -> None:
 def stale(version: int, present: int) -> str:
     """What is wrong with a version that is not newer than the engine's."""
     return f"weights of version {version}: the engine has version {present}; give a version above it"
+
+
+def policy_of(versions: Sequence[str | int]) -> PolicySpan | None:
+    """The first and last of the versions that made a reply; None where one of them is no number.
+
+    vLLM calls the weights that it loaded `default`.
+    """
+    numbers = [0 if version == "default" else version for version in versions]
+    if not numbers or not all(str(number).isdecimal() for number in numbers):
+        return None
+    return PolicySpan(int(numbers[0]), int(numbers[-1]))

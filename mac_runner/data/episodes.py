@@ -49,7 +49,7 @@ def episode_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]
         "id": task["task_id"],
         "env": json_text({"id": transcript["environment"], "name": transcript["experiment_name"]}),
         "task": json_text(dispatched),
-        "group": json_text({"id": deal_of(task)}),
+        "group": json_text({"id": deal_of(transcript)}),
         "run": _run_info(transcript["experiment_name"], rollouts),
         "ok": failure is None,
         "errors": json_text(standing["errors"]),

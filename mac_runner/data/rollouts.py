@@ -122,13 +122,16 @@ def rollouts_of(
     trainable = {turn["turn"] for turn in turns if is_trainable(turn)}
     counts = Counter(turn["agent"] for turn in turns if turn["turn"] in trainable)
     return [
-        _rollout(task, agents[turn["agent"]], turn, seats[turn["agent"]], found.get(turn["turn"], Tokens()), weight)
+        _rollout(
+            transcript, agents[turn["agent"]], turn, seats[turn["agent"]], found.get(turn["turn"], Tokens()), weight
+        )
         for turn in turns
         for weight in [1 / counts[turn["agent"]] if turn["turn"] in trainable else 0.0]
     ]
 
 
-def _rollout(task: Any, agent: Any, turn: Any, seat: Seat, tokens: Tokens, weight: float) -> Rollout:
+def _rollout(transcript: JsonObject, agent: Any, turn: Any, seat: Seat, tokens: Tokens, weight: float) -> Rollout:
+    task: Any = transcript["task"]
     reply = turn["reply"]
     policy, reason = reply.get("policy"), FinishReason(reply["finish_reason"])
     return Rollout(
@@ -150,18 +153,19 @@ def _rollout(task: Any, agent: Any, turn: Any, seat: Seat, tokens: Tokens, weigh
         receipt=ReceiptKind(turn["receipt"]["kind"]),
         reward=seat.reward,
         rewards=seat.rewards,
-        group_id=f"{deal_of(task)}/{turn['agent']}",
+        group_id=f"{deal_of(transcript)}/{turn['agent']}",
         trainable=weight > 0,
         weight=weight,
     )
 
 
-def deal_of(task: Mapping[str, Any]) -> str:
+def deal_of(transcript: Mapping[str, Any]) -> str:
     """What the conversations of a group have in common: their deal, or the turn that forks leave; else their own id."""
+    task = transcript["task"]
     if (fork := task.get("fork")) is not None:
         return f"{fork['of']}@{fork['turn']}"
     group: JsonValue = task.get("group")
-    return str(task["task_id"]) if group is None else str(group)
+    return str(task["task_id"]) if group is None else f"{transcript['experiment_name']}/{group}"
 
 
 def _borrowed(task: Any, turns: Any) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +11,7 @@ from mac_runner.data.tables import Ended
 from mac_runner.environments.base import Environment
 from mac_runner.flat import Cells, FlatColumn, Message
 from mac_runner.reports.exports import utf8_text
-from mac_runner.rewards import preferred
+from mac_runner.rewards import rewards_by_agent
 from mac_runner.store import RunContents
 from mac_runner.types import Prompt
 
@@ -29,7 +28,7 @@ def messages_of(prompt: Prompt) -> list[Message]:
     return [message(each.role, each.content) for each in prompt.messages]
 
 
-SEAT_COLUMNS: Final = frozenset(("agent", "role", "faction", "rewards"))
+SEAT_COLUMNS: Final = frozenset(("agent", "role", "faction"))
 """What rollouts have of the table `agents`."""
 
 
@@ -79,7 +78,12 @@ class TrainingRun(NamedTuple):
 
     def seats(self, ended: Ended) -> dict[str, Seat]:
         """What each agent played, and what the outcome is worth to it."""
-        return {str(row["agent"]): _seat(row) for row in self.agents(ended)}
+        worth = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
+        return {
+            agent: Seat(_text(row, "role"), _text(row, "faction"), *worth.get(agent, ({}, None)))
+            for row in self.agents(ended)
+            for agent in [str(row["agent"])]
+        }
 
     def samples(self, ended: Ended, tokens: Mapping[str, Tokens] | None = None) -> Iterator[Sample]:
         """The rollouts of a conversation in words; its prompts are rendered again."""
@@ -97,12 +101,6 @@ class TrainingRun(NamedTuple):
             )
 
 
-def _seat(row: Mapping[str, Cells]) -> Seat:
-    rewards: dict[str, float] = json.loads(str(row["rewards"])) if row.get("rewards") else {}
-    role, faction, name = row.get("role"), row.get("faction"), preferred(rewards)
-    return Seat(
-        None if role is None else str(role),
-        None if faction is None else str(faction),
-        rewards,
-        None if name is None else rewards[name],
-    )
+def _text(row: Mapping[str, Cells], name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None else str(value)

@@ -26,10 +26,15 @@ class EndedRow(NamedTuple):
     """An ended conversation of the index. `outcome` is None where it failed."""
 
     number: int
-    """Its number in the plan, from 0."""
+    """Its number in the plan, from 0; where deals are played several times, that of its deal."""
     task_id: str
     outcome: JsonObject | None
     row: JsonObject
+
+    @property
+    def cluster(self) -> int | None:
+        """Its deal, where deals are played several times (`intervals.one_cluster`)."""
+        return group if isinstance(group := self.row.get("group"), int) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ class RunData:
     def ended(self) -> Iterator[EndedRow]:
         """The conversations that have ended, in task order."""
         for row in self.read_rows():
-            index, outcome = row.get("index"), row.get("outcome")
+            index, outcome = row.get("group", row.get("index")), row.get("outcome")
             yield EndedRow(
                 index if isinstance(index, int) else 0,
                 str(row.get("task_id")),

@@ -21,7 +21,7 @@ class LocalModelLanes:
     def __init__(self, name: str, lanes: Sequence[LaneSpec], fleet: LocalFleet) -> None:
         self._name = name
         self._fleet = fleet
-        self._addresses = {lane.name: _address(lane) for lane in lanes}
+        self._addresses = {lane.name: _address(lane, fleet.admin_key) for lane in lanes}
         self._tells: list[Callable[[], None]] = []
         self._prefix = CommonPrefix()
 
@@ -96,5 +96,5 @@ class LocalModelLanes:
             tell()
 
 
-def _address(lane: LaneSpec) -> LaneAddress:
-    return LaneAddress(name=lane.name, url=lane.url, gpus=lane.place.visible, slots=lane.slots)
+def _address(lane: LaneSpec, admin_key: str) -> LaneAddress:
+    return LaneAddress(name=lane.name, url=lane.url, gpus=lane.place.visible, slots=lane.slots, admin_key=admin_key)

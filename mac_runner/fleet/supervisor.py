@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import shutil
 import tempfile
 from collections import deque
@@ -59,6 +60,7 @@ class LocalFleet:
         self.control = Control(plan.lanes, plan.config)
         self._given_logs = logs
         self._reports = LaneReports(plan.lanes, clock=clock, say=say, on_event=on_event)
+        self.admin_key = secrets.token_hex(16)
         self._models = {
             name: LocalModelLanes(name, [lane for lane in plan.lanes if lane.model == name], self)
             for name in plan.models
@@ -81,7 +83,7 @@ class LocalFleet:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
         self._client = EngineClient()
         for spec in self.plan.lanes:
-            launch = launch_of(spec, self.plan.models[spec.model])
+            launch = launch_of(spec, self.plan.models[spec.model], admin_key=self.admin_key)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
             self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock)
         self._owner = asyncio.current_task()

@@ -8,9 +8,9 @@ raise the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -186,23 +186,25 @@ class AsyncEngine:
         finally:
             handle.cancel()
 
-    async def update_weights(self, state_dict: StateDict, version: int | None = None) -> int:
+    async def update_weights(self, state_dict: StateDict, version: int | None = None, *, blocking: bool = False) -> int:
         """Compute with these weights from the next step on; their version. See `InferenceEngine`.
 
-        Raises UpdateInProgressError while another update is under way.
+        With `blocking` no step is taken until then. Raises UpdateInProgressError while another update is under way.
         """
-        with self._updating():
-            self.engine.require_newer(version)
+        self.engine.require_newer(version)
+        async with self._updating(is_blocking=blocking):
             prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
             await self._ask(lambda: self.engine.install_weights(prepared, version))
             return await self.get_weight_version()
 
-    async def receive_weights(self, address: str, version: int | None = None, *, timeout_s: float = PATIENCE_S) -> int:
+    async def receive_weights(
+        self, address: str, version: int | None = None, *, blocking: bool = False, timeout_s: float = PATIENCE_S
+    ) -> int:
         """Compute with the weights that the trainer at `address` sends, from a later step on; their version.
 
         `version` is the one that is expected. Raises what `receive` raises; then the engine goes on with its weights.
         """
-        with self._updating():
+        async with self._updating(is_blocking=blocking):
             check, prepare = partial(self._check_coming, version), self.engine.prepare_weights
             self._receive_over = over = Event()
             work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over)
@@ -219,15 +221,21 @@ class AsyncEngine:
         self.engine.require_newer(expected if version is None else version)
         self.engine.check_layout(state_dict)
 
-    @contextmanager
-    def _updating(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _updating(self, *, is_blocking: bool) -> AsyncIterator[None]:
+        """One update at a time; a blocking one takes no step meanwhile."""
         if self._is_updating:
             raise UpdateInProgressError("another update of the weights is under way: wait for it and try again")
+        pauses = is_blocking and self.engine.state is EngineState.RUNNING
         self._is_updating = True
         try:
+            if pauses:
+                await self.pause()
             yield
         finally:
             self._is_updating = False
+            if pauses:
+                await self.resume()
 
     async def get_weight_version(self) -> int:
         """The version of the weights in use."""

@@ -253,7 +253,8 @@ def _played(row: GridRow, kind: str, index: Iterable[JsonObject]) -> PlayedCombi
     def outcomes() -> Iterator[tuple[int, JsonObject, str]]:
         for each in map(parse_row, index):
             if each.reason is None and isinstance(each.outcome, dict) and each.outcome.get("kind") == kind:
-                yield each.index, each.outcome, f"the index row of {each.task_id!r}, outcome"
+                number = each.index if each.group is None else each.group
+                yield number, each.outcome, f"the index row of {each.task_id!r}, outcome"
 
     planned = integer(section(row.summary or {}, "conversations").get("planned"))
     return PlayedCombination(row.slug, row.values, planned or 0, outcomes())

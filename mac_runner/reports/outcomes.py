@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from mac_runner.intervals import ClusteredRate, ExactClusteredMean, ExactMean, Interval
-from mac_runner.results import clustered, rate
+from mac_runner.intervals import ClusteredRate, ExactClusteredMean, ExactMean, Interval, current_cluster
+from mac_runner.results import clustered, clusters_of, ends, rate
 from mac_runner.rewards import WON, is_number, values_by_agent, winners_of
 from mac_runner.types import JsonObject, JsonValue
 
@@ -78,6 +78,7 @@ class OutcomeResults:
             self._texts[key].add(value)
         elif value is None:
             self._none[key] += 1
+            self._texts[key].add(None)
         elif not is_of_agents:
             self._not_counted[key] += 1
 
@@ -89,7 +90,7 @@ class OutcomeResults:
         return {
             "n": self._n,
             "values": {key: _of_conversations(found) for key, found in sorted(self._values.items())},
-            "texts": {key: texts.report(self._none[key]) for key, texts in sorted(self._texts.items())},
+            "texts": {key: texts.report(self._none[key]) for key, texts in sorted(self._texts.items()) if texts.n},
             "agents": {key: each.report() for key, each in sorted(by_agent.items())},
             "not_counted": dict(sorted(self._not_counted.items())),
         }
@@ -112,49 +113,67 @@ class _Measure:
         """How many values in how many `games`, their `rate` or `score`, and its interval by game."""
         if self.truths.n == self.mean.n:
             return clustered(self.truths)
-        return {"n": self.mean.n, "games": self.mean.games, **_score(self.mean.mean, self.mean.interval)}
+        counts: JsonObject = {"n": self.mean.n, "games": self.mean.games, **clusters_of(self.mean)}
+        return {**counts, **_score(self.mean.mean, self.mean.interval)}
 
 
 def _of_conversations(found: ExactMean) -> JsonObject:
     """The `rate` or `score` of conversations with one value each, and its interval."""
     if found.is_rate:
         wins = round((found.mean or 0.0) * found.n)
-        return {"n": found.n, "count": wins, **rate(wins, found.n)}
+        return {"n": found.n, "count": wins, **rate(wins, found.n), "interval": ends(found.interval)}
     least, most = found.least, found.most
     return {"n": found.n, **_score(found.mean, found.interval), "min": least, "max": most}
 
 
 def _score(mean: float | None, interval: Interval | None) -> JsonObject:
-    ends: JsonValue = None if interval is None else [_rounded(interval.lo), _rounded(interval.hi)]
-    return {"score": _rounded(mean), "interval": ends}
+    both: JsonValue = None if interval is None else [_rounded(interval.lo), _rounded(interval.hi)]
+    return {"score": _rounded(mean), "interval": both}
 
 
 class _Texts:
-    """How often each text occurs."""
+    """How often each text occurs; null counts against all of them."""
 
     def __init__(self) -> None:
-        self._n = 0
+        self.n = 0
         self._counts: Counter[str] | None = Counter()
+        self._others = ClusteredRate()
+        """Where deals are played several times: as many conversations, of which none has the text."""
+        self._clustered: dict[str, ClusteredRate] = {}
 
-    def add(self, text: str) -> None:
-        self._n += 1
-        if self._counts is not None:
+    def add(self, text: str | None) -> None:
+        self.n += text is not None
+        if self._counts is None:
+            return
+        if text is not None:
             self._counts[text] += 1
-            # Whether texts are too many or too long does not depend on their order.
-            if len(self._counts) > TEXTS_MAX or len(text) > TEXT_CHARS_MAX:
-                self._counts = None
+        if current_cluster() is not None:
+            if text is not None and text not in self._clustered:
+                self._clustered[text] = replace(self._others)
+            for known, counted in self._clustered.items():
+                counted.add(int(known == text), 1)
+            self._others.add(0, 1)
+        # Whether texts are too many or too long does not depend on their order.
+        if len(self._counts) > TEXTS_MAX or (text is not None and len(text) > TEXT_CHARS_MAX):
+            self._counts = None
 
     def report(self, none: int) -> JsonObject:
         """The texts, the most frequent first; `counts` is null where they are too many or too long.
 
         `none` of the `n` conversations have null in its place.
         """
-        n = self._n + none
+        n = self.n + none
         if self._counts is None:
             return {"n": n, "none": none, "counts": None}
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        counts: JsonObject = {text: {"count": count, **rate(count, n)} for text, count in ordered}
+        counts: JsonObject = {
+            text: {"count": count, **rate(count, n), **self._by_cluster(text)} for text, count in ordered
+        }
         return {"n": n, "none": none, "counts": counts}
+
+    def _by_cluster(self, text: str) -> JsonObject:
+        found = self._clustered.get(text)
+        return {} if found is None else {**clusters_of(found), "interval": ends(found.interval)}
 
 
 class _ByAgent:

@@ -49,6 +49,7 @@ class IndexRow(msgspec.Struct, frozen=True):
     counts: Counts
     failure: str | None = None
     outcome: Any = None
+    group: int | None = None
     failed_attempts: list[Any] = []
     agents: dict[str, tuple[str, str, int]] = {}
     metrics: dict[str, bool | int | float | None] = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mac_runner.intervals import one_cluster
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.metrics import MetricCounter
@@ -40,7 +41,7 @@ def summarise(
     decoding: Mapping[str, JsonObject] | None = None,
     speakers: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Sum up the rows of an index.
+    """Sum up the rows of an index. Rows of one group are together.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
@@ -130,8 +131,9 @@ class _Totals:
     def add(self, row: IndexRow) -> None:
         if row.reason is None:
             self.finished += 1
-            self._add_outcome(row)
-            self.metrics.add(row)
+            with one_cluster(row.group):
+                self._add_outcome(row)
+                self.metrics.add(row)
         else:
             self.failed += 1
         self.turns += row.counts.turns

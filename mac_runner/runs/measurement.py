@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError, UntrustedCodeError
+from mac_runner.intervals import one_cluster
 from mac_runner.metrics import Measure, Metric, Reward, measured, own_metric, own_reward, shaped
 from mac_runner.plugins import loaded_plugin
 from mac_runner.registry import load_function
@@ -89,7 +90,9 @@ class Measurement:
                 name in kept and kept[name] != value for name, value in values.items()
             )
             bare = {key: value for key, value in row.items() if key not in METRIC_KEYS}
-            self._counter.add(parse_row({**bare, **found}))
+            parsed = parse_row({**bare, **found})
+            with one_cluster(parsed.group):
+                self._counter.add(parsed)
             yield {"task_id": row["task_id"], "index": row["index"], **found}
 
     def summary(self) -> JsonObject:

@@ -16,6 +16,7 @@ from mac_runner.reports import (
     summarise,
     summarise_grid,
 )
+from mac_runner.results import section
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
 from mac_runner.store.fork import fork_summary
@@ -26,9 +27,12 @@ def summary_of(contents: RunContents) -> JsonObject:
     """The contents of a run directory's `summary.json`."""
     fork = contents.fork
     forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
+    conversation = section(contents.resolved, "conversation_config")
+    is_grouped = conversation.get("samples_per_task", 1) != 1
     summary = summarise(
         experiment_name=contents.experiment_name,
-        rows=contents.rows(),
+        # Intervals are by group, so the conversations of a group come together.
+        rows=contents.rows_in_task_order() if is_grouped else contents.rows(),
         planned=contents.counts.planned,
         accounting=contents.accounting,
         decoding=recorded_decoding(contents.resolved),

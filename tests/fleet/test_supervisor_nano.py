@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from mac_runner.backends.base import updating
+from mac_runner.backends.fleet.backend import FleetBackend
+from mac_runner.clock import SystemClock
+from mac_runner.errors import TransientBackendError
 from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.types import PolicySpan, Sampling
+from mac_runner.weights import WeightUpdate
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until
-from tests.sim.nano_model import make_nano_model
+from tests.sim.nano_model import make_nano_model, write_other_weights
+from tests.sim.requests import request
 
 pytest.importorskip("torch")
 
@@ -55,6 +64,47 @@ def test_two_lanes_of_a_model_say_the_same_also_after_one_was_killed(model: Path
 
     assert texts[0]
     assert texts == [texts[0]] * 3
+
+
+def test_lane_that_starts_later_has_the_weights_of_the_others_before_it_serves(model: Path, tmp_path: Path) -> None:
+    other = write_other_weights(model, tmp_path / "other")
+
+    async def said_by_each(backend: FleetBackend) -> dict[str | None, tuple[str, PolicySpan | None]]:
+        found: dict[str | None, tuple[str, PolicySpan | None]] = {}
+        while len(found) < 2:
+            asked = request(sampling=Sampling(seed=1, max_tokens=6), conversation=f"task-{next(numbers)}")
+            with suppress(TransientBackendError):
+                reply = await backend.generate(asked)
+                assert found.setdefault(reply.timing.lane, (reply.text, reply.policy)) == (reply.text, reply.policy)
+        return found
+
+    async def play() -> None:
+        definition = nano_model(model)
+        async with fleet_of(plan_of({"m": definition}, 2), Heard(), tmp_path) as fleet:
+            backend = FleetBackend(
+                "m", definition, lanes=fleet.model("m"), has_tokens=False, clock=SystemClock(), say=lambda _line: None
+            )
+            assert updating(backend, name="m", kind="fleet") is backend
+            try:
+                await backend.start()
+                await until(lambda: len(names_up(fleet, "m")) == 2)
+                before = await said_by_each(backend)
+                await backend.update_weights(WeightUpdate(version=4, weights=other, blocking=False))
+                updated = await said_by_each(backend)
+                pid = lane(fleet, "m@0").pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                await until(lambda: names_up(fleet, "m") == ["m@1"])
+                assert await said_by_each(backend) == updated
+            finally:
+                await backend.close()
+        assert before.keys() == updated.keys() == {"m@0", "m@1"}
+        assert {policy for _, policy in before.values()} == {PolicySpan(0, 0)}
+        assert {policy for _, policy in updated.values()} == {PolicySpan(4, 4)}
+        assert before["m@0"][0] != updated["m@0"][0]
+
+    numbers = count()
+    run(play())
 
 
 @pytest.mark.parametrize("policy", ["batch", "fifo"])

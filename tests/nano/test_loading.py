@@ -81,7 +81,7 @@ def int_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (settings(rope_parameters={"rope_type": "linear", "factor": 0.0}), ModelError, "factor"),
         (settings(rope_parameters={"rope_type": "yarn", "rope_theta": 1}), ModelError, "rope_theta"),
         (settings(rope_parameters={"rope_type": "llama3", "low_freq_factor": 4.0}), ModelError, "low_freq_factor"),
-        (weights(lambda tensors: tensors.update(int_weights(tensors))), ModelError, "torch.int32"),
+        (weights(lambda tensors: tensors.update(int_weights(tensors))), WrongDtypeError, "torch.int32"),
         (weights(lambda tensors: tensors.update({HEAD: torch.ones(3, 3)})), UnexpectedTensorError, HEAD),
         (weights(lambda tensors: tensors.update({HEAD: tensors[EMBEDDINGS] + 1})), UnexpectedTensorError, HEAD),
         (settings(vocab_size=300), WrongShapeError, r"embed_tokens.weight has shape \[272, 64\], expected \[300, 64\]"),

@@ -50,6 +50,7 @@ async def served(
     max_waiting: int = 64,
     max_model_len: int = 8192,
     grace_s: float = 10.0,
+    port: int = 0,
 ) -> AsyncIterator[Served]:
     """Serve a model for the time of the block."""
     config = EngineConfig(
@@ -60,7 +61,7 @@ async def served(
         max_waiting=max_waiting,
         max_model_len=max_model_len,
     )
-    with bound("127.0.0.1", 0) as listener:
+    with bound("127.0.0.1", port) as listener:
         port = listener.getsockname()[1]
         async with open_service(config, times=TIMES, name=MODEL) as service:
             app = build_app(service, admin_key=admin_key, api_key=api_key, budget=budget)

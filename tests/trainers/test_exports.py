@@ -68,13 +68,16 @@ def test_rollouts_have_each_turn_and_the_sums_of_the_run(run: RunView, tmp_path:
     assert [(row["conversation"], row["turn"]) for row in rows] == [(one["conversation"], one["turn"]) for one in turns]
     assert Counter(row["receipt"] for row in rows) == Counter(one["receipt"] for one in turns)
     assert {row["receipt"] for row in learned} >= {"act", "correction"}
+    worths = {conversation.task_id: conversation.rewards for conversation in run}
     for row, turn in zip(rows, turns, strict=True):
         assert len(row["prompt_ids"]) == (turn["prompt_tokens"] if row["trainable"] else 0)
         assert len(row["completion_ids"]) == len(row["logprobs"])
         assert len(row["logprobs"]) == (turn["completion_tokens"] if row["trainable"] else 0)
         agent = agents[row["conversation"], row["agent"]]
         assert json.loads(row["rewards"]) == json.loads(agent["rewards"])
-        assert (row["reward"], row["role"], row["faction"]) == (float(agent["won"]), agent["role"], agent["faction"])
+        worth = worths[row["conversation"]][row["agent"]]
+        assert {**json.loads(row["rewards"]), "reward": row["reward"]} == worth
+        assert (row["role"], row["faction"]) == (agent["role"], agent["faction"])
         assert row["group_id"] == f"{row['conversation']}/{row['agent']}"
     assert all(row["trainable"] == (row["model"] == "learner") for row in rows)
     assert all(row["is_truncated"] == (row["finish_reason"] == "length") for row in rows)
@@ -266,3 +269,19 @@ def test_a_run_without_tokens_has_all_formats_of_text(learned: Path, tmp_path: P
         assert exported(run, tmp_path, name), name
     (episode,) = exported(run, tmp_path, "verifiers")
     assert all(trace["agent"]["trainable"] for trace in episode["traces"] if trace["calls"])
+
+
+def test_samples_of_a_deal_share_the_groups_of_their_seats(tmp_path: Path) -> None:
+    content = experiment(conversations=4, lobby="classic-7")
+    content["conversation_config"] = {"environment": "town_of_salem", "conversations": 4, "samples_per_task": 2}
+    groups: dict[str, set[str]] = defaultdict(set)
+    grid = play(tmp_path, {**content, "_grid": {"sweep": {"game.flags.mafia_parity": [False, True]}}})
+
+    for row in exported(grid, tmp_path / "out", "trl-sft"):
+        assert row["combination"]
+    for line in exported(grid, tmp_path / "out", "openai-chat"):
+        assert [*line] == ["messages"]
+    for episode in exported(grid, tmp_path / "out", "verifiers"):
+        assert "combination" not in episode
+        groups[episode["group"]["id"]].add(episode["task"]["data"]["id"])
+    assert [len(found) for found in groups.values()] == [2, 2, 2, 2]

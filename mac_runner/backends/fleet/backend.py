@@ -20,9 +20,11 @@ from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.types import Destination, Reply, Request
+from mac_runner.weights import WeightUpdate
 
 
 class FleetBackend:
@@ -53,6 +55,9 @@ class FleetBackend:
             on_broken=self._broken,
             on_change=self._resized,
         )
+        self._engine = config.engine
+        if config.engine == "nano" and lanes is not None:
+            self._plane.weights = ServerWeights(self._admin_key)
         self._may_send = asyncio.Event()
         self._tells: list[Callable[[], None]] = []
         self._size: tuple[int, int, bool] | None = None
@@ -90,6 +95,26 @@ class FleetBackend:
     def destination(self, request: Request) -> Destination | None:
         """The lane that `request` would go to now; None while none is up."""
         return self._plane.destination(request)
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What prevents updates of its weights."""
+        if self._engine != "nano":
+            return (
+                f"of the engines of a fleet only nano takes new weights, and this is {self._engine}; set engine: nano"
+            )
+        if self._known_lanes is not None and not all(lane.admin_key for lane in self._known_lanes.all):
+            return "a fleet that other runs may use keeps its weights; leave --fleet out"
+        if self._known_lanes is not None and self._known_lanes.is_swapped:
+            return "models that take turns keep their weights; give each its own place"
+        return None
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Have all lanes take weights. One that starts later, or fails while others took them, gets them first."""
+        await self._plane.update_weights(update)
+
+    def _admin_key(self, url: str) -> str | None:
+        return next((lane.admin_key for lane in self._lanes.all if lane.url == url), None)
 
     def settle(self, conversation: str, lane: str) -> None:
         """Make a lane that is up the home of a conversation, in place of the one that it would get."""
@@ -145,7 +170,7 @@ class FleetBackend:
         for endpoint in plane.endpoints.all:
             if endpoint.url not in known:
                 plane.remove(endpoint.url)
-            elif endpoint.url not in up and not endpoint.is_held:
+            elif endpoint.url not in up and (not endpoint.is_held or plane.is_brought(endpoint.url)):
                 plane.report_down(endpoint.url, "it is not up")
         for url, lane in up.items():
             plane.add(url, slots=lane.slots, lane=lane.name, gpu=lane.gpu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -20,6 +20,8 @@ class LaneAddress:
     """The indices of its GPUs, or the UUID of its slice; empty on a machine without GPUs."""
     slots: int
     """How many requests it serves at once."""
+    admin_key: str | None = field(default=None, repr=False)
+    """The key of its `/admin` paths, where the fleet of this run has started it."""
 
     @property
     def gpu(self) -> str | None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from mac_runner.backends.chat_template import (
     Conversation,
@@ -22,7 +22,7 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.updates import stale
+from mac_runner.backends.updates import policy_of, stale
 from mac_runner.errors import (
     BroadcastError,
     ConfigError,
@@ -46,16 +46,14 @@ from mac_runner.nano import (
     SamplingParams,
     StateDict,
     Tokenizer,
-    TrainingSample,
+    errors,
     read_weights,
     recommended_sampling,
 )
-from mac_runner.nano import errors as nano_errors
 from mac_runner.types import (
     EFFORT_KEYS,
     FinishReason,
     JsonValue,
-    PolicySpan,
     Prompt,
     Reply,
     Request,
@@ -159,7 +157,7 @@ class LoadedEngine:
             # A grammar holds from the first token on, and leaves no room for a thought.
             is_thinking=ends_in_thought(text) and not params.is_constrained,
             traces=traces,
-            policy=policy_of(sample),
+            policy=policy_of([span.version for span in sample.version_spans] or [sample.weight_version]),
         )
 
     async def update_weights(self, update: WeightUpdate) -> None:
@@ -168,21 +166,12 @@ class LoadedEngine:
             present = await self._engine.get_weight_version()
             if update.version <= present:
                 raise StaleVersionError(stale(update.version, present))
-            weights = update.weights if isinstance(update.weights, Broadcast) else await self._read(update.weights)
-            if not update.blocking:
-                await self._install(weights, update.version)
-                return
-            await self._engine.pause()
-            try:
-                await self._install(weights, update.version)
-            finally:
-                await self._engine.resume()
-
-    async def _install(self, weights: StateDict | Broadcast, version: int) -> None:
-        if isinstance(weights, Broadcast):
-            await self._engine.receive_weights(weights.address, version, timeout_s=weights.timeout_s)
-        else:
-            await self._engine.update_weights(weights, version)
+            version, is_blocking, source = update.version, update.blocking, update.weights
+            if isinstance(source, Broadcast):
+                wait_s = source.timeout_s
+                await self._engine.receive_weights(source.address, version, blocking=is_blocking, timeout_s=wait_s)
+            else:
+                await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)
 
     async def _read(self, weights: StateDict | Path) -> StateDict:
         """The weights in memory; those in files are read on a thread."""
@@ -267,18 +256,17 @@ def update_verdicts() -> Iterator[None]:
         raise EngineDeadError(f"nano: {error}") from error
     except ModelError as error:
         raise WeightMismatchError(f"weights: {error}") from error
-    except nano_errors.StaleVersionError as error:
-        raise StaleVersionError(str(error)) from error
-    except nano_errors.UpdateInProgressError as error:
-        raise UpdateInProgressError(str(error)) from error
-    except nano_errors.BroadcastError as error:
-        raise BroadcastError(str(error)) from error
+    except errors.WeightUpdateError as error:
+        kind = next(kind for known, kind in _UPDATE_ERRORS.items() if isinstance(error, known))
+        raise kind(f"weights: {error}") from error
 
 
-def policy_of(sample: TrainingSample) -> PolicySpan:
-    """The versions that made a sample."""
-    spans = sample.version_spans
-    return PolicySpan(sample.weight_version, spans[-1].version if spans else sample.weight_version)
+_UPDATE_ERRORS: Final[Mapping[type[errors.WeightUpdateError], type[WeightUpdateError]]] = {
+    errors.StaleVersionError: StaleVersionError,
+    errors.UpdateInProgressError: UpdateInProgressError,
+    errors.BroadcastError: BroadcastError,
+    errors.WeightUpdateError: WeightUpdateError,
+}
 
 
 def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:

@@ -21,6 +21,7 @@ def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
         request.name,
         request.settings,
         key=key_of(request.name, request.settings, os.environ),
+        admin_key=key_of(request.name, request.settings, os.environ, "admin_key_env"),
         has_tokens=request.record_tokens,
         clock=request.clock,
         say=request.say,

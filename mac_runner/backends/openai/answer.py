@@ -38,9 +38,10 @@ from mac_runner.backends.http_errors import (
 )
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
+from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert
-from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
 
 T = TypeVar("T")
 
@@ -279,6 +280,7 @@ class _Choice(Struct):
     token_ids: Any = None
     prompt_token_ids: Any = UNSET
     logprobs: Any = None
+    weight_versions: Any = None
 
 
 class _Completion(Struct):
@@ -308,6 +310,12 @@ class _ThoughtPart(Struct, tag="thinking"):
     """Mistral has parts in a thought (https://docs.mistral.ai/capabilities/reasoning), Anthropic one text."""
 
     thinking: str | list[_ThoughtText]
+
+
+class _VersionSpan(Struct):
+    """Tokens that weights of one version made, as mac-serve and vLLM write it."""
+
+    version: str | int
 
 
 class _Entry(Struct):
@@ -352,7 +360,15 @@ def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -
         finish_reason=finish_reason,
         tokens=tokens,
         trace=_trace(completion, redactor) if has_tokens else None,
+        policy=_policy(choice, redactor),
     )
+
+
+def _policy(choice: _Choice, redactor: Redactor) -> PolicySpan | None:
+    if choice.weight_versions is None:
+        return None
+    spans = _converted(choice.weight_versions, list[_VersionSpan], "weight_versions", redactor)
+    return policy_of([span.version for span in spans])
 
 
 def _finish_reason(reason: JsonValue, redactor: Redactor) -> FinishReason:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.openai.answer import NoModelError, SendingError, Standing, model_names
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.backends.redaction import redacting
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError, EngineDeadError, Verdict
+from mac_runner.errors import ConfigError, EngineDeadError, Verdict, WeightUpdateError
 from mac_runner.problems import CONFIG_NAMES_MAX
 from mac_runner.types import Destination, Reply, Request
+from mac_runner.weights import WeightUpdate
 
 _NAMES_CHARS_MAX: Final = 2000
 """The length of a list of a server's models in an error."""
@@ -35,6 +38,7 @@ class OpenaiBackend:
         config: OpenaiConfig,
         *,
         key: str | None,
+        admin_key: str | None = None,
         has_tokens: bool,
         clock: Clock,
         say: Callable[[str], None],
@@ -45,6 +49,9 @@ class OpenaiBackend:
         endpoints = Endpoints(config.base_urls, in_flight_max=config.max_in_flight)
         self._lookahead = endpoints.lookahead
         self.plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
+        if admin_key is not None:
+            directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
+            self.plane.weights = ServerWeights(lambda _url: admin_key, directory)
 
     @property
     def capacity(self) -> int:
@@ -60,6 +67,17 @@ class OpenaiBackend:
     def isolates(self) -> bool:
         """Whether a suspect is served alone by one server while others serve the rest."""
         return self.plane.isolates
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What a server of ours needs for updates of its weights; those of others have none."""
+        if self.plane.weights is not None:
+            return None
+        return "only mac-serve takes new weights, with the key of its --admin-key-env; set openai_config.admin_key_env"
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
+        await self.plane.update_weights(update)
 
     def destination(self, request: Request) -> Destination | None:
         """The server that `request` would go to now."""
@@ -90,6 +108,17 @@ class OpenaiBackend:
                 )
             for endpoint, why in silent.items():
                 self.plane.log.silent(endpoint, why)
+            for endpoint in looks.keys() - silent.keys():
+                await self._check_admin(endpoint)
+
+    async def _check_admin(self, endpoint: Endpoint) -> None:
+        """Raise ConfigError where the key for updates is not the server's."""
+        try:
+            if self.plane.weights is not None:
+                await self.plane.weights.check(endpoint.url)
+        except (SendingError, WeightUpdateError) as fault:
+            key = ("model_definitions", self._name, "openai_config", "admin_key_env")
+            raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
         """What is wrong with an endpoint at the start; None when it serves the model.

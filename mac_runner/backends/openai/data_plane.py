@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from yarl import URL
@@ -30,7 +31,9 @@ from mac_runner.backends.openai.endpoints import (
 from mac_runner.backends.openai.request_body import BodyWriter
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.backends.openai.stall import StallWatch
+from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.backends.updates import OneAtATime
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     BackendError,
@@ -39,9 +42,13 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
     Verdict,
+    WeightUpdateError,
 )
 from mac_runner.types import Destination, Reply, Request, Timing
+from mac_runner.weights import WeightUpdate
 
+BRING_PAUSE_S: Final = 5.0
+"""Between two tries to have a server take the weights that the others have."""
 _PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
 
 
@@ -89,6 +96,10 @@ class DataPlane:
         self._probes: set[asyncio.Task[None]] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._client: HttpClient | None = None
+        self.weights: ServerWeights | None = None
+        """How its servers take new weights; None where they do not."""
+        self._updates = OneAtATime()
+        self._bringing: dict[str, asyncio.Task[None]] = {}
         self.endpoints.on_change = self._changed
         self._stalls = StallWatch(
             endpoints=self.endpoints,
@@ -106,21 +117,85 @@ class DataPlane:
     async def close(self) -> None:
         """Close the connections; safe to call twice, and before `open`."""
         await self._stalls.close()
-        for probe in self._probes:
-            probe.cancel()
-        await asyncio.gather(*self._probes, return_exceptions=True)
+        tasks = {*self._probes, *self._bringing.values()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.weights is not None:
+            self.weights.close()
         if self._client is not None:
             await self._client.close()
 
     def add(self, url: str, *, slots: int | None = None, lane: str | None = None, gpu: str | None = None) -> None:
-        """Send requests there too; a server that was reported down is up at once, without a canary or a rest."""
-        if url not in self.endpoints:
+        """Send requests there too; a server that was reported down is up at once, without a canary or a rest.
+
+        Where weights were updated, it is up once it has those.
+        """
+        is_new = url not in self.endpoints
+        if is_new:
             self.endpoints.add(Endpoint(url, slots=slots, lane=lane, gpu=gpu))
-        elif self.endpoints.at(url).is_held:
+        if url in self._bringing or not (is_new or self.endpoints.at(url).is_held):
+            return
+        if self._version:
+            self._bring(self.endpoints.at(url))
+        elif not is_new:
             self.report_up(url)
+
+    @property
+    def _version(self) -> int:
+        """That of the weights that all servers are to have; 0 without an update."""
+        return 0 if self.weights is None else self.weights.version
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Have all servers take weights. Raises a WeightUpdateError, after which each has those that it had.
+
+        A server that fails while others took them gets no requests until it has them.
+        """
+        await self._updates.run(self._update(update))
+
+    async def _update(self, update: WeightUpdate) -> None:
+        if self.weights is None:
+            raise WeightUpdateError("the servers of this model take no new weights")
+        with redacting(self.redactor):
+            asked = [endpoint.url for endpoint in self.endpoints.all if endpoint.is_up]
+            missed = await self.weights.update(update, asked)
+            for endpoint in self.endpoints.all:
+                # One that came up meanwhile has other weights; one that rests is asked when it is tried again.
+                if endpoint.is_up and (endpoint.url in missed or endpoint.url not in asked):
+                    self._bring(endpoint)
+
+    def _bring(self, endpoint: Endpoint) -> None:
+        """Keep requests from a server until it has the weights of the latest update."""
+        endpoint.hold(f"it does not have the weights of version {self._version}")
+        task = asyncio.create_task(self._brought(endpoint))
+        self._bringing[endpoint.url] = task
+        task.add_done_callback(partial(self._has_brought, endpoint.url))
+
+    def _has_brought(self, url: str, task: asyncio.Task[None]) -> None:
+        if self._bringing.get(url) is task:
+            del self._bringing[url]
+
+    async def _brought(self, endpoint: Endpoint) -> None:
+        while (fault := await self._lack(endpoint)) is not None:
+            self.log.down(endpoint, str(fault))
+            await self._clock.sleep(BRING_PAUSE_S)
+        self.log.up(endpoint)
+        endpoint.report_up()
+
+    async def _lack(self, endpoint: Endpoint) -> SendingError | None:
+        """Have a server take the weights of the latest update; why it did not, None once it has them."""
+        try:
+            if self.weights is not None and self._version:
+                await self.weights.bring(endpoint.url)
+        except SendingError as fault:
+            return fault
+        except WeightUpdateError as fault:
+            return SendingError(str(fault), standing=Standing.FAILING)
+        return None
 
     def remove(self, url: str) -> None:
         """Send nothing there any more. Requests in flight there go on, or fail by themselves."""
+        self._give_up(url)
         endpoint = self.endpoints.remove(url)
         self.log.forget(endpoint)
         self._targets.pop(url, None)
@@ -132,7 +207,16 @@ class DataPlane:
 
     def report_down(self, url: str, why: str) -> None:
         """Send nothing there until it is reported up. Requests in flight there go on."""
+        self._give_up(url)
         self.endpoints.at(url).hold(why)
+
+    def is_brought(self, url: str) -> bool:
+        """Whether a server that is not up is about to get the weights that it lacks."""
+        return url in self._bringing
+
+    def _give_up(self, url: str) -> None:
+        if (task := self._bringing.pop(url, None)) is not None:
+            task.cancel()
 
     @property
     def isolates(self) -> bool:
@@ -229,6 +313,7 @@ class DataPlane:
 
     async def _ask(self, endpoint: Endpoint, request: Request, *, waited_s: float = 0.0) -> Reply:
         """Send it, and give back its slot. A server that failed keeps the slot until it is judged."""
+        version = self._version
         try:
             answer = await self._send(endpoint, request)
             reply = read_answer(
@@ -238,6 +323,9 @@ class DataPlane:
                 now=self._clock.utc_now(),
                 redactor=self.redactor,
             )
+            if reply.policy is not None and reply.policy.end < version:
+                text = f"its weights are of version {reply.policy.end}, not {version}: it was started anew"
+                raise SendingError(text, standing=Standing.DOUBTFUL)
             self._mark_answered(endpoint)
         except SendingError as fault:
             await self._judge(endpoint, fault)
@@ -385,7 +473,7 @@ class DataPlane:
         async with self._probing.setdefault(endpoint, asyncio.Lock()):
             if endpoint.probes != before:
                 return
-            fault = await self.canary(endpoint)
+            fault = await self.canary(endpoint) or await self._lack(endpoint)
             endpoint.probes += 1
             endpoint.fault = str(fault or "")
             if fault is None or self._is_alive(endpoint, fault):

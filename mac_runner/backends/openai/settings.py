@@ -32,6 +32,11 @@ class OpenaiConfig(Section):
     """What the servers call the limit on a reply; OpenAI's reasoning models want `max_completion_tokens`."""
     api_key_env: Annotated[VariableName | None, RUNTIME] = None
     """The environment variable that holds the key; the key itself never stands in a file."""
+    admin_key_env: Annotated[VariableName | None, RUNTIME] = None
+    """The environment variable that holds the key of `mac-serve` for its `/admin` paths; updates of weights need it."""
+    weights_dir: Annotated[Text | None, RUNTIME] = None
+    """Where tensors for an update of weights are written: a directory that all servers read, too; null: that of this
+    machine's temporary files."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
     """How many requests are sent at once, all servers together."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
@@ -76,13 +81,17 @@ def check(name: str, config: OpenaiConfig) -> None:
         raise _error(key, "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are")
 
 
-def key_of(name: str, config: OpenaiConfig, environ: Mapping[str, str]) -> str | None:
-    """The key of the servers of model `name`. Raises ConfigError when it is not set or no header can carry it."""
-    variable = config.api_key_env
+def key_of(
+    name: str,
+    config: OpenaiConfig,
+    environ: Mapping[str, str],
+    setting: Literal["api_key_env", "admin_key_env"] = "api_key_env",
+) -> str | None:
+    """A key of the servers of model `name`. Raises ConfigError when it is not set or no header can carry it."""
+    variable: str | None = getattr(config, setting)
     if variable is None:
         return None
-    path = ("model_definitions", name, "openai_config", "api_key_env")
-    return required_key(variable, environ, path=path)
+    return required_key(variable, environ, path=("model_definitions", name, "openai_config", setting))
 
 
 def _error(key: tuple[str | int, ...], text: str) -> ConfigError:

@@ -25,6 +25,7 @@ from mac_runner.backends.chat_template import (
     switches_of,
 )
 from mac_runner.backends.forms import names_form
+from mac_runner.backends.updates import OneAtATime, stale
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import (
     Capacity,
@@ -38,11 +39,22 @@ from mac_runner.backends.vllm.library import (
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.backends.vllm.translation import is_free_to_think, renderers_for, reply_of, sampling_settings, tags_of
+from mac_runner.backends.weight_files import check_against, find_weights, place
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError, EngineDeadError, FormRefusedError, RequestRefusedError, boundary
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    FormRefusedError,
+    RequestRefusedError,
+    StaleVersionError,
+    boundary,
+)
 from mac_runner.types import FinishReason, JsonValue, Reply, Request
+from mac_runner.weights import WeightUpdate
 
 _KILL_INTERVAL_S: Final = 0.1
+UPDATES_SINCE: Final = (0, 32)
+"""The first release with versions of weights that was tried."""
 _TOKENISERS_MAX: Final = 4
 """Threads. An engine often frees many slots at once, which all wait for their next prompt."""
 
@@ -112,6 +124,8 @@ class VllmBackend:
         self._tokenisers = ThreadPoolExecutor(max_workers=_TOKENISERS_MAX, thread_name_prefix=f"tokens-{name}")
         self._log: EngineLog | None = None
         self._is_broken = False
+        self._updates = OneAtATime()
+        self._weights_version = 0
 
     @property
     def capacity(self) -> int:
@@ -174,6 +188,39 @@ class VllmBackend:
             raise
         is_thinking = running.is_thinking(rendered, request)
         return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces, tags=running.tags)
+
+    @property
+    def update_obstacle(self) -> str | None:
+        """What prevents updates with the installed release."""
+        parts = self._version.split(".")[:2]
+        is_old = all(part.isdigit() for part in parts) and tuple(map(int, parts)) < UPDATES_SINCE
+        since = ".".join(map(str, UPDATES_SINCE))
+        return f"vLLM {self._version} is installed, and {since} or newer is needed" if is_old else None
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Have vLLM load weights. It takes no step meanwhile; replies under way go on with the new ones."""
+        await self._updates.run(self._update(update))
+
+    async def _update(self, update: WeightUpdate) -> None:
+        engine = self.running.engine
+        if update.version <= self._weights_version:
+            raise StaleVersionError(stale(update.version, self._weights_version))
+        placed = await asyncio.to_thread(place, update.weights, None, as_directory=True)
+        try:
+            model = await asyncio.to_thread(find_weights, self._config.model)
+            # vLLM only warns of tensors that are missing, and would compute with what it has read.
+            await asyncio.to_thread(check_against, placed.path, model)
+            await engine.pause_generation(mode="keep")
+            try:
+                with boundary(EngineDeadError, "vLLM failed while it loaded weights, and may have only a part of them"):
+                    await engine.collective_rpc("reload_weights", kwargs={"weights_path": str(placed.path)})
+                    await engine.reset_prefix_cache(reset_running_requests=True)
+                    await engine.update_weight_version(str(update.version))
+                self._weights_version = update.version
+            finally:
+                await engine.resume_generation()
+        finally:
+            placed.remove()
 
     async def close(self) -> None:
         """End the engine and its processes. Nothing of it stays, even after an error."""

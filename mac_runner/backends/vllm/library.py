@@ -74,6 +74,12 @@ class Output(Protocol):
     num_cached_tokens: int | None
 
 
+class VersionSpan(Protocol):
+    """Tokens that weights of one version made."""
+
+    version: str
+
+
 class CacheConfig(Protocol):
     """The KV cache as the engine laid it out, once it runs."""
 
@@ -137,8 +143,24 @@ class Engine(Protocol):
         """The outputs of one request; closing or cancelling it removes the request from the engine."""
         ...
 
-    async def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache."""
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Empty the prefix cache. Running requests are computed again where that is asked for."""
+        ...
+
+    async def pause_generation(self, *, mode: str) -> None:
+        """Take no step until it is resumed; `keep` leaves requests as they are."""
+        ...
+
+    async def resume_generation(self) -> None:
+        """Go on."""
+        ...
+
+    async def collective_rpc(self, method: str, *, kwargs: Mapping[str, str]) -> object:
+        """Call a method of each worker."""
+        ...
+
+    async def update_weight_version(self, new_version: str) -> None:
+        """Say which version the weights have; replies carry it."""
         ...
 
     def get_tokenizer(self) -> EngineTokenizer:

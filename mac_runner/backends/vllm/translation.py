@@ -24,6 +24,7 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.forms import JSON_OBJECT
+from mac_runner.backends.updates import policy_of
 from mac_runner.backends.vllm.library import Output, ReasoningParser, Tokenizer
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import EFFORT_KEYS, JsonValue, Prompt, Reply, Sampling, TokenTrace
@@ -174,4 +175,6 @@ def reply_of(
         cached=output.num_cached_tokens or 0,
         is_thinking=is_thinking,
         traces=traces,
+        # Releases before 0.32 report none.
+        policy=policy_of([span.version for span in getattr(completion, "weight_versions", None) or ()]),
     )

@@ -14,6 +14,7 @@ from mac_runner.figures.discussion.differences import difference_figures
 from mac_runner.figures.discussion.failed import failed_figure
 from mac_runner.figures.discussion.influence import influence_figures
 from mac_runner.figures.model import Figure, Section
+from mac_runner.intervals import one_cluster
 from mac_runner.results import section
 from mac_runner.types import JsonObject
 
@@ -57,6 +58,7 @@ def _report(data: RunData) -> JsonObject:
     n = 0
     for ended in data.ended():
         if ended.outcome is not None:
-            counted.add(ended.outcome, f"the index row of {ended.task_id!r}, outcome")
+            with one_cluster(ended.cluster):
+                counted.add(ended.outcome, f"the index row of {ended.task_id!r}, outcome")
             n += 1
     return section(counted.report(), "discussions") if n else {}

@@ -127,23 +127,25 @@ def values_of(data: RunData) -> dict[str, Values]:
         row = parse_row(raw)
         if row.reason is not None:
             continue
+        deal = row.index if row.group is None else row.group
         outcome: JsonObject = row.outcome if isinstance(row.outcome, dict) else {}
         if outcome.get("kind") not in known:
             for name, value in outcome.items():
                 if is_number(value):
-                    _add(found, name, row.index, [value])
+                    _add(found, name, deal, [value])
             for name, values in values_by_agent(outcome, row.agents).items():
-                _add(found, f"{name} of agents", row.index, [*values.values()])
+                _add(found, f"{name} of agents", deal, [*values.values()])
         for name, number in row.metrics.items():
             if number is not None:
-                _add(found, f"metric {name}", row.index, [number])
+                _add(found, f"metric {name}", deal, [number])
     return found
 
 
 def _add(found: dict[str, Values], name: str, number: int, values: Sequence[float]) -> None:
     is_rate = all(isinstance(value, bool) for value in values)
     before = found.get(name, Values({}, True))
-    before.cases[number] = (math.fsum(values), len(values))
+    total, n = before.cases.get(number, (0.0, 0))
+    before.cases[number] = (math.fsum([total, *values]), n + len(values))
     found[name] = before._replace(is_rate=before.is_rate and is_rate)
 
 

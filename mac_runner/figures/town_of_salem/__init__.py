@@ -12,6 +12,7 @@ from mac_runner.figures.town_of_salem.kinds import claims_by_kind
 from mac_runner.figures.town_of_salem.lives import Lives
 from mac_runner.figures.town_of_salem.skills import Skills
 from mac_runner.figures.town_of_salem.wins import Wins
+from mac_runner.intervals import one_cluster
 
 __all__ = ["run_sections", "study_sections"]
 
@@ -20,9 +21,10 @@ def run_sections(data: RunData) -> Sequence[Section]:
     """The chapters of a run; outcomes are read once."""
     wins, lives, skills = Wins(), Lives(), Skills()
     for game in games_of(data):
-        wins.add(game)
-        lives.add(game)
-        skills.add(game)
+        with one_cluster(game.cluster):
+            wins.add(game)
+            lives.add(game)
+            skills.add(game)
     for seats in failed_games(data):
         wins.fail(seats)
     found = (

@@ -53,7 +53,7 @@ class _Played:
         self.name = data.name
         self.games = 0
         self.failed = sum(ended.outcome is None for ended in data.ended())
-        self.won: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self.won: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         self.measured: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for game in games_of(data):
             self._add(game, game.deal(data.experiment.get("seed")))
@@ -61,19 +61,19 @@ class _Played:
     def _add(self, game: Game, deal: int) -> None:
         self.games += 1
         for side, team in game.teams().items():
-            self.won[side][deal] = int(game.has_won(side, team))
+            _count(self.won[side], deal, int(game.has_won(side, team)), 1)
         totals = [(seat.side, seat.totals()) for seat in game.players]
         for measure in _MEASURES if game.is_measured else ():
             found = [quotient(counts, measure.key) for side, counts in totals if side == measure.side]
             hits, of = (sum(part) for part in zip(*found, strict=True)) if found else (0, 0)
             if of:
-                self.measured[measure.key][deal] = hits, of
+                _count(self.measured[measure.key], deal, hits, of)
 
     def rate(self, side: str) -> ClusteredRate:
         """How often a side won."""
         found = ClusteredRate()
-        for won in self.won.get(side, {}).values():
-            found.add(won, 1)
+        for won, games in self.won.get(side, {}).values():
+            found.add(won, games)
         return found
 
     def measure(self, key: str) -> ClusteredRate:
@@ -82,6 +82,11 @@ class _Played:
         for hits, of in self.measured.get(key, {}).values():
             found.add(hits, of)
         return found
+
+
+def _count(sums: dict[int, tuple[int, int]], deal: int, hits: int, of: int) -> None:
+    before = sums.get(deal, (0, 0))
+    sums[deal] = before[0] + hits, before[1] + of
 
 
 def compared_figures(study: Study) -> Iterator[Figure | None]:
@@ -131,7 +136,11 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
 
 def _won(first: _Played, second: _Played, side: str) -> RateDifference | None:
     one, other = first.won.get(side, {}), second.won.get(side, {})
-    return won_difference(one, other) or rate_difference(first.rate(side), second.rate(side))
+    if all(games == 1 for each in (one, other) for _, games in each.values()):
+        paired = won_difference(*({deal: won for deal, (won, _) in each.items()} for each in (one, other)))
+    else:
+        paired = ratio_difference(one, other)
+    return paired or rate_difference(first.rate(side), second.rate(side))
 
 
 def _measured(first: _Played, second: _Played, key: str) -> RateDifference | None:

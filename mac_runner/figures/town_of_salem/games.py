@@ -60,6 +60,7 @@ class Game(GameResult, frozen=True):
 
     players: tuple[Seat, ...]
     number: int = 0
+    cluster: int | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -76,7 +77,7 @@ def games_of(data: RunData) -> Iterator[Game]:
     for ended in data.ended():
         if ended.outcome is not None:
             game = parsed(Game, ended.outcome, f"the outcome of {ended.task_id} in the index")
-            yield msgspec.structs.replace(game, number=ended.number)
+            yield msgspec.structs.replace(game, number=ended.number, cluster=ended.cluster)
 
 
 class FailedSeat(NamedTuple):

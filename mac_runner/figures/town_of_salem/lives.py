@@ -30,7 +30,7 @@ class Lives:
 
     def add(self, game: Game) -> None:
         """Count a finished game."""
-        number = self._games
+        number = self._games if game.cluster is None else game.cluster
         self._games += 1
         for seat in game.players:
             is_dead = not seat.alive and seat.died_on_day is not None

@@ -14,8 +14,9 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from mac_runner.nano.checkpoint import read_state_dict
+from mac_runner.nano.checkpoint import read_weights
 from mac_runner.nano.errors import NanoError
+from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.server.answers import (
     INTERNAL_ERROR_STATUS,
     Refusal,
@@ -23,6 +24,7 @@ from mac_runner.nano.server.answers import (
     answer,
     refusal_answer,
     refusal_of,
+    unless_gone,
 )
 from mac_runner.nano.server.bodies import Body, parse_body, read_bytes
 from mac_runner.nano.server.gates import BodyBudget, BodyGate, Key, KeyGate
@@ -33,6 +35,9 @@ from mac_runner.nano.server.service import Service
 
 WEIGHT_VERSION_MAX = (1 << 63) - 1
 """A key of the prefix cache has 64 bits for the version, one of them the sign."""
+
+RECEIVE_S_MAX = 86_400.0
+"""The longest that a trainer may be silent."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -82,6 +87,7 @@ def _add_ollama(app: FastAPI, api: OllamaApi) -> None:
 def _add_admin(app: FastAPI, api: AdminApi) -> None:
     app.add_api_route("/admin/state", api.state, methods=["GET"])
     _add_body(app, "/admin/weights", api.update_weights, Weights)
+    _add_body(app, "/admin/weights/receive", api.receive_weights, Reception)
     app.add_api_route("/admin/cache/flush", api.flush_cache, methods=["POST"])
     _add_body(app, "/admin/pause", api.pause, Pause)
     app.add_api_route("/admin/resume", api.resume, methods=["POST"])
@@ -121,6 +127,16 @@ class Weights(Body):
 
     path: Annotated[str, Field(min_length=1)]
     version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
+    blocking: bool = False
+
+
+class Reception(Body):
+    """`POST /admin/weights/receive`: the next weights of the trainer whose `WeightSender` listens at `address`."""
+
+    address: Annotated[str, Field(min_length=1)]
+    version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
+    blocking: bool = False
+    timeout_s: Annotated[float, Field(gt=0, le=RECEIVE_S_MAX)] = PATIENCE_S
 
 
 class Pause(Body):
@@ -149,13 +165,26 @@ class AdminApi:
         self._service = service
         self._engine = service.engine
         self._key = key
+        self._weights_path: str | None = None
 
     async def update_weights(self, request: Request) -> Response:
         """Compute with other weights from the next step on."""
         body = await self._order(Weights, request)
         loop, path = asyncio.get_running_loop(), Path(body.path)
-        state_dict = await loop.run_in_executor(self._service.thread, read_state_dict, path)
-        return answer({"weight_version": await self._engine.update_weights(state_dict, body.version)})
+        state_dict = await loop.run_in_executor(self._service.thread, read_weights, path)
+        version = await self._engine.update_weights(state_dict, body.version, blocking=body.blocking)
+        self._weights_path = body.path
+        return answer({"weight_version": version})
+
+    async def receive_weights(self, request: Request) -> Response:
+        """Compute with what a trainer sends; given up when the client leaves."""
+        body = await self._order(Reception, request)
+        work = self._engine.receive_weights(
+            body.address, body.version, blocking=body.blocking, timeout_s=body.timeout_s
+        )
+        version = await unless_gone(request.receive, work)
+        self._weights_path = None
+        return answer({"weight_version": version})
 
     async def flush_cache(self, request: Request) -> Response:
         """Forget every prefix."""
@@ -196,6 +225,7 @@ class AdminApi:
             {
                 "state": self._engine.engine.state,
                 "weight_version": stats.weight_version,
+                "weights_path": self._weights_path,
                 "running": stats.num_running,
                 "waiting": stats.num_waiting,
                 "kv_blocks": {

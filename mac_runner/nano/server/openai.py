@@ -17,7 +17,7 @@ from fastapi import Request, Response
 from pydantic import Field, JsonValue
 
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample
+from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.server.answers import (
     SSE,
     JsonObject,
@@ -323,6 +323,7 @@ class Envelope:
         else:
             choice["text"] = sample.text or ""
         choice["logprobs"] = self._logprobs(sample.completion_tokens, sample.logprobs, sample.top_logprobs or ())
+        choice["weight_versions"] = version_spans(sample)
         if self.token_ids:
             choice |= {"token_ids": list(sample.completion_tokens), "weight_version": sample.weight_version}
             if not self.is_chat:
@@ -363,6 +364,15 @@ def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell:
         _token(token_id, logprob, spell)
         | {"top_logprobs": [_token(each.token_id, each.logprob, spell) for each in top]}
         for token_id, logprob, top in rows
+    ]
+
+
+def version_spans(sample: TrainingSample) -> list[JsonObject]:
+    """Which versions of the weights made which tokens of a sample, as vLLM writes it."""
+    spans = sample.version_spans or (VersionSpan(sample.weight_version, 0),)
+    ends = [*(span.start for span in spans[1:]), len(sample.completion_tokens)]
+    return [
+        {"version": str(span.version), "start": span.start, "end": end} for span, end in zip(spans, ends, strict=True)
     ]
 
 

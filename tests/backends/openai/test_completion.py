@@ -7,7 +7,7 @@ import pytest
 from mac_runner.backends.openai.answer import SendingError, Standing, read_completion
 from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
-from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
 
 UNKEYED = Redactor(None)
 
@@ -24,6 +24,21 @@ def test_text_of_both_endpoints_is_read() -> None:
     assert read(chat("Aye.")).text == "Aye."
     assert read({"choices": [{"text": "Aye.", "finish_reason": "length"}]}).text == "Aye."
     assert read(chat("")).text == ""
+
+
+def test_versions_of_the_weights_are_those_of_the_first_and_the_last_token() -> None:
+    def spans(*versions: JsonValue) -> JsonObject:
+        listed: list[JsonValue] = [{"version": version, "start": 0, "end": 1} for version in versions]
+        return {"choices": [{"text": "Aye.", "finish_reason": "stop", "weight_versions": listed}]}
+
+    assert read(chat("Aye.")).policy is None
+    assert read(spans("4", "6", "7")).policy == PolicySpan(4, 7)
+    assert read(spans(4)).policy == PolicySpan(4, 4)
+    assert read(spans("default", "1")).policy == PolicySpan(0, 1)
+    assert read(spans("sft-3", "4")).policy is None  # Who names them so knows their order; we do not.
+    assert read(spans()).policy is None
+    with pytest.raises(SendingError, match="weight_versions"):
+        read(spans(None))
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])

@@ -231,3 +231,28 @@ def test_memory_is_a_few_bytes_a_game() -> None:
         tracemalloc.stop()
 
     assert peak_bytes < 32 * count
+
+
+def test_deals_that_are_played_several_times_alike_say_no_more_than_once() -> None:
+    def compared(times: int) -> JsonObject:
+        deals = [deal for deal in range(20) for _ in range(times)]
+        players = [("a", "b", 7), ("b", "a", 4), ("a", "c", 5), ("c", "a", 2), ("b", "c", 6)]
+        found = [played(cast(one, other), mafia_wins_below(limit), games=deals) for one, other, limit in players]
+        return compare_games(found, has_stats=True)
+
+    once, thrice = compared(1), compared(3)
+    for key in ("rates", "difference", "interval", "ahead", "p", "deals"):
+        assert [row[key] for row in rows(once, "differences")] == [row[key] for row in rows(thrice, "differences")]
+    (rating, repeated) = (rows(each, "ratings")[0] for each in (once, thrice))
+    assert (repeated["deals"], repeated["games"]) == (rating["deals"], 3 * int(str(rating["games"])))
+
+
+def test_a_deal_of_which_a_game_failed_is_left_out_of_a_paired_difference() -> None:
+    deals = [deal for deal in range(20) for _ in range(2)]
+    pair = [
+        played(cast("a", "b"), mafia_wins_below(7), games=deals),
+        played(cast("b", "a"), mafia_wins_below(4), games=deals[1:]),
+    ]
+
+    for row in rows(compare_games(pair, has_stats=True), "differences"):
+        assert (row["deals"], row["left_out"]) == (19, 2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue, TypeAdapter
 
-from mac_runner.nano import Delta, TokenLogprob, TrainingSample
+from mac_runner.nano import Delta, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.server.answers import JsonObject, Refusal, ollama_error
 from mac_runner.nano.server.ollama import Course, OllamaEnvelope
 from mac_runner.nano.server.openai import Envelope, usage
@@ -56,6 +56,7 @@ def test_chat_completion_is_written() -> None:
                 "stop_reason": None,
                 "message": {"role": "assistant", "content": "ab", "refusal": None},
                 "logprobs": None,
+                "weight_versions": [{"version": "4", "start": 0, "end": 2}],
             }
         ],
         "usage": {
@@ -110,6 +111,16 @@ def test_token_ids_come_with_the_version_of_the_weights(is_chat: bool) -> None:
     choice = only_choice(body)
     assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
     assert (body if is_chat else choice)["prompt_token_ids"] == [1, 2, 3]
+
+
+def test_every_reply_says_which_weights_made_which_tokens() -> None:
+    mixed = replace(SAMPLE, version_spans=(VersionSpan(4, 0), VersionSpan(6, 1)))
+    choice = only_choice(envelope(is_chat=True).whole([(1,)], [mixed]))
+
+    assert choice["weight_versions"] == [
+        {"version": "4", "start": 0, "end": 1},
+        {"version": "6", "start": 1, "end": 2},
+    ]
 
 
 def test_prompt_is_counted_once_however_many_samples_it_has() -> None:

@@ -3,7 +3,7 @@
 The answers to one question go together, in one discussion and over several. So an interval goes by question: a question
 counts as as many cases as it is worth (`intervals.ClusteredRate`). Where questions do not repeat, that is by
 discussion. With a single question it is by discussion too; a topic that is discussed a hundred times is a hundred
-clusters.
+clusters. There the discussions of one deal are a cluster (`intervals.one_cluster`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import Share
-from mac_runner.intervals import ClusteredRate
+from mac_runner.intervals import ClusteredRate, current_cluster
 from mac_runner.results import ends
 from mac_runner.types import JsonObject
 
@@ -32,15 +32,17 @@ class Clusters:
         self._columns = columns
         self._cells = array("I")
         self._question: str | None = None
+        self._cluster: object | None = None
         self._discussions: array[int] | None = array("I")
         """The counts of each discussion; None from a second question on, when they are not needed any more."""
 
     def add(self, question: str | None, *counts: int) -> None:
         """Add the counts of one discussion with a case; one without a question is a cluster of its own."""
-        number = None if question is None else _NUMBERS.get(question)
+        name = f"\ncluster {cluster}" if question is None and (cluster := current_cluster()) is not None else question
+        number = None if name is None else _NUMBERS.get(name)
         if number is None:
             number = len(_NUMBERS)
-            _NUMBERS[f"\n{number}" if question is None else question] = number
+            _NUMBERS[f"\n{number}" if name is None else name] = number
         cells, place = self._cells, number * self._columns
         if place >= len(cells):
             cells.frombytes(bytes(cells.itemsize * (place + self._columns - len(cells))))
@@ -51,8 +53,12 @@ class Clusters:
         if self._discussions is not None:
             if self._discussions and (question is None or question != self._question):
                 self._discussions = None
+            elif self._cluster is not None and self._cluster == current_cluster():
+                for column, count in enumerate(counts, start=len(self._discussions) - self._columns):
+                    self._discussions[column] += count
             else:
                 self._question = question
+                self._cluster = current_cluster()
                 self._discussions.extend(counts)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:

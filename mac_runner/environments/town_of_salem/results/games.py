@@ -152,5 +152,5 @@ def _reports(counted: Mapping[str, ClusteredRate]) -> JsonObject:
 
 def rate_report(counted: ClusteredRate) -> JsonObject:
     """Where each game has one case, the cases are independent and the interval is the plain one."""
-    plain = rate(counted.wins, counted.n) if counted.n == counted.games else {}
+    plain = rate(counted.wins, counted.n) if counted.n == counted.clusters else {}
     return {**clustered(counted), **plain}

@@ -16,7 +16,7 @@ import msgspec
 from mac_runner.environments.town_of_salem.results.games import PlayerResult, faction_dealt
 from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count, Measure
 from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
-from mac_runner.results import clustered, ends, parsed
+from mac_runner.results import clustered, clusters_of, ends, parsed
 from mac_runner.types import JsonObject
 
 
@@ -161,6 +161,7 @@ def _mean(counted: ClusteredMean, measure: Measure) -> JsonObject:
     return {
         "n": counted.n,
         "games": counted.games,
+        **clusters_of(counted),
         "total": counted.total,
         "mean": round(counted.total / counted.n / measure.scale, 4),
         "interval": ends(scaled),

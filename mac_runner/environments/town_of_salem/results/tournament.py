@@ -299,22 +299,43 @@ def _joined(text: str, values: _Values) -> str:
 def _differences(pair: _Pair) -> Iterator[JsonObject]:
     """A row for each side, and one for both together where two players swapped them; none without a common deal."""
     first, second = pair.first, pair.second
-    here, there = comparisons.common_deals(first.deals, second.deals)
-    if not len(here):
+    # A deal that was played several times counts where all its games finished in both.
+    one_by_deal, other_by_deal = (_by_deal(each.deals) for each in (first, second))
+    times = max(map(len, (*one_by_deal.values(), *other_by_deal.values())), default=1)
+    common = [
+        (places, other_by_deal[deal])
+        for deal, places in sorted(one_by_deal.items())
+        if len(places) == len(other_by_deal.get(deal, ())) == times
+    ]
+    if not common:
         return
-    won = {side: (first.has_won(side, here), second.has_won(side, there)) for side in pair.sides}
-    left_out = max(first.planned, second.planned) - len(here)
+    won = {
+        side: (
+            [sum(first.has_won(side, here)) for here, _ in common],
+            [sum(second.has_won(side, there)) for _, there in common],
+        )
+        for side in pair.sides
+    }
+    left_out = max(first.planned, second.planned) - times * len(common)
     for side, (one, other) in won.items():
         # The second plays this side in the second combination; of a swap, the other side's players change places.
         is_reversed = pair.is_swap and side == pair.sides[1]
         scores = (other, one) if is_reversed else (one, other)
-        yield _row(pair, side, comparisons.paired_difference(*scores), left_out)
+        yield _row(pair, side, comparisons.paired_difference(*scores, games=times), left_out, games=times)
     if pair.is_swap:
         (one_here, other_there), (other_here, one_there) = (won[side] for side in pair.sides)
         one, other = (
             [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
         )
-        yield _row(pair, "both", comparisons.paired_difference(one, other, games=2), left_out, games=2)
+        yield _row(pair, "both", comparisons.paired_difference(one, other, games=2 * times), left_out, games=2 * times)
+
+
+def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
+    """The places of the games of each deal."""
+    found: dict[int, list[int]] = {}
+    for place, deal in enumerate(deals):
+        found.setdefault(deal, []).append(place)
+    return found
 
 
 def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: int, games: int = 1) -> JsonObject:
@@ -349,14 +370,19 @@ def _ratings(group: Sequence[_Played]) -> JsonObject:
     one, other = _SIDES
     met = [(entry, entry.cast[one], entry.cast[other]) for entry in group if _has_players(entry)]
     firsts, seconds = sorted({pair[1] for pair in met}), sorted({pair[2] for pair in met})
-    results = []
-    for entry, _, _ in met:
-        sides = zip(entry.has_won(one), entry.has_won(other), strict=True)
-        results.append([comparisons.UNDECIDED if a == b else a for a, b in sides])
+    # Games of one deal are in one row, so that they are drawn together: a column for each time that it was played.
+    keys, results, pairings = [], [], []
+    for entry, a, b in met:
+        by_deal = _by_deal(entry.deals)
+        for time in range(max(map(len, by_deal.values()))):
+            places = {deal: places[time] for deal, places in by_deal.items() if len(places) > time}
+            sides = zip(entry.has_won(one, places.values()), entry.has_won(other, places.values()), strict=True)
+            keys.append([*places])
+            results.append([comparisons.UNDECIDED if first == second else first for first, second in sides])
+            pairings.append((firsts.index(a), seconds.index(b)))
     decided = sum(result != comparisons.UNDECIDED for each in results for result in each)
     games = sum(len(entry.deals) for entry, _, _ in met)
-    table = comparisons.deal_table([entry.deals for entry, _, _ in met], results)
-    pairings = [(firsts.index(a), seconds.index(b)) for _, a, b in met]
+    table = comparisons.deal_table(keys, results)
     found = comparisons.bradley_terry(pairings, table)
     report: JsonObject = {
         "settings": _in_words(group[0].values),

@@ -1,0 +1,181 @@
+"""New weights for servers of ours (`mac-serve`), by their `/admin` paths.
+
+All servers of a model are alike, so what one of them refuses, each would refuse. The first server is asked alone: while
+it refuses, nothing has changed anywhere. A server that fails after that gets no requests until it has the weights too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from yarl import URL
+
+from mac_runner.backends.http_errors import error_body_in
+from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
+from mac_runner.backends.openai.connection import HttpClient
+from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.weight_files import Placed, place
+from mac_runner.errors import (
+    BroadcastError,
+    StaleVersionError,
+    UpdateInProgressError,
+    WeightMismatchError,
+    WeightUpdateError,
+)
+from mac_runner.types import JsonObject
+from mac_runner.weights import Broadcast, WeightUpdate
+
+LOAD_S_MAX: Final = 600.0
+"""How long a server may take to load weights."""
+STATE_S_MAX: Final = 10.0
+_ERRORS: Final[Mapping[str, type[WeightUpdateError]]] = {
+    "weights_mismatch": WeightMismatchError,
+    "stale_version": StaleVersionError,
+    "update_in_progress": UpdateInProgressError,
+    "broadcast_failed": BroadcastError,
+}
+
+
+class ServerWeights:
+    """The weights that all servers of a model are to have. `key_of` is the key of a server's `/admin` paths.
+
+    Tensors in memory are written to a new directory in `directory`, which the servers read too; None: in that of
+    temporary files.
+    """
+
+    def __init__(self, key_of: Callable[[str], str | None], directory: Path | None = None) -> None:
+        self.version = 0
+        self._key_of = key_of
+        self._directory = directory
+        self._placed: Placed | None = None
+
+    async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
+        """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
+        if update.version <= self.version:
+            raise StaleVersionError(
+                f"weights of version {update.version}: the servers have version {self.version}; give a version above it"
+            )
+        if isinstance(update.weights, Broadcast):
+            missed = await self._receive(update, update.weights, urls)
+            self.close()
+            self.version = update.version
+            return missed
+        placed = await asyncio.to_thread(place, update.weights, self._directory)
+        try:
+            missed = await self._spread(update, placed.path, urls)
+        except BaseException:
+            placed.remove()
+            raise
+        self.close()
+        self.version, self._placed = update.version, placed
+        return missed
+
+    async def bring(self, url: str) -> None:
+        """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
+        if (placed := self._placed) is None and self.version:
+            raise WeightUpdateError(f"weights of version {self.version} are not kept; it takes the next ones")
+        if placed is not None:
+            await self._install(url, WeightUpdate(version=self.version, weights=placed.path), placed.path)
+
+    async def check(self, url: str) -> None:
+        """Raise SendingError or WeightUpdateError for a server whose `/admin` paths cannot be used."""
+        await self._state(url)
+
+    def close(self) -> None:
+        """Remove what was written."""
+        placed, self._placed = self._placed, None
+        if placed is not None:
+            placed.remove()
+
+    async def _spread(self, update: WeightUpdate, path: Path, urls: Sequence[str]) -> dict[str, str]:
+        """Ask one server after the other until one has the weights, then all others at once."""
+        missed: dict[str, str] = {}
+        left = list(urls)
+        while left:
+            url = left.pop(0)
+            try:
+                await self._install(url, update, path)
+                break
+            except SendingError as fault:
+                missed[url] = str(fault)
+        else:
+            why = "; ".join(f"{url}: {fault}" for url, fault in missed.items()) or "none is up"
+            raise WeightUpdateError(f"no server took the weights of version {update.version}: {why}")
+        results = await asyncio.gather(*(self._install(url, update, path) for url in left), return_exceptions=True)
+        for url, result in zip(left, results, strict=True):
+            if isinstance(result, SendingError | WeightUpdateError):
+                missed[url] = str(result)
+            elif result is not None:
+                raise result
+        return missed
+
+    async def _install(self, url: str, update: WeightUpdate, path: Path) -> None:
+        body: JsonObject = {"path": str(path), "version": update.version, "blocking": update.blocking}
+        answer = await self._ask(url, "/admin/weights", body)
+        try:
+            _read(answer, url, self._redactor(url))
+        except StaleVersionError:
+            # A run that goes on finds the server as it left it.
+            state = await self._state(url)
+            if (state.get("weight_version"), state.get("weights_path")) != (update.version, str(path)):
+                raise
+
+    async def _receive(self, update: WeightUpdate, source: Broadcast, urls: Sequence[str]) -> dict[str, str]:
+        """Have all servers receive from a trainer, which sends to all of them at once."""
+        body: JsonObject = {"address": source.address, "version": update.version, "blocking": update.blocking}
+        body["timeout_s"] = source.timeout_s
+
+        async def receive(url: str) -> None:
+            answer = await self._ask(url, "/admin/weights/receive", body, source.timeout_s + LOAD_S_MAX)
+            _read(answer, url, self._redactor(url))
+
+        results = await asyncio.gather(*(receive(url) for url in urls), return_exceptions=True)
+        failed = {url: result for url, result in zip(urls, results, strict=True) if result is not None}
+        # A server's own reason comes before what the others heard of it.
+        for error in sorted(failed.values(), key=lambda each: isinstance(each, BroadcastError | SendingError)):
+            if isinstance(error, SendingError) and len(failed) == len(urls):
+                raise WeightUpdateError(f"no server took the weights of version {update.version}: {error}") from error
+            if len(failed) == len(urls) or not isinstance(error, SendingError | WeightUpdateError):
+                raise error
+        return {url: str(error) for url, error in failed.items()}
+
+    async def _state(self, url: str) -> JsonObject:
+        return _read(await self._ask(url, "/admin/state", None), url, self._redactor(url))
+
+    async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = LOAD_S_MAX) -> Answer:
+        target = URL(url.rstrip("/").removesuffix("/v1") + path)
+        # Updates are rare, and may come in another loop than requests: each has connections of its own.
+        client = HttpClient(self._key_of(url), self._redactor(url))
+        try:
+            if body is None:
+                return await client.get(target, deadline_s=STATE_S_MAX)
+            content = json.dumps(body).encode()
+            return await client.post(target, content, request_id="weights", deadline_s=deadline_s)
+        finally:
+            await client.close()
+
+    def _redactor(self, url: str) -> Redactor:
+        return Redactor(self._key_of(url))
+
+
+def _read(answer: Answer, url: str, redactor: Redactor) -> JsonObject:
+    """The object in an answer. Raises a WeightUpdateError for a refusal, SendingError for no answer of ours."""
+    body = decode(answer.body, redactor)
+    if answer.status == 200:
+        return body
+    error = error_body_in(body, redactor)
+    kind = next((_ERRORS[code] for code in error.codes if code in _ERRORS), None)
+    text = f"{url}: {error.quoted or 'no reason given'}"
+    if kind is not None:
+        raise kind(text)
+    if answer.status in (401, 403):
+        raise WeightUpdateError(f"{text}; admin_key_env names the key that mac-serve has by --admin-key-env")
+    if answer.status == 404:
+        raise WeightUpdateError(f"{text}; weights are updated on servers of mac-serve")
+    if answer.status >= 500:
+        raise SendingError(f"status {answer.status}: {error.quoted}", standing=Standing.FAILING)
+    raise WeightUpdateError(text)

@@ -1,0 +1,113 @@
+"""Weights as files that an engine in another process reads: safetensors only, because other formats can run code."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mac_runner.errors import WeightMismatchError, WeightUpdateError, boundary
+from mac_runner.weights import Broadcast, Weights
+
+_NUMBERS = ("F64", "F32", "F16", "BF16")
+HEAD = "lm_head.weight"
+"""A trainer may name it where it is tied to the embeddings, and the checkpoint leaves it out."""
+
+
+class Placed(NamedTuple):
+    """Where weights lie, and the directory that was made for them."""
+
+    path: Path
+    written: Path | None = None
+
+    def remove(self) -> None:
+        """Remove what was written."""
+        if self.written is not None:
+            shutil.rmtree(self.written, ignore_errors=True)
+
+
+def place(weights: Weights, directory: Path | None, *, as_directory: bool = False) -> Placed:
+    """Weights as a file or directory; tensors are written below `directory`. Raises a WeightUpdateError.
+
+    With `as_directory` a single file gets a directory too.
+    """
+    if isinstance(weights, Broadcast):
+        raise WeightUpdateError("this engine takes no weights that a trainer sends; give tensors, or a path")
+    if not isinstance(weights, Path):
+        return _made(directory, lambda file: write_tensors(weights, file))
+    path = weights.expanduser().absolute()
+    if path.is_dir():
+        return Placed(path)
+    if path.suffix != ".safetensors" or not path.is_file():
+        raise WeightUpdateError(
+            f"weights: {path} is neither a directory nor a .safetensors file; other formats can run code"
+        )
+    return _made(directory, lambda file: file.symlink_to(path)) if as_directory else Placed(path)
+
+
+def _made(directory: Path | None, fill: Callable[[Path], None]) -> Placed:
+    with boundary(WeightUpdateError, f"no weights can be written to {directory or 'the temporary files'}"):
+        made = Path(tempfile.mkdtemp(prefix="mac_runner-weights-", dir=directory))
+        try:
+            fill(made / "model.safetensors")
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    return Placed(made, made)
+
+
+def write_tensors(weights: Mapping[str, Any], file: Path) -> None:
+    """Write tensors of torch to a safetensors file. Raises a WeightMismatchError for what is none."""
+    from safetensors.torch import save_file
+
+    for name, tensor in weights.items():
+        if not hasattr(tensor, "detach"):
+            kind = type(tensor).__name__
+            raise WeightMismatchError(f"weights: tensor {name} is of type {kind}, expected a torch.Tensor")
+    # A file holds no tensor twice; tied ones share their memory.
+    save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in weights.items()}, file)
+
+
+def check_against(directory: Path, model: Path) -> None:
+    """Raise a WeightUpdateError where the weights in a directory are not those of a model: names, shapes, dtypes."""
+    expected, found = _shapes(model), _shapes(directory)
+    for name, (shape, _) in expected.items():
+        if name not in found:
+            raise WeightMismatchError(f"weights: tensor {name} of shape {shape} is missing")
+        if found[name][0] != shape:
+            raise WeightMismatchError(f"weights: tensor {name} has shape {found[name][0]}, expected {shape}")
+        if found[name][1] not in _NUMBERS:
+            raise WeightMismatchError(f"weights: tensor {name} is of {found[name][1]}, expected {expected[name][1]}")
+    for name in found.keys() - expected.keys() - {HEAD}:
+        raise WeightMismatchError(f"weights: tensor {name} has no place in this model")
+
+
+def find_weights(model: str) -> Path:
+    """The directory of a model that an engine has loaded: its path, or where the hub's files are kept."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    from huggingface_hub import snapshot_download
+
+    with boundary(WeightUpdateError, f"the files of {model}, to compare the weights with"):
+        return Path(snapshot_download(model, allow_patterns=["*.safetensors"], local_files_only=True))
+
+
+def _shapes(directory: Path) -> dict[str, tuple[list[int], str]]:
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise WeightUpdateError(f"weights: {directory} holds no .safetensors file")
+    found: dict[str, tuple[list[int], str]] = {}
+    for file in files:
+        try:
+            with safe_open(str(file), framework="np") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  The handle is not a mapping.
+                    tensor = tensors.get_slice(name)
+                    found[name] = tensor.get_shape(), tensor.get_dtype()
+        except (OSError, SafetensorError) as fault:
+            raise WeightUpdateError(f"weights: {file} cannot be read: {fault}") from fault
+    return found
