@@ -33,7 +33,7 @@ TRACES: Final = "traces"
 """The key of a transcript and of its index row: the digest of its traces, and of how many turns they are."""
 PAGE_BYTES_MAX: Final = 1 << 30
 """A page is never cut in practice."""
-COMPRESSION_LEVEL: Final = 9
+COMPRESSION_LEVEL: Final = 5
 """Of Zstandard: its window must hold the prompts of several agents."""
 _COLUMNS: Final = ("turn", "prompt_ids", "completion_ids", "logprobs")
 

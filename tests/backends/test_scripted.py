@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from mac_runner.backends import factory
 from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
-from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.errors import ConfigError, MissingPackageError, RequestRefusedError
 from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.building import built, defined
@@ -74,3 +75,12 @@ def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
         built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "record_tokens")
+
+
+def test_recording_tokens_without_the_package_for_their_files_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(factory, "find_spec", lambda _name: None)
+    with pytest.raises(MissingPackageError, match=r"record_tokens: .*'pyarrow'.*mac_runner\[data\]"):
+        built(defined(ScriptedConfig(policy="echo"), record_tokens=True))
+    built(defined(ScriptedConfig(policy="echo")), policy=echo)

@@ -14,14 +14,16 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.store import Disk, Run, System, verify_run, writer
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.run_state import read_state
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
+from tests.faults.tier import SCALE
 from tests.store import player
 
 CONVERSATIONS = 3
 TORN = 20
+TORN_TRACED = 2
 STATES_MIN = 1_800
 CHANGING_HANDS_MIN = 50
 READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
@@ -40,19 +42,20 @@ class Moments:
     Crashes that leave equal disks are one case: what was promised before the latest of them has to be there.
     """
 
-    def __init__(self, disk: CrashDisk) -> None:
+    def __init__(self, disk: CrashDisk, torn: int = TORN) -> None:
         self.run: Run | None = None
         self.written_steps = 0
         self.states = 0
         self.cases: dict[frozenset[tuple[str, bytes]], tuple[CrashDisk, Promised]] = {}
         self._disk = disk
+        self._torn = torn
         self._chance = Random(5)
         disk.before = self._note
 
     def _note(self, call: str, path: Path) -> None:
         if call in READS:
             return
-        fates: list[Fate] = ["keep", "drop", *[self._chance] * TORN]
+        fates: list[Fate] = ["keep", "drop", *[self._chance] * self._torn]
         for crashed in map(self._disk.crash, fates):
             content = frozenset(crashed.files().items())
             self.cases[content] = crashed, Promised(self.run.written if self.run else 0, self.written_steps)
@@ -97,7 +100,8 @@ def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[s
     assert all(is_beginning_of_play(task, recorded) for task, recorded in left.values())
     assert (counts.done, counts.failed) == (CONVERSATIONS - len(left), 0)
     files = disk.files()
-    assert transcripts_in(files) == {path: data for n, (path, data) in enumerate(expected.items()) if n not in left}
+    whole = {f"{player.NAME}_{n:05d}" for n in range(CONVERSATIONS) if n not in left}
+    assert transcripts_in(files) == {path: data for path, data in expected.items() if Path(path).stem in whole}
     assert files["run/toy_index.jsonl"].count(b"\n") == counts.done
     assert not any("/.tmp-" in path for path in files)
 
@@ -107,11 +111,12 @@ def is_beginning_of_play(task: Task, recorded: tuple[RecordedReply, ...]) -> boo
     played: list[RecordedReply] = []
     while len(played) < len(recorded):
         played.append(player.answer(task, played))
-    return tuple(played) == recorded
+    return tuple(reply.traceless() for reply in played) == recorded
 
 
 def transcripts_in(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {path: data for path, data in files.items() if "/transcripts/" in path and "/.tmp-" not in path}
+    results = ("/transcripts/", "/traces/")
+    return {path: data for path, data in files.items() if any(map(path.__contains__, results)) and "/.tmp-" not in path}
 
 
 def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> None:
@@ -136,6 +141,27 @@ def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, mo
     for n, (crashed, promised) in enumerate(moments.cases.values()):
         examine(crashed, run_dir, promised, expected)
         if n % 100 == 0:
+            check_whole(crashed, run_dir, expected)
+
+
+def test_crash_at_every_operation_leaves_no_transcript_without_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traces are as durable as the transcript that names them, and those without a transcript are removed."""
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(player, "TOKENS", 5)
+    disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
+    moments = Moments(disk, TORN_TRACED * SCALE)
+    play_twice(disk, run_dir, moments)
+    expected = transcripts_in(disk.files())
+
+    assert sorted(path.rpartition("/")[0] for path in expected) == [*["run/traces"] * 3, *["run/transcripts"] * 3]
+    for n, (crashed, promised) in enumerate(moments.cases.values()):
+        files = transcripts_in(crashed.files())
+        named = {traces_beside(Path(path)).as_posix() for path in files if "/transcripts/" in path}
+        assert all(files.get(path) == expected[path] for path in named)
+        examine(crashed, run_dir, promised, expected)
+        if n % 20 == 0:
             check_whole(crashed, run_dir, expected)
 
 

@@ -9,6 +9,7 @@ import pytest
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports.turns import objects
 from mac_runner.store.records import entry
+from mac_runner.store.traces import inline_traces
 from mac_runner.structs import encode
 from mac_runner.types import JsonObject, Message, Prompt
 from mac_runner.view_model import TokenView
@@ -85,7 +86,11 @@ def test_recorded_tokens_have_their_log_probabilities(transcript: JsonObject) ->
     traced: JsonObject = {"prompt_ids": [1], "completion_ids": [7, 9], "logprobs": [-0.25, -3.0]}
     changed: JsonObject = {**transcript, "turns": [{**turn, "reply": {**entry(turn, "reply", dict), "trace": traced}}]}
 
-    assert turn_view(changed, str(turn["turn"]), None).tokens == (TokenView("#7", -0.25), TokenView("#9", -3.0))
+    expected = (TokenView("#7", -0.25), TokenView("#9", -3.0))
+    traces = inline_traces(changed)
+
+    assert turn_view(changed, str(turn["turn"]), None).tokens == expected
+    assert turn_view(transcript, str(turn["turn"]), None, traces=traces).tokens == expected
 
 
 def test_a_difference_leads_from_one_text_to_the_other_and_keeps_what_is_the_same() -> None:

@@ -284,6 +284,20 @@ def test_built_in_template_says_what_the_prompts_say(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
+def test_template_with_an_empty_system_block_sends_no_system_message(tmp_path: Path) -> None:
+    opened = []
+    for system in ("", "{% block system %}{% endblock %}"):
+        own = "{% block turn %}{{ record }}{{ known }}{{ question }}{{ options }}{% endblock %}"
+        (tmp_path / "own.jinja").write_text(system + own, encoding="utf-8")
+        experiment = loaded(tmp_path, ", template_file: own.jinja")
+        environment = build_environment(experiment)
+        opened.append(environment.open(next(iter(plan_tasks(experiment, environment.lineup)))))
+    (built_in, asked), (alone,) = (game.prompt(game.turns()[0]).messages for game in opened)
+
+    assert built_in.role == "system"
+    assert alone == asked
+
+
 def test_template_of_ones_own_is_part_of_the_experiment_and_may_not_hide_the_game(tmp_path: Path) -> None:
     own = "{% block turn %}{{ record }}\n{{ known }}\n*** {{ name }} ***\n{{ question }}\n{{ options }}{% endblock %}"
     (tmp_path / "own.jinja").write_text(own, encoding="utf-8")

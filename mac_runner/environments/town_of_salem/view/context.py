@@ -139,8 +139,9 @@ class Context:
         text = self._turn(view, asking) if limit is None else self._fitting(view, asking, said, limit)
         # Nothing holds an engine to markup.
         is_json = asking.form == "json"
+        system = self._system(view, asking)
         return Prompt(
-            messages=(self._system(view, asking), Message(role="user", content=text), *said),
+            messages=(*([system] if system.content else []), Message(role="user", content=text), *said),
             view=view,
             choices=enumerated(view, asking) if is_json else None,
             schema=ReplySchema(view, asking, may_ask=may_ask) if is_json else None,

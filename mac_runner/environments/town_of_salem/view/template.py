@@ -1,7 +1,9 @@
 """A user's template for the prompts of a game, in the sandbox that discussions have.
 
 It has two blocks: `system`, and `turn`, the user message. A template may leave out one of them. Its own words replace
-ours, but not the game: a template that leaves out how to answer, what is asked or what may be chosen is refused.
+ours, but not the game: a template that leaves out how to answer, what is asked or what may be chosen is refused. Only a
+`system` block without any words is accepted: it is for models that were trained on the game, and no system message is
+sent.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class GameTemplate:
 
     def _rendered(self, block: str, parts: dict[str, object]) -> str:
         text = self._template.render(block, parts)
-        for name in _NEEDED[block]:
+        for name in () if block == "system" and not text else _NEEDED[block]:
             if str(parts[name]) not in text:
                 raise ConversationError(
                     f"{self._source}:1: block {block}: it leaves out {{{{ {name} }}}} or changes its words; players "

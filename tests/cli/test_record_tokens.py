@@ -1,0 +1,31 @@
+"""Tokens of a real run, read in Python, in tables, in forks, and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mac_runner import fork, open_run
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
+from mac_runner.store.records import entry, objects
+from tests.trainers.learner import learning, play
+
+
+def test_a_fork_of_a_run_with_tokens_keeps_those_of_the_replies_that_it_keeps(tmp_path: Path) -> None:
+    parent = play(tmp_path, learning(conversations=1))
+    (whole,) = parent
+    spoken = {turn.key for turn in whole.turns if turn.model == "learner"}
+
+    assert whole.traces.keys() == spoken
+    assert not any("trace" in entry(turn, "reply", dict) for turn in objects(whole.transcript, "turns"))
+    rows = parent.table("traces").to_pylist()
+    assert {row["turn"]: tuple(row["prompt_ids"]) for row in rows if row["prompt_ids"]} == {
+        key: trace.prompt_ids for key, trace in whole.traces.items() if trace.prompt_ids
+    }
+    fork(tmp_path / "small", 0, turn="#20", draws=1, out=tmp_path / "forks", progress=False)
+    (branch,) = open_run(tmp_path / "forks")
+    kept = {turn.key for turn in whole.turns[:20]} & spoken
+    assert kept
+    assert {key: branch.traces[key] for key in kept} == {key: whole.traces[key] for key in kept}
+    assert branch.traces.keys() == {turn.key for turn in branch.turns if turn.model == "learner"}
+    assert verify(tmp_path / "forks") == Exit.OK
