@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mac_runner.errors import WeightUpdateError
+from mac_runner.errors import WeightUpdateError, boundary
 from mac_runner.files import chunks_between, read_regular
 from mac_runner.weights import Broadcast, Weights
 
@@ -58,7 +58,8 @@ def _digest_in_memory(weights: Mapping[str, Any]) -> str:
         if not hasattr(tensor, "shape") or dtype not in _DTYPES:
             raise WeightUpdateError(f"weight {name!r} is {type(tensor).__name__} of dtype {dtype}; give a dense tensor")
         digest.update(_heading(name, _DTYPES[dtype], tuple(tensor.shape)))
-        digest.update(_bytes_of(tensor))
+        with boundary(WeightUpdateError, f"weight {name!r} has no bytes to be read"):
+            digest.update(_bytes_of(tensor))
     return digest.hexdigest()
 
 
