@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mac_runner.errors import WeightUpdateError
+from mac_runner.errors import WeightUpdateError, boundary
 from mac_runner.files import chunks_between, read_regular
 from mac_runner.weights import Broadcast, Weights
 
@@ -31,10 +31,11 @@ _DTYPES: Final[Mapping[str, str]] = {
 """The names of dtypes in safetensors files."""
 
 
-class _Tensor(NamedTuple):
-    """One tensor of a file: where its bytes are."""
+class StoredTensor(NamedTuple):
+    """One tensor of a file: what it is, and where its bytes are."""
 
     dtype: str
+    """As safetensors names it, such as `BF16`."""
     shape: tuple[int, ...]
     file: Path
     start: int
@@ -58,7 +59,8 @@ def _digest_in_memory(weights: Mapping[str, Any]) -> str:
         if not hasattr(tensor, "shape") or dtype not in _DTYPES:
             raise WeightUpdateError(f"weight {name!r} is {type(tensor).__name__} of dtype {dtype}; give a dense tensor")
         digest.update(_heading(name, _DTYPES[dtype], tuple(tensor.shape)))
-        digest.update(_bytes_of(tensor))
+        with boundary(WeightUpdateError, f"weight {name!r} has no bytes to be read"):
+            digest.update(_bytes_of(tensor))
     return digest.hexdigest()
 
 
@@ -72,17 +74,29 @@ def _bytes_of(tensor: Any) -> memoryview:
 
 
 def _digest_of_files(path: Path) -> str:
+    found = stored_tensors(path)
+    digest = hashlib.sha256()
     try:
-        found = {name: tensor for file in _files(path) for name, tensor in _tensors(file)}
-        digest = hashlib.sha256()
         for name in sorted(found):
             tensor = found[name]
             digest.update(_heading(name, tensor.dtype, tensor.shape))
             for chunk in chunks_between(tensor.file, tensor.start, tensor.end):
                 digest.update(chunk)
     except OSError as fault:
-        raise WeightUpdateError(f"{path} cannot be read: {fault.strerror or fault}") from fault
+        raise _unreadable(path, fault) from fault
     return digest.hexdigest()
+
+
+def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a safetensors file, or of all in a directory, by name. Raises WeightUpdateError."""
+    try:
+        return {name: tensor for file in _files(path) for name, tensor in _tensors(file)}
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+
+
+def _unreadable(path: Path, fault: OSError) -> WeightUpdateError:
+    return WeightUpdateError(f"{path} cannot be read: {fault.strerror or fault}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -91,11 +105,11 @@ def _files(path: Path) -> list[Path]:
             return found
         raise WeightUpdateError(f"{path} has no .safetensors file; other formats are not read: they can run code")
     if path.suffix != ".safetensors":
-        raise WeightUpdateError(f"{path} is no .safetensors file; other formats are not read: they can run code")
+        raise WeightUpdateError(f"{path} is not a .safetensors file; other formats are not read: they can run code")
     return [path]
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, _Tensor]]:
+def _tensors(file: Path) -> Iterator[tuple[str, StoredTensor]]:
     """The tensors that the header of a file lists. Raises WeightUpdateError for a header that is damaged."""
     try:
         length = int.from_bytes(read_regular(file, _LENGTH_BYTES), "little")
@@ -110,8 +124,8 @@ def _tensors(file: Path) -> Iterator[tuple[str, _Tensor]]:
             start, end = (begin + int(offset) for offset in entry["data_offsets"])
             if not begin <= start <= end <= size_bytes:
                 raise ValueError(f"tensor {name!r} lies outside it")
-            yield str(name), _Tensor(str(entry["dtype"]), tuple(map(int, entry["shape"])), file, start, end)
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+            yield str(name), StoredTensor(str(entry["dtype"]), tuple(map(int, entry["shape"])), file, start, end)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as fault:
         raise WeightUpdateError(f"{file} is not a whole safetensors file: {fault}") from fault
 
 

@@ -122,7 +122,9 @@ def _packed(code: str, values: Iterable[float]) -> bytes:
     try:
         return struct.pack(f"<{len(numbers)}{code}", *numbers)
     except (struct.error, OverflowError) as fault:
-        raise ValueError(f"a trace holds what is no {'int32' if code == 'i' else 'float32'}: {fault}") from None
+        raise ValueError(
+            f"a trace holds a value that is not {'an int32' if code == 'i' else 'a float32'}: {fault}"
+        ) from None
 
 
 def _unpacked(code: str, data: bytes) -> tuple[int, ...]:

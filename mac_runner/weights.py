@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from mac_runner.errors import ConfigError, WeightUpdateError
+
+TIMEOUT_S_MAX: Final = 86_400.0
+"""The longest that a trainer may be silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +24,38 @@ class Broadcast:
     address: str
     timeout_s: float = 300.0
 
+    def __post_init__(self) -> None:
+        address: object = self.address
+        if not isinstance(address, str):
+            raise ConfigError(f"Broadcast: address is {address!r}; give host:port, such as 127.0.0.1:29600")
+        if not _is_wait(self.timeout_s):
+            raise ConfigError(
+                f"Broadcast: timeout_s is {self.timeout_s!r}; allowed: a number above 0, at most {TIMEOUT_S_MAX:g}"
+            )
+
 
 Weights: TypeAlias = Mapping[str, Any] | Path | Broadcast
 """Tensors by the names of the model's checkpoint; a safetensors file or a directory of them; or a trainer's."""
+
+
+def weights_of(given: object) -> Weights:
+    """What a caller gives as weights; a text is a path. Raises WeightUpdateError for what cannot be weights."""
+    if isinstance(given, Broadcast | Mapping):
+        return given
+    if isinstance(given, str | os.PathLike) and isinstance(text := os.fspath(given), str) and text and "\0" not in text:
+        try:
+            return Path(text).expanduser()
+        except RuntimeError as fault:
+            raise WeightUpdateError(f"weights: {text!r}: {fault}") from fault
+    found = repr(given) if isinstance(given, str | None) else f"of type {type(given).__name__}"
+    more = "; of a module, give its state_dict()" if hasattr(given, "state_dict") else ""
+    raise WeightUpdateError(
+        f"the weights are {found}; give tensors by name, the path of safetensors, or a Broadcast{more}"
+    )
+
+
+def _is_wait(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= TIMEOUT_S_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def test_without_the_section_the_reward_is_the_chance_to_win_and_no_byte_changes
     ("function", "words"),
     [
         ("partial", "no value for 'Cain'"),
-        ("stranger", "'nobody', which is no agent"),
+        ("stranger", "'nobody', which is not an agent"),
         ("nan", "not a number"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from mac_runner.runs.setup import ExperimentSet, set_up
 from mac_runner.runs.view import RecordedConversation, RunView, open_run
 from mac_runner.store import has_run
 from mac_runner.types import JsonObject
-from mac_runner.weights import Weights
+from mac_runner.weights import Weights, weights_of
 
 
 class Stream(AsyncGenerator[RecordedConversation, None]):
@@ -61,8 +61,8 @@ class Stream(AsyncGenerator[RecordedConversation, None]):
         if (playing := self._begun.playing) is None:
             raise WeightUpdateError("the run has not begun: it begins when its first conversation is asked for")
         number = count_of("version", version)
-        given = Path(weights) if isinstance(weights, str) else weights
-        return await playing.update_weights(model or self._models[0], given, number, blocking=blocking)
+        model = self._models[0] if model is None else model
+        return await playing.update_weights(model, weights_of(weights), number, blocking=blocking)
 
     async def asend(self, value: None) -> RecordedConversation:
         """The next conversation."""
@@ -95,7 +95,7 @@ class _Begun:
 def stream(
     experiment: ExperimentLike,
     *,
-    policy: Policy | Iterable[Policy] | None = None,
+    policy: Policy | Sequence[Policy] | None = None,
     out: str | os.PathLike[str] | None = None,
     set: Settings | None = None,
     profile: str | None = None,
@@ -119,7 +119,7 @@ def stream(
     Leaving the loop stops the run in good order once the stream is closed; `async with` closes it at once. Raises what
     `run` raises.
     """
-    policies = () if policy is None else (policy,) if isinstance(policy, Policy) else tuple(policy)
+    policies = _policies_of(policy)
 
     async def conversations(begun: _Begun) -> AsyncGenerator[RecordedConversation, None]:
         call = call_of(experiment, out, set, profile, seed, limit, shard, concurrency, pull, progress)
@@ -142,6 +142,18 @@ def stream(
             yield conversation
 
     return Stream(conversations, [each.model for each in policies])
+
+
+def _policies_of(given: object) -> tuple[Policy, ...]:
+    """The policies of a call. Raises ConfigError for what is none, and for two of one model."""
+    listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
+    policies = tuple(each for each in listed if isinstance(each, Policy))
+    if len(policies) < len(listed):
+        raise ConfigError(f"policy: found {given!r}; give a Policy, such as Policy('learner'), or a list of them")
+    models = [each.model for each in policies]
+    if twice := [model for model in models if models.count(model) > 1]:
+        raise ConfigError(f"policy: model {twice[0]!r} has more than one; give one for each model")
+    return policies
 
 
 class _Ended:

@@ -37,7 +37,7 @@ def stale(version: int, present: int) -> str:
 
 
 def policy_of(versions: Sequence[str | int]) -> PolicySpan | None:
-    """The first and last of the versions that made a reply; None where one of them is no number.
+    """The first and last of the versions that made a reply; None where one of them is not a number.
 
     vLLM calls the weights that it loaded `default`.
     """

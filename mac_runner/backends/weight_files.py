@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mac_runner.checkpoints import stored_tensors
 from mac_runner.errors import WeightMismatchError, WeightUpdateError, boundary
 from mac_runner.weights import Broadcast, Weights
 
@@ -72,14 +73,15 @@ def write_tensors(weights: Mapping[str, Any], file: Path) -> None:
 
 def check_against(directory: Path, model: Path) -> None:
     """Raise a WeightUpdateError where the weights in a directory are not those of a model: names, shapes, dtypes."""
-    expected, found = _shapes(model), _shapes(directory)
-    for name, (shape, _) in expected.items():
+    expected, found = stored_tensors(model), stored_tensors(directory)
+    for name, tensor in expected.items():
         if name not in found:
-            raise WeightMismatchError(f"weights: tensor {name} of shape {shape} is missing")
-        if found[name][0] != shape:
-            raise WeightMismatchError(f"weights: tensor {name} has shape {found[name][0]}, expected {shape}")
-        if found[name][1] not in _NUMBERS:
-            raise WeightMismatchError(f"weights: tensor {name} is of {found[name][1]}, expected {expected[name][1]}")
+            raise WeightMismatchError(f"weights: tensor {name} of shape {list(tensor.shape)} is missing")
+        if found[name].shape != tensor.shape:
+            shape = list(found[name].shape)
+            raise WeightMismatchError(f"weights: tensor {name} has shape {shape}, expected {list(tensor.shape)}")
+        if found[name].dtype not in _NUMBERS:
+            raise WeightMismatchError(f"weights: tensor {name} is of {found[name].dtype}, expected {tensor.dtype}")
     for name in found.keys() - expected.keys() - {HEAD}:
         raise WeightMismatchError(f"weights: tensor {name} has no place in this model")
 
@@ -93,21 +95,3 @@ def find_weights(model: str) -> Path:
 
     with boundary(WeightUpdateError, f"the files of {model}, to compare the weights with"):
         return Path(snapshot_download(model, allow_patterns=["*.safetensors"], local_files_only=True))
-
-
-def _shapes(directory: Path) -> dict[str, tuple[list[int], str]]:
-    from safetensors import SafetensorError, safe_open
-
-    files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise WeightUpdateError(f"weights: {directory} holds no .safetensors file")
-    found: dict[str, tuple[list[int], str]] = {}
-    for file in files:
-        try:
-            with safe_open(str(file), framework="np") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  The handle is not a mapping.
-                    tensor = tensors.get_slice(name)
-                    found[name] = tensor.get_shape(), tensor.get_dtype()
-        except (OSError, SafetensorError) as fault:
-            raise WeightUpdateError(f"weights: {file} cannot be read: {fault}") from fault
-    return found

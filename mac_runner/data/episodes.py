@@ -31,7 +31,7 @@ def episode_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]
     transcript: Any = ended.transcript
     seats = run.seats(ended)
     traces = {agent["agent_id"]: _Graph(agent, seats[agent["agent_id"]]) for agent in transcript["task"]["agents"]}
-    for each in run.samples(ended, run.tokens(ended) or None):
+    for each in run.samples(ended, ended.traces() or None):
         traces[each.rollout.agent].add(each)
     failure = transcript["failure"]
     standing: JsonObject = {

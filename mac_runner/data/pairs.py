@@ -51,7 +51,7 @@ class Pairs:
     def _rows(self) -> dict[tuple[str, str], list[JsonObject]]:
         """By the turn that they leave, what is needed of the index row of each conversation."""
         rows: dict[tuple[str, str], list[JsonObject]] = {}
-        # Read anew: what writes a part was given the rows of that part alone.
+        # Read again: what writes a part was given the rows of that part alone.
         for row in read_run(self._run.contents.layout.directory).rows_in_task_order():
             kept: JsonObject = {key: row.get(key) for key in ("task_id", "sha256", "size_bytes", "status")}
             rows.setdefault(_point(row), []).append(kept)

@@ -1,6 +1,6 @@
 """Rollouts: the replies of an ended conversation as a trainer reads them, one for each turn.
 
-An environment renders a turn's prompt anew, so a prompt does not continue the one before it. One turn is one sample.
+An environment renders each prompt as a whole, so a prompt does not continue the one before it. One turn is one sample.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mac_runner.flat import Cells, FlatColumn, cell
-from mac_runner.types import FinishReason, JsonObject, JsonValue, ReceiptKind
+from mac_runner.types import FinishReason, JsonObject, JsonValue, ReceiptKind, TokenTrace
 
 USABLE: Final = (ReceiptKind.ACT, ReceiptKind.OBSERVATION)
 """The receipts of replies that the environment could use."""
-
-
-class Tokens(NamedTuple):
-    """The tokens of a reply: those of its prompt, those drawn, and the natural logarithm of how likely each was."""
-
-    prompt_ids: Sequence[int] = ()
-    completion_ids: Sequence[int] = ()
-    logprobs: Sequence[float] = ()
+_NO_TOKENS: Final = TokenTrace(prompt_ids=(), completion_ids=(), logprobs=())
 
 
 class Seat(NamedTuple):
@@ -97,13 +90,13 @@ def rollouts_of(
     transcript: JsonObject,
     seats: Mapping[str, Seat],
     *,
-    tokens: Mapping[str, Tokens] | None,
+    traces: Mapping[str, TokenTrace] | None,
     only: Collection[str] = (),
 ) -> list[Rollout]:
     """The rollouts of a transcript, in the order of its turns.
 
-    `tokens` are those of its turns by key. With None no tokens are asked for; otherwise a turn without tokens is not
-    trainable. `only` are names of models and agent definitions whose turns are trainable; empty for all. Turns of a
+    `traces` are the tokens of its turns by key. With None no tokens are asked for; otherwise a turn without tokens is
+    not trainable. `only` are names of models and agent definitions whose turns are trainable; empty for all. Turns of a
     conversation that failed are not trainable. Neither are those that a fork has from its parent, nor replies that no
     engine gave.
     """
@@ -111,26 +104,26 @@ def rollouts_of(
     agents = {agent["agent_id"]: agent for agent in task["agents"]}
     turns: Any = transcript["turns"]
     is_finished, borrowed = transcript["status"] == "finished", _borrowed(task, turns)
-    found = tokens or {}
+    found = traces or {}
 
     def is_trainable(turn: Any) -> bool:
         names = (turn["model"], agents[turn["agent"]]["definition"])
         is_chosen = not only or any(name in only for name in names)
         is_drawn = turn["reply"]["finish_reason"] != FinishReason.OVERFLOW and turn["turn"] not in borrowed
-        return is_finished and is_chosen and is_drawn and (tokens is None or turn["turn"] in found)
+        return is_finished and is_chosen and is_drawn and (traces is None or turn["turn"] in found)
 
     trainable = {turn["turn"] for turn in turns if is_trainable(turn)}
     counts = Counter(turn["agent"] for turn in turns if turn["turn"] in trainable)
     return [
         _rollout(
-            transcript, agents[turn["agent"]], turn, seats[turn["agent"]], found.get(turn["turn"], Tokens()), weight
+            transcript, agents[turn["agent"]], turn, seats[turn["agent"]], found.get(turn["turn"], _NO_TOKENS), weight
         )
         for turn in turns
         for weight in [1 / counts[turn["agent"]] if turn["turn"] in trainable else 0.0]
     ]
 
 
-def _rollout(transcript: JsonObject, agent: Any, turn: Any, seat: Seat, tokens: Tokens, weight: float) -> Rollout:
+def _rollout(transcript: JsonObject, agent: Any, turn: Any, seat: Seat, trace: TokenTrace, weight: float) -> Rollout:
     task: Any = transcript["task"]
     reply = turn["reply"]
     policy, reason = reply.get("policy"), FinishReason(reply["finish_reason"])
@@ -144,9 +137,9 @@ def _rollout(transcript: JsonObject, agent: Any, turn: Any, seat: Seat, tokens: 
         faction=seat.faction,
         model=turn["model"],
         policy_version=None if policy is None else (policy[0], policy[1]),
-        prompt_ids=tokens.prompt_ids,
-        completion_ids=tokens.completion_ids,
-        logprobs=tokens.logprobs,
+        prompt_ids=trace.prompt_ids,
+        completion_ids=trace.completion_ids,
+        logprobs=trace.logprobs,
         sampling=agent["sampling"],
         finish_reason=reason,
         is_truncated=reason is FinishReason.LENGTH,

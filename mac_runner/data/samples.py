@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mac_runner.data.prompts import sent_prompts
-from mac_runner.data.rollouts import USABLE, Rollout, Seat, Tokens, rollouts_of
+from mac_runner.data.rollouts import USABLE, Rollout, Seat, rollouts_of
 from mac_runner.data.tables import Ended
 from mac_runner.environments.base import Environment
 from mac_runner.flat import Cells, FlatColumn, Message
 from mac_runner.reports.exports import utf8_text
 from mac_runner.rewards import rewards_by_agent
 from mac_runner.store import RunContents
-from mac_runner.types import Prompt
+from mac_runner.types import Prompt, TokenTrace
 
 MESSAGES: Final = FlatColumn("messages", "")
 
@@ -65,16 +65,9 @@ class TrainingRun(NamedTuple):
     only: Sequence[str] = ()
     """The models and agent definitions whose turns are trainable; empty for all."""
 
-    def tokens(self, ended: Ended) -> Mapping[str, Tokens]:
-        """The tokens of each reply that has them, by turn."""
-        return {
-            turn: Tokens(trace.prompt_ids, trace.completion_ids, trace.logprobs)
-            for turn, trace in ended.traces().items()
-        }
-
-    def rollouts(self, ended: Ended, tokens: Mapping[str, Tokens] | None) -> list[Rollout]:
-        """The rollouts of a conversation; with `tokens` those of a turn without any are not trainable."""
-        return rollouts_of(ended.transcript, self.seats(ended), tokens=tokens, only=self.only)
+    def rollouts(self, ended: Ended, traces: Mapping[str, TokenTrace] | None) -> list[Rollout]:
+        """The rollouts of a conversation; with `traces`, a turn without tokens is not trainable."""
+        return rollouts_of(ended.transcript, self.seats(ended), traces=traces, only=self.only)
 
     def seats(self, ended: Ended) -> dict[str, Seat]:
         """What each agent played, and what the outcome is worth to it."""
@@ -85,11 +78,11 @@ class TrainingRun(NamedTuple):
             for agent in [str(row["agent"])]
         }
 
-    def samples(self, ended: Ended, tokens: Mapping[str, Tokens] | None = None) -> Iterator[Sample]:
+    def samples(self, ended: Ended, traces: Mapping[str, TokenTrace] | None = None) -> Iterator[Sample]:
         """The rollouts of a conversation in words; its prompts are rendered again."""
         turns: Any = ended.transcript["turns"]
         prompts = sent_prompts(ended.transcript, self.environment())
-        for rollout, turn, (_, prompt) in zip(self.rollouts(ended, tokens), turns, prompts, strict=True):
+        for rollout, turn, (_, prompt) in zip(self.rollouts(ended, traces), turns, prompts, strict=True):
             reply, counted = turn["reply"], turn["reply"]["tokens"]
             yield Sample(
                 rollout,

@@ -39,7 +39,7 @@ _REPLY: Final = MESSAGES._replace(meaning="the reply, as one message")
 
 
 def _rollout_rows(run: TrainingRun, ended: Ended) -> Iterator[Mapping[str, Cells]]:
-    return map(rollout_row, run.rollouts(ended, run.tokens(ended)))
+    return map(rollout_row, run.rollouts(ended, ended.traces()))
 
 
 def _common(rollout: Rollout) -> dict[str, Cells]:

@@ -50,7 +50,9 @@ def _by_agent(conversation: EndedConversation, found: object) -> JsonObject:
     if not isinstance(found, Mapping):
         raise TypeError(f"it returned {type(found).__name__}; return a number for each agent, by its name")
     if strays := [name for name in found if name not in agents]:
-        raise ValueError(f"it returned a value for {strays[0]!r}, which is no agent; there are: {', '.join(agents)}")
+        raise ValueError(
+            f"it returned a value for {strays[0]!r}, which is not an agent; there are: {', '.join(agents)}"
+        )
     if missing := [name for name in agents if name not in found]:
         raise ValueError(f"it returned no value for {missing[0]!r}; return a number for each agent")
     return {name: plain_number(name, found[name]) for name in agents}

@@ -216,9 +216,9 @@ class AsyncEngine:
             return await self.get_weight_version()
 
     def _check_coming(self, expected: int | None, state_dict: StateDict, version: int | None) -> None:
+        self.engine.require_newer(expected if version is None else version)
         if None not in (expected, version) and version != expected:
             raise BroadcastError(f"the trainer sends version {version}, and version {expected} is expected")
-        self.engine.require_newer(expected if version is None else version)
         self.engine.check_layout(state_dict)
 
     @asynccontextmanager

@@ -14,8 +14,8 @@ Each engine calls `receive`, before or after the trainer sends. The two sides ta
 | | I have built a model of them |
 | install it | taken |
 
-An engine installs only at the last step. So before it, whoever is lost, refuses or is too slow costs nothing but this
-transfer. A lost process closes its connection, which the other side sees at once, whatever the group waits for.
+An engine installs only at the last step. So before it, a process that is lost, refuses or is too slow costs nothing but
+this transfer. A lost process closes its connection, which the other side sees at once, whatever the group waits for.
 The address is not protected: it belongs on a network that only trainer and engines can reach.
 """
 
@@ -240,7 +240,7 @@ def receive(
         _next(link, timeout_s, cancelled)
 
         def receive_all(group: _Group) -> dict[str, torch.Tensor]:
-            store = join_store(place.host, begin["port"], begin["size"])
+            store = join_store(place.host, begin["port"], begin["size"], min(timeout_s, _CARRY_S_MAX))
             group.join(begin["rank"], begin["size"], store, own_address(place.host))
             tensors = dict[str, torch.Tensor]()
             for bucket in _buckets(layout, begin["piece_bytes"]):

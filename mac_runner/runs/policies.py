@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from typing import Final
 
 from mac_runner.backends.base import Backend, Updating, updating
 from mac_runner.checkpoints import digest_of
@@ -21,7 +22,10 @@ from mac_runner.scheduler import Source
 from mac_runner.scheduler.policies import EngineWeights, Policies
 from mac_runner.scheduler.policy_window import PolicyWindow
 from mac_runner.types import JsonObject, PolicyVersion
-from mac_runner.weights import Broadcast, Weights
+from mac_runner.weights import Broadcast, Weights, weights_of
+
+_NUMBER_MAX: Final = 10**18 - 1
+"""As for all numbers of settings; tables have 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,20 @@ class Policy:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"policy: {name} is {value!r}; allowed: a whole number from {least}")
+            if value > _NUMBER_MAX:
+                raise ConfigError(f"policy: {name} has too many digits; allowed: at most {_NUMBER_MAX}")
         if (self.max_lag is None) != (self.batch is None):
             raise ConfigError(
                 "policy: max_lag and batch belong together: batch is the number of finished conversations that the "
                 "trainer makes a version of; give both or neither"
             )
-        if isinstance(self.weights, str):
-            object.__setattr__(self, "weights", Path(self.weights))
+        if not isinstance(self.model, str):
+            raise ConfigError(f"policy: model is {self.model!r}; give the name of an entry of model_definitions")
+        if self.weights is not None:
+            try:
+                object.__setattr__(self, "weights", weights_of(self.weights))
+            except WeightUpdateError as fault:
+                raise ConfigError(f"policy: {fault}") from fault
         if isinstance(self.weights, Broadcast):
             raise ConfigError("policy: a run cannot begin with weights that are broadcast; give tensors or a path")
         if self.weights is not None and self.version == 0:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -61,6 +61,8 @@ class OpenRun:
     """Set when it is closed."""
     on_complete: Callable[[], object] = lambda: None
     """Called once it is closed with nothing left to play."""
+    listeners: list[Callable[[JsonObject], object]] = field(default_factory=list)
+    """Receive the row of each conversation that is acknowledged from now on, on the writer's thread."""
     used: JsonObject | None = None
     """What engines used while it was the one opened last, where that is accounted to it."""
 
@@ -102,6 +104,12 @@ def open_setup(
     `on_complete` receives the directory once it is closed with nothing left to play.
     """
     environment = setup.environment()
+    listeners: list[Callable[[JsonObject], object]] = [] if on_ended is None else [partial(on_ended, setup)]
+
+    def acknowledged(row: JsonObject) -> None:
+        for listener in tuple(listeners):
+            listener(row)
+
     run = open_run(
         setup.directory,
         experiment_name=setup.name,
@@ -114,7 +122,7 @@ def open_setup(
         watch=watch,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),
-        on_ended=(lambda _row: None) if on_ended is None else partial(on_ended, setup),
+        on_ended=acknowledged,
         say=say,
     )
     source = Source(
@@ -133,8 +141,24 @@ def open_setup(
         tasks=run.unfinished(),
         done_before=run.written,
         to_begin=to_begin,
+        listeners=listeners,
         on_complete=partial(on_complete, setup.directory),
     )
+
+
+def _in_loop(call: Callable[[JsonObject], None]) -> Callable[[JsonObject], None]:
+    """The same for other threads: it runs in the loop of now, unless that has ended."""
+    loop = asyncio.get_running_loop()
+
+    def later(row: JsonObject) -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(call, row)
+
+    return later
+
+
+def _ended(policies: Policies, source: Source, row: JsonObject) -> None:
+    policies.ended(source, str(row["task_id"]), is_finished=row["failure"] is None)
 
 
 class Supply(Protocol):
@@ -370,6 +394,7 @@ class ConversationStream(Closing):
         self._open[opened.source] = opened
         if self.policies is not None:
             self.policies.joined(opened.source, opened.run.counts.finished, opened.run.half_done())
+            opened.listeners.append(_in_loop(partial(_ended, self.policies, opened.source)))
         self.begun += 1
 
     def _book(self) -> None:

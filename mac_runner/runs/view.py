@@ -296,7 +296,7 @@ class RecordedConversation:
 
     @property
     def traces(self) -> Mapping[str, TokenTrace]:
-        """The tokens of its replies by turn, where `record_tokens` kept them; read anew each time.
+        """The tokens of its replies by turn, where `record_tokens` kept them; read from the disk each time.
 
         Raises RunDirectoryError naming the file where that is damaged, and ConfigError where pyarrow is not installed.
         """
@@ -345,7 +345,7 @@ class RecordedConversation:
             raise ConfigError(f"only: {only!r} is one name; give a list: [{only!r}]")
         run = training_run(self._run, only)
         check_format(run, ROLLOUTS)
-        return run.rollouts(self._ended, run.tokens(self._ended))
+        return run.rollouts(self._ended, self._ended.traces())
 
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""

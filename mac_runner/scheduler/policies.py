@@ -102,7 +102,7 @@ class Policies:
         self._note(source)
 
     def ended(self, source: Source, task_id: str, *, is_finished: bool) -> None:
-        """A conversation ended."""
+        """A conversation ended and is acknowledged: what ends after it, in whichever directory, comes after it."""
         for _, window in self._windows_of(source):
             window.end((source, task_id), is_finished=is_finished)
         self._changed.set()

@@ -390,8 +390,6 @@ class Runner:
             measure=source.measure,
         )
         source.recorder.publish(live.task, transcript)
-        if self._run.policies is not None:
-            self._run.policies.ended(source, live.task.task_id, is_finished=live.failure is None)
         status = "finished" if live.failure is None else "failed"
         self._progress.ended(is_failed=live.failure is not None, turns=live.answered, outcome=ending.outcome)
         turns = len(live.records)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner import (
+    Broadcast,
     ConfigError,
     Policy,
     RunDirectoryError,
@@ -87,6 +88,11 @@ def test_update_that_fails_changes_nothing(school: Lab) -> None:
             await running.update_weights("nowhere.safetensors")
         with pytest.raises(WeightUpdateError, match="no policy"):
             await running.update_weights(good, model="other")
+        for nothing in (None, 5, "", "\0", b"x", [1], {}, {"w": [1.0]}, object()):
+            with pytest.raises(WeightUpdateError, match="weight"):
+                await running.update_weights(nothing)  # type: ignore[arg-type]
+        with pytest.raises(WeightUpdateError, match="no policy"):
+            await running.update_weights(good, model="")
         both = await asyncio.gather(running.update_weights(good), running.update_weights(other), return_exceptions=True)
         assert {type(each) for each in both} == {int, UpdateInProgressError}
         found = [span async for conversation in running for span in spans(conversation)]
@@ -112,9 +118,23 @@ def test_policy_that_cannot_work_is_refused_before_anything_is_written(school: L
         with pytest.raises((ConfigError, RunDirectoryError), match=named):
             asyncio.run(_first(content, policy))
         assert not (school.path / "runs" / "echoes").exists()
-    for settings in ({"max_lag": 1}, {"batch": 0, "max_lag": 0}, {"version": -1}, {"weights": "x"}):
+    for settings in (
+        {"max_lag": 1},
+        {"batch": 0, "max_lag": 0},
+        {"version": -1},
+        {"version": 10**18},
+        {"weights": "x"},
+        {"weights": 3, "version": 1},
+        {"model": 5},
+    ):
         with pytest.raises(ConfigError, match="policy"):
-            Policy("learner", **settings)
+            Policy(**{"model": "learner", **settings})  # type: ignore[arg-type]
+    for wrong in ("learner", ["learner"], 5, {"learner": 1}, [Policy("learner"), Policy("learner", version=1)]):
+        with pytest.raises(ConfigError, match="policy"):
+            stream(experiment(), policy=wrong)  # type: ignore[arg-type]
+    for address, timeout_s in ((5, 1.0), ("host:1", 0), ("host:1", float("nan")), ("host:1", "1")):
+        with pytest.raises(ConfigError, match="Broadcast"):
+            Broadcast(address, timeout_s)  # type: ignore[arg-type]
 
 
 def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab) -> None:

@@ -40,12 +40,13 @@ class Learner:
         return Reply(text="7", policy=PolicySpan(start, self.version))
 
     async def update_weights(self, update):
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.001)
         if "wrong" in str(update.weights):
             raise WeightMismatchError("wrong names")
         if "broken" in str(update.weights):
             raise ValueError("a bug")
         self.version = update.version
+        await asyncio.sleep(0.003)  # Replies of this version come before the end of the update.
 '''
 
 

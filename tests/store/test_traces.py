@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from shutil import copytree
 from types import ModuleType
 from typing import Protocol
 
@@ -421,21 +422,19 @@ def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(play
 def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:
-    def damaged(run_dir: Path) -> dict[str, bytes]:
-        whole = files(play(player, run_dir) / "traces")
-        (run_dir / "traces/toy_00000.parquet").unlink()
-        alter(run_dir / "traces/toy_00001.parquet")
-        (run_dir / "transcripts/toy_00002.json").unlink()
-        return whole
+    damaged = play(player, tmp_path / "damaged")
+    whole = files(damaged / "traces")
+    (damaged / "traces/toy_00000.parquet").unlink()
+    alter(damaged / "traces/toy_00001.parquet")
+    (damaged / "transcripts/toy_00002.json").unlink()
 
-    damaged(tmp_path / "reference")
+    copytree(damaged, tmp_path / "reference")
+    system.calls.clear()
     with open_thorough(player, tmp_path / "reference", disk):
         pass
     calls = len(system.calls)
     for fail_at in range(1, calls + 1, 3):
-        run_dir = tmp_path / str(fail_at)
-        system.fail_at = None
-        whole = damaged(run_dir)
+        run_dir = copytree(damaged, tmp_path / str(fail_at))
         system.calls.clear()
         system.fail_at = fail_at
         with pytest.raises(StoreError), open_thorough(player, run_dir, disk):

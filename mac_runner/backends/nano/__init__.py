@@ -35,6 +35,6 @@ SPEC = BackendSpec(
     variants=_variants,
     constrains=lambda _settings: CONSTRAINS_ALL,
     honours=lambda _settings: frozenset({"thinking"}),
-    packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance"),
+    packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance", "pyarrow"),
     holds_memory=True,
 )

@@ -324,7 +324,7 @@ class DataPlane:
                 redactor=self.redactor,
             )
             if reply.policy is not None and reply.policy.end < version:
-                text = f"its weights are of version {reply.policy.end}, not {version}: it was started anew"
+                text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"
                 raise SendingError(text, standing=Standing.DOUBTFUL)
             self._mark_answered(endpoint)
         except SendingError as fault:

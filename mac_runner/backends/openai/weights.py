@@ -18,6 +18,7 @@ from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.updates import stale
 from mac_runner.backends.weight_files import Placed, place
 from mac_runner.errors import (
     BroadcastError,
@@ -56,9 +57,7 @@ class ServerWeights:
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
         if update.version <= self.version:
-            raise StaleVersionError(
-                f"weights of version {update.version}: the servers have version {self.version}; give a version above it"
-            )
+            raise StaleVersionError(stale(update.version, self.version))
         if isinstance(update.weights, Broadcast):
             missed = await self._receive(update, update.weights, urls)
             self.close()

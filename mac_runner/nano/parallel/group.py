@@ -239,11 +239,11 @@ def host_store(size: int, address: str = LOCAL) -> tuple[object, int]:
     return TCPStore(address, port, size, is_master=True, wait_for_workers=False, master_listen_fd=fd), port
 
 
-def join_store(address: str, port: int, size: int) -> object:
+def join_store(address: str, port: int, size: int, timeout_s: float = PATIENCE_S) -> object:
     """The same store, for a rank that joins."""
     from torch.distributed import TCPStore
 
-    return TCPStore(address, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
+    return TCPStore(address, port, size, is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
 def own_address(towards: str) -> str:

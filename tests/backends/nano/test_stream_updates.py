@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 
 import mac_runner
@@ -60,3 +61,23 @@ def test_versions_of_a_loop(model_directory: Path, tmp_path: Path) -> None:
     assert max(lags) <= 1
     versions = read_state(Disk(), Layout(directory=out, experiment_name="echoes")).policies["learner"]
     assert [each.version for each in versions] == [0, 1, 2, 3, 4]
+
+
+def test_tensors_without_numbers_of_their_own_are_refused_and_the_run_goes_on(
+    model_directory: Path, tmp_path: Path
+) -> None:
+    weights = load_file(model_directory / "model.safetensors")
+    name = min(weights)
+
+    async def main() -> int:
+        content = experiment(model_directory, conversations=2, rounds=1)
+        policy = Policy("learner")
+        async with mac_runner.stream(content, policy=policy, out=tmp_path / "run", progress=False) as run:
+            await anext(run)
+            for wrong in (weights[name].to("meta"), weights[name].to_sparse()):
+                with pytest.raises(mac_runner.WeightUpdateError, match=name):
+                    await run.update_weights({**weights, name: wrong})
+            assert await run.update_weights(weights) == 1
+            return len([conversation async for conversation in run])
+
+    assert asyncio.run(main()) == 1
