@@ -40,7 +40,7 @@ class NanoConfig(Section):
 
 
 NEEDED: Final = ("torch", "numba", "llvmlite", "numpy", "safetensors", "tokenizers", "jinja2", "llguidance")
-"""What the extra `[nano]` installs, without the packages of its server."""
+"""What the extra `[nano]` installs, without the packages of its server and of token traces."""
 
 
 def missing_packages() -> list[str]:

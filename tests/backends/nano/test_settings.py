@@ -22,7 +22,8 @@ def test_what_is_looked_for_is_what_the_extra_installs() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {re.split(r"[<>=\[]", each)[0] for each in project["optional-dependencies"]["nano"]}
 
-    assert set(installed.NEEDED) == names - {"fastapi", "prometheus_client", "uvicorn"}  # Those are for `mac-serve`.
+    # Those are for `mac-serve`, and for token traces.
+    assert set(installed.NEEDED) == names - {"fastapi", "prometheus_client", "uvicorn", "pyarrow"}
 
 
 def test_missing_package_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
