@@ -10,6 +10,8 @@ from pathlib import Path
 
 from mac_runner.cli.process import Exit
 from mac_runner.cli.view import has_browser
+from mac_runner.store import ShardsRecord
+from mac_runner.store.shards import encode_shards
 from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted
 
 
@@ -82,7 +84,8 @@ def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
 def test_what_cannot_be_shown_is_refused_in_words(lab: Lab, at_once: AtOnce, tmp_path: Path) -> None:
     file = lab.write(experiment())
     (lab.path / "shared").mkdir()
-    (lab.path / "shared" / "shards.json").touch()
+    record = ShardsRecord(of=2, experiment_name="small", identity="ab12", conversations=2)
+    (lab.path / "shared" / "shards.json").write_bytes(encode_shards(record))
     for arguments, words in (
         (("view", "shared"), "shared holds shards, and none has begun"),
         (("view", "nothing"), "nothing is not the directory of a run or a grid"),
