@@ -138,7 +138,7 @@ def test_the_digest_of_traces_is_of_their_content_alone() -> None:
 
 @pytest.mark.parametrize("ids", [[1 << 31], [-(1 << 31) - 1], ["7"], [1.5]])
 def test_what_is_no_id_is_refused(ids: list[int]) -> None:
-    with pytest.raises(ValueError, match="no int32"):
+    with pytest.raises(ValueError, match="not an int32"):
         TokenTrace(prompt_ids=ids, completion_ids=(), logprobs=())
 
 
