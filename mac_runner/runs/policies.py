@@ -220,7 +220,7 @@ def _begin_with(
 def _missing(model: str, version: int, last: PolicyVersion, directory: Path | None, why: str) -> str:
     known = ""
     if version == last.version:
-        known = f", digest {last.sha256 or 'unknown: they were broadcast'}"
+        known = f", digest {last.sha256 or 'unknown: they were broadcast and not kept'}"
         known += "" if last.path is None else f", last at {last.path}"
     where = "" if directory is None else f"{directory}: "
     return (
