@@ -1,7 +1,7 @@
 """Trainers in processes of their own: each line of stdin, `MODEL FAULT VERSION...`, starts one that sends weights.
 
-It sends to as many engines as the argument says, or to one. It writes its address, and then, for each further line, sends a version and writes what became of it. A fault ends it as
-`kill -9` would.
+It sends to as many engines as the argument says, or to one. It writes its address, and then, for each further line,
+sends a version and writes what became of it. A fault ends it as `kill -9` would.
 """
 
 from __future__ import annotations

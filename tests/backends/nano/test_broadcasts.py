@@ -96,15 +96,17 @@ def test_run_takes_what_a_trainer_sends_names_it_and_goes_on_with_it(
     bounded = Policy("learner", max_lag=0, batch=3)  # 18 conversations may begin up to version 5.
 
     async def first_session(content: JsonObject) -> None:
-        async with trainers(model_directory, servers or 1) as trainer:
-            async with mac_runner.stream(content, policy=bounded, out=out, progress=False) as run:
-                assert set(starts_of(await anext(run))) == {0}
-                with pytest.raises(mac_runner.BroadcastError, match="no new weights were installed"):
-                    await run.update_weights(await trainer.begin("middle", 5), version=5)
-                assert set(starts_of(await anext(run))) == {0}
-                update = run.update_weights(await trainer.begin("none", 5), version=5, blocking=False)
-                assert (await update, await trainer.line()) == (5, "taken")
-                assert set(starts_of(await anext(run))) <= {0, 5}
+        async with (
+            trainers(model_directory, servers or 1) as trainer,
+            mac_runner.stream(content, policy=bounded, out=out, progress=False) as run,
+        ):
+            assert set(starts_of(await anext(run))) == {0}
+            with pytest.raises(mac_runner.BroadcastError, match="no new weights were installed"):
+                await run.update_weights(await trainer.begin("middle", 5), version=5)
+            assert set(starts_of(await anext(run))) == {0}
+            update = run.update_weights(await trainer.begin("none", 5), version=5, blocking=False)
+            assert (await update, await trainer.line()) == (5, "taken")
+            assert set(starts_of(await anext(run))) <= {0, 5}
 
     async def last_session(content: JsonObject, weights: Path | None) -> list[int]:
         policy = Policy("learner", version=5, weights=weights)
