@@ -51,7 +51,9 @@ class OpenaiBackend:
         self.plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
         if admin_key is not None:
             directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
-            self.plane.weights = ServerWeights(lambda _url: admin_key, directory)
+            self.plane.weights = ServerWeights(
+                lambda _url: admin_key, directory, keeps_broadcasts=directory is not None
+            )
 
     @property
     def capacity(self) -> int:
@@ -75,9 +77,9 @@ class OpenaiBackend:
             return None
         return "only mac-serve takes new weights, with the key of its --admin-key-env; set openai_config.admin_key_env"
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
-        await self.plane.update_weights(update)
+        return await self.plane.update_weights(update)
 
     def destination(self, request: Request) -> Destination | None:
         """The server that `request` would go to now."""
