@@ -23,3 +23,12 @@ def test_open_replies_have_the_group_and_the_sample_of_their_conversation(lab: L
 
     assert {(row["group"], row["sample"]) for row in ended} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert sorted(map(repr, opened)) == sorted(map(repr, ended))
+
+
+def test_a_run_lists_only_the_formats_that_it_can_give(lab: Lab) -> None:
+    (lab.path / "learner.py").write_text(ENGINE)
+    mac_runner.run(experiment(1), out="run", progress=False)
+    tables = mac_runner.open_run("run").tables
+
+    assert "trl-sft" in tables
+    assert "trl-dpo" not in tables, "a run that is not a fork has no pairs"
