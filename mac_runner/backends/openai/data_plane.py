@@ -164,6 +164,8 @@ class DataPlane:
             for endpoint in self.endpoints.all:
                 # One that came up meanwhile has other weights; one that rests is asked when it is tried again.
                 if endpoint.is_up and (endpoint.url in missed or endpoint.url not in asked):
+                    if (why := missed.get(endpoint.url)) is not None:
+                        self.log.down(endpoint, f"it did not take the weights of version {update.version}: {why}")
                     self._bring(endpoint)
             return self.weights.digest
 
