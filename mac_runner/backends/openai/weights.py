@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from yarl import URL
 
@@ -27,7 +27,7 @@ from mac_runner.errors import (
     WeightMismatchError,
     WeightUpdateError,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, PolicySpan
 from mac_runner.weights import Broadcast, WeightUpdate
 
 LOAD_S_MAX: Final = 600.0
@@ -40,6 +40,16 @@ _ERRORS: Final[Mapping[str, type[WeightUpdateError]]] = {
     "broadcast_failed": BroadcastError,
 }
 
+Get: TypeAlias = Callable[[str, float], Awaitable[Answer]]
+"""Gets a page of a server within so many seconds."""
+
+
+class Sent(NamedTuple):
+    """What was known of a server's weights when a request was sent there."""
+
+    version: int | None = None
+    restarts: int = 0
+
 
 class ServerWeights:
     """The weights that all servers of a model are to have. `key_of` is the key of a server's `/admin` paths.
@@ -47,6 +57,11 @@ class ServerWeights:
     Tensors in memory are written to a new directory in `directory`, which the servers read too; None: in that of
     temporary files.
     """
+
+    needs_directory = False
+    """Whether a server reads weights from a directory alone."""
+    obstacle: str | None = None
+    """Why no server takes new weights, where that is known."""
 
     def __init__(self, key_of: Callable[[str], str | None], directory: Path | None = None) -> None:
         self.version = 0
@@ -63,7 +78,7 @@ class ServerWeights:
             self.close()
             self.version = update.version
             return missed
-        placed = await asyncio.to_thread(place, update.weights, self._directory)
+        placed = await asyncio.to_thread(place, update.weights, self._directory, as_directory=self.needs_directory)
         try:
             missed = await self._spread(update, placed.path, urls)
         except BaseException:
@@ -83,6 +98,14 @@ class ServerWeights:
     async def check(self, url: str) -> None:
         """Raise SendingError or WeightUpdateError for a server whose `/admin` paths cannot be used."""
         await self._state(url)
+
+    async def sent(self, _url: str, _get: Get) -> Sent:
+        """What is known of a server's weights before a request is sent there."""
+        return Sent()
+
+    async def span(self, _url: str, _sent: Sent, _get: Get) -> PolicySpan | None:
+        """The versions that made a reply that does not name them. Raises SendingError if they cannot be known."""
+        return None
 
     def close(self) -> None:
         """Remove what was written."""
