@@ -60,14 +60,17 @@ class ServerWeights:
 
     needs_directory = False
     """Whether a server reads weights from a directory alone."""
-    obstacle: str | None = None
-    """Why no server takes new weights, where that is known."""
 
     def __init__(self, key_of: Callable[[str], str | None], directory: Path | None = None) -> None:
         self.version = 0
         self._key_of = key_of
         self._directory = directory
         self._placed: Placed | None = None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no server takes new weights, where that is known."""
+        return None
 
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
