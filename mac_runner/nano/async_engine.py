@@ -24,6 +24,7 @@ from mac_runner.nano.intake import Prompt
 from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.world import ALONE, World
+from mac_runner.nano.runner import Prepared
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.weight_transfer import receive
@@ -198,14 +199,28 @@ class AsyncEngine:
             return await self.get_weight_version()
 
     async def receive_weights(
-        self, address: str, version: int | None = None, *, blocking: bool = False, timeout_s: float = PATIENCE_S
+        self,
+        address: str,
+        version: int | None = None,
+        *,
+        blocking: bool = False,
+        timeout_s: float = PATIENCE_S,
+        keep: Callable[[StateDict], None] | None = None,
     ) -> int:
         """Compute with the weights that the trainer at `address` sends, from a later step on; their version.
 
-        `version` is the one that is expected. Raises what `receive` raises; then the engine goes on with its weights.
+        `version` is the one that is expected. `keep` gets the tensors before any engine installs them, and
+        refuses them with a NanoError. Raises what `receive` raises; then the engine goes on with its weights.
         """
         async with self._updating(is_blocking=blocking):
-            check, prepare = partial(self._check_coming, version), self.engine.prepare_weights
+
+            def prepare(state_dict: StateDict) -> Prepared:
+                prepared = self.engine.prepare_weights(state_dict)
+                if keep is not None:
+                    keep(state_dict)
+                return prepared
+
+            check = partial(self._check_coming, version)
             self._receive_over = over = Event()
             work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over)
             try:

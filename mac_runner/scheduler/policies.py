@@ -171,7 +171,9 @@ class Policies:
         digest = None if isinstance(weights, Broadcast) else await asyncio.to_thread(digest_of, weights)
         named = PolicyVersion(number, digest, path)
         # An update that failed in one of several engines may be tried again.
-        behind = [each for each in engines if (each.present.version, each.present.sha256) != (number, digest)]
+        behind = [
+            each for each in engines if each.present.version != number or digest not in (None, each.present.sha256)
+        ]
         if not behind or any(each.present.version == number for each in behind):
             raise stale
         update = WeightUpdate(version=number, weights=weights, blocking=blocking)
@@ -191,8 +193,11 @@ class Policies:
         assert held.updater is not None, "an engine that is up takes updates"
         held.coming = named
         try:
-            await held.updater.update_weights(update)
-            self._arrived(held)
+            digest = await held.updater.update_weights(update)
+            if digest is None:
+                self._arrived(held)
+            else:  # A reply may have come before the digest: then the version is named again, with it.
+                self._arrive(held, named._replace(sha256=digest))
         finally:
             held.coming = None
         held.weights = update.weights if self._restarts else None

@@ -58,7 +58,7 @@ class FleetBackend:
         )
         self._config = config
         if config.engine == "nano" and lanes is not None:
-            self._plane.weights = ServerWeights(self._admin_key)
+            self._plane.weights = ServerWeights(self._admin_key, keeps_broadcasts=True)
         elif config.weight_updates:
             self._plane.weights = VllmWeights(lambda _url: None)
         self._may_send = asyncio.Event()
@@ -115,9 +115,9 @@ class FleetBackend:
             return "models that take turns keep their weights; give each its own place"
         return None if self._plane.weights is None else self._plane.weights.obstacle
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Have all lanes take weights. One that starts later, or fails while others took them, gets them first."""
-        await self._plane.update_weights(update)
+        return await self._plane.update_weights(update)
 
     def _admin_key(self, url: str) -> str | None:
         return next((lane.admin_key for lane in self._lanes.all if lane.url == url), None)

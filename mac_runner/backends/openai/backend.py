@@ -52,7 +52,9 @@ class OpenaiBackend:
         self.plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
         directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
         if admin_key is not None:
-            self.plane.weights = ServerWeights(lambda _url: admin_key, directory)
+            self.plane.weights = ServerWeights(
+                lambda _url: admin_key, directory, keeps_broadcasts=directory is not None
+            )
         elif config.server == "vllm":
             self.plane.weights = VllmWeights(lambda _url: key, directory)
 
@@ -81,9 +83,9 @@ class OpenaiBackend:
             "variable with the key of its --admin-key-env; for vLLM set openai_config.server: vllm"
         )
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
-        await self.plane.update_weights(update)
+        return await self.plane.update_weights(update)
 
     def destination(self, request: Request) -> Destination | None:
         """The server that `request` would go to now."""

@@ -147,14 +147,16 @@ class DataPlane:
         """That of the weights that all servers are to have; 0 without an update."""
         return 0 if self.weights is None else self.weights.version
 
-    async def update_weights(self, update: WeightUpdate) -> None:
-        """Have all servers take weights. Raises a WeightUpdateError, after which each has those that it had.
+    async def update_weights(self, update: WeightUpdate) -> str | None:
+        """Have all servers take weights; the digest of a trainer's, where a server kept them.
+
+        Raises a WeightUpdateError, after which each has those that it had.
 
         A server that fails while others took them gets no requests until it has them.
         """
-        await self._updates.run(self._update(update))
+        return await self._updates.run(self._update(update))
 
-    async def _update(self, update: WeightUpdate) -> None:
+    async def _update(self, update: WeightUpdate) -> str | None:
         if self.weights is None:
             raise WeightUpdateError("the servers of this model take no new weights")
         with redacting(self.redactor):
@@ -164,6 +166,7 @@ class DataPlane:
                 # One that came up meanwhile has other weights; one that rests is asked when it is tried again.
                 if endpoint.is_up and (endpoint.url in missed or endpoint.url not in asked):
                     self._bring(endpoint)
+            return self.weights.digest
 
     def _bring(self, endpoint: Endpoint) -> None:
         """Keep requests from a server until it has the weights of the latest update."""
