@@ -125,7 +125,7 @@ class OpenaiBackend:
             if self.plane.weights is not None:
                 await self.plane.weights.check(endpoint.url)
         except (SendingError, WeightUpdateError) as fault:
-            place = "base_urls" if self._config.admin_key_env is None else "admin_key_env"
+            place = "base_urls" if isinstance(self.plane.weights, VllmWeights) else "admin_key_env"
             key = ("model_definitions", self._name, "openai_config", place)
             raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
 
