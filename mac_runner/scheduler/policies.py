@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -241,12 +242,14 @@ class _Weighted(PassingBackend):
     def __init__(self, backend: Backend, held: EngineWeights, updater: Callable[[Backend], Updating]) -> None:
         super().__init__(backend)
         self._held = held
-        self._updater = updater(backend)
+        self._find = partial(updater, backend)
+        self._updater = self._find()
 
     async def start(self) -> None:
         """Start the engine, and give it the weights that the run has. Raises WeightUpdateError too."""
         await super().start()
         held = self._held
+        self._find()  # Some servers say only now that they take no weights.
         if held.weights is not None:
             await self._updater.update_weights(WeightUpdate(version=held.present.version, weights=held.weights))
         held.updater = self._updater
