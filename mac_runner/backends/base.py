@@ -216,7 +216,7 @@ class Updating(Protocol):
 
     @property
     def update_obstacle(self) -> str | None:
-        """What prevents updates with its settings, and what to do; None if nothing does. Known before `start`."""
+        """What prevents updates with its settings, and the remedy; None if nothing. Some know more once started."""
         ...
 
     async def update_weights(self, update: WeightUpdate) -> str | None:

@@ -18,9 +18,14 @@ class OneAtATime:
     def __init__(self) -> None:
         self._running: asyncio.Task[Any] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether an update is under way."""
+        return self._running is not None and not self._running.done()
+
     async def run(self, update: Coroutine[Any, Any, Result]) -> Result:
         """Run `update` to its end; its result. Raises UpdateInProgressError while another one runs."""
-        if self._running is not None and not self._running.done():
+        if self.is_running:
             update.close()
             raise UpdateInProgressError("another update of the weights is under way; wait for it and try again")
         self._running = running = asyncio.create_task(update)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from yarl import URL
 
@@ -28,7 +28,7 @@ from mac_runner.errors import (
     WeightMismatchError,
     WeightUpdateError,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, PolicySpan
 from mac_runner.weights import Broadcast, WeightUpdate
 
 LOAD_S_MAX: Final = 600.0
@@ -41,6 +41,16 @@ _ERRORS: Final[Mapping[str, type[WeightUpdateError]]] = {
     "broadcast_failed": BroadcastError,
 }
 
+Get: TypeAlias = Callable[[str, float], Awaitable[Answer]]
+"""Gets a page of a server within so many seconds."""
+
+
+class Sent(NamedTuple):
+    """What was known of a server's weights when a request was sent there."""
+
+    version: int | None = None
+    restarts: int = 0
+
 
 class ServerWeights:
     """The weights that all servers of a model are to have. `key_of` is the key of a server's `/admin` paths.
@@ -48,6 +58,9 @@ class ServerWeights:
     Tensors in memory are written to a new directory in `directory`, which the servers read too; None: in that of
     temporary files. With `keeps_broadcasts` a server writes there what a trainer sends, for servers that start later.
     """
+
+    needs_directory = False
+    """Whether a server reads weights from a directory alone."""
 
     def __init__(
         self, key_of: Callable[[str], str | None], directory: Path | None = None, *, keeps_broadcasts: bool = False
@@ -60,13 +73,18 @@ class ServerWeights:
         self._directory = directory
         self._placed: Placed | None = None
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why no server takes new weights, where that is known."""
+        return None
+
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
         if update.version <= self.version:
             raise StaleVersionError(stale(update.version, self.version))
         if isinstance(update.weights, Broadcast):
             return await self._receive(update, update.weights, urls)
-        placed = await asyncio.to_thread(place, update.weights, self._directory)
+        placed = await asyncio.to_thread(place, update.weights, self._directory, as_directory=self.needs_directory)
         try:
             missed = await self._spread(update, placed.path, urls)
         except BaseException:
@@ -92,6 +110,14 @@ class ServerWeights:
     async def check(self, url: str) -> None:
         """Raise SendingError or WeightUpdateError for a server whose `/admin` paths cannot be used."""
         await self._state(url)
+
+    async def sent(self, _url: str, _get: Get) -> Sent:
+        """What is known of a server's weights before a request is sent there."""
+        return Sent()
+
+    async def span(self, _url: str, _sent: Sent, _get: Get) -> PolicySpan | None:
+        """The versions that made a reply that does not name them. Raises SendingError if they cannot be known."""
+        return None
 
     def close(self) -> None:
         """Remove what was written."""
