@@ -65,7 +65,7 @@ def _digest_in_memory(weights: Mapping[str, Any]) -> str:
 
 
 def _bytes_of(tensor: Any) -> memoryview:
-    """The bytes of a tensor of torch or an array of NumPy, neither of which is imported here."""
+    """The bytes of a tensor of torch or an array of NumPy; neither library is imported here."""
     if hasattr(tensor, "detach"):
         flat = tensor.detach().cpu().contiguous().flatten()
         # NumPy has no bfloat16, so the tensor is viewed as bytes.

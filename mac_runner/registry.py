@@ -105,7 +105,7 @@ class Importer(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One of several experiments that the section of an environment stands for, such as a pair of a tournament."""
+    """One of several experiments that the section of an environment expands into, such as a pair of a tournament."""
 
     key: KeyPath
     """The key of the file that asks for it."""

@@ -90,7 +90,7 @@ def read_row(data: bytes) -> RawRow:
 
 
 def kind_of(outcome: msgspec.Raw) -> str | None:
-    """The kind of an outcome that is still JSON; None where it is no object."""
+    """The kind of an outcome that is still JSON; None where it is not an object."""
     return decode(outcome, _Kind).kind if bytes(memoryview(outcome)[:1]) == b"{" else None
 
 

@@ -312,7 +312,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
 
 
 def _not_begun(directory: Path, disk: Disk, holder: Holder) -> Standing:
-    """How far shards are of which none has begun: workers start their engines before they claim one."""
+    """The state of shards when none has begun: workers start their engines before they claim one."""
     record = read_shards(directory, disk=disk)
     assert record is not None, "a directory of shards has its record"
     return Standing(
@@ -348,7 +348,7 @@ def read_brief(found: DoneRow) -> Brief:
 
 
 def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:
-    """The counts of two parts of a run; of what is no count, nothing."""
+    """The counts of two parts of a run; nothing for what is not a count."""
     found = dict(total)
     for key, value in (counts if isinstance(counts, dict) else {}).items():
         here = found.get(key, 0)

@@ -281,7 +281,7 @@ _UPDATE_ERRORS: Final[Mapping[type[errors.WeightUpdateError], type[WeightUpdateE
 
 
 def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:
-    """The engine's sampling parameters; a reply is no longer than `room_tokens`.
+    """The engine's sampling parameters; a reply is at most `room_tokens` long.
 
     `defaults` are the model's own, for settings that `sampling` leaves open. A schema says more than a list of choices,
     so a prompt with both is held to the schema.

@@ -1,7 +1,7 @@
 """New weights for servers of vLLM (`vllm serve`), by the paths that its development mode opens.
 
 A server keeps a label of its weights: `default` for those that it loaded, else what the last update called them. A
-label below the one seen before shows that the server was restarted. While weights come, the label is no number.
+label below the one seen before shows that the server was restarted. While weights arrive, the label is not a number.
 """
 
 from __future__ import annotations
