@@ -2,8 +2,8 @@
 
 `discussant` has a stance of its own that others can sway. In the first round a participant draws an answer. Later, the
 more of those it has read hold another answer, the likelier it takes that over, and it weighs identities unequally. It
-is not a model of anything; it makes numbers that differ. `clumsy` says the same with the manners of a small model: fences,
-prose, labels for texts, and now and then no answer. It shows what becomes of such replies.
+is not a model of anything; it makes numbers that differ. `clumsy` says the same with the manners of a small model:
+fences, prose, labels for texts, and now and then no answer. It shows what becomes of such replies.
 """
 
 from __future__ import annotations
