@@ -2,7 +2,7 @@
 
 The model is made here: 1.7 million random weights, and a tokenizer of single words. It plays `sharing.py` with itself.
 Each deal is played `GROUP` times. A reply becomes more likely by how much its seat got, less what that seat got on
-average in the games of the deal. New weights reach the engine between two steps, in the middle of games.
+average in the games of the deal. New weights come in the middle of games. After a kill, start it again: it goes on.
 
     pip install 'mac_runner[nano,data,report]' && python examples/grpo.py
 """
@@ -19,16 +19,17 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional
 
 import mac_runner
-from mac_runner import Policy, Rollout
+from mac_runner import Policy, Rollout, stream
 
 GROUP, BATCH, MAX_LAG = 8, 128, 1
 SHAPE = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 2, "num_attention_heads": 4}
+History = list[dict[str, float]]
 LEARNING_RATE, CLIP, ENTROPY = 4e-4, 0.2, 0.05
 SPECIAL = ["<end>", "<unknown>", "<system>", "<user>", "<assistant>"]
 TEMPLATE = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
@@ -61,18 +62,15 @@ def best(home: Path, seed: int) -> tuple[float, list[str]]:
 def make_model(home: Path, words: Sequence[str], seed: int, shape: Mapping[str, int]) -> dict[str, Tensor]:
     """Write a random model of the Llama kind, and return its weights."""
     vocabulary = {word: number for number, word in enumerate([*SPECIAL, *words])}
-    width, inner = shape["hidden_size"], shape["intermediate_size"]
+    width, inner, norms = shape["hidden_size"], shape["intermediate_size"], ["model.norm"]
     matrices = {"model.embed_tokens": (len(vocabulary), width), "lm_head": (len(vocabulary), width)}
-    norms = ["model.norm"]
     for layer in (f"model.layers.{number}" for number in range(shape["num_hidden_layers"])):
         matrices |= {f"{layer}.self_attn.{name}_proj": (width, width) for name in "qkvo"}
         matrices |= {f"{layer}.mlp.{name}_proj": (inner, width) for name in ("gate", "up")}
-        matrices |= {f"{layer}.mlp.down_proj": (width, inner)}
+        matrices[f"{layer}.mlp.down_proj"] = (width, inner)
         norms += [f"{layer}.input_layernorm", f"{layer}.post_attention_layernorm"]
-    chance = torch.Generator().manual_seed(seed)
-    weights = {
-        f"{name}.weight": torch.randn(size, generator=chance) * size[1] ** -0.5 for name, size in matrices.items()
-    }
+    torch.manual_seed(seed)
+    weights = {f"{name}.weight": torch.randn(size) * size[1] ** -0.5 for name, size in matrices.items()}
     weights |= {f"{name}.weight": torch.ones(width) for name in norms}
     weights["model.embed_tokens.weight"] *= width**0.5
     kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 0}
@@ -107,9 +105,7 @@ def logits_of(weights: Mapping[str, Tensor], shape: Mapping[str, int], ids: Tens
     x = weights["model.embed_tokens.weight"][ids]
     for layer in (f"model.layers.{number}" for number in range(shape["num_hidden_layers"])):
         y = norm(x, f"{layer}.input_layernorm")
-        q, k, v = (
-            project(y, f"{layer}.self_attn.{name}").view(rows, length, heads, -1).transpose(1, 2) for name in "qkv"
-        )
+        q, k, v = (project(y, f"{layer}.self_attn.{n}").view(rows, length, heads, -1).transpose(1, 2) for n in "qkv")
         seen = functional.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
         x = x + project(seen.transpose(1, 2).reshape(rows, length, width), f"{layer}.self_attn.o")
         y = norm(x, f"{layer}.post_attention_layernorm")
@@ -122,8 +118,8 @@ class Learner:
     """The weights and their optimizer. With a `sign` of -1 it learns to do badly."""
 
     def __init__(self, weights: Mapping[str, Tensor], shape: Mapping[str, int], sign: float) -> None:
-        self._weights = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
-        self._optimizer = torch.optim.Adam(self._weights.values(), LEARNING_RATE, (0.9, 0.95))
+        self._weights = {name: weight.clone().requires_grad_() for name, weight in sorted(weights.items())}
+        self.optimizer = torch.optim.Adam(self._weights.values(), LEARNING_RATE, (0.9, 0.95))
         self._shape, self._sign = shape, sign
 
     def step(self, rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
@@ -133,8 +129,7 @@ class Learner:
             rewards[r.group_id].append(r.reward or 0.0)
         # A place in `then`, `gain` and `said` is of the token after it.
         size = len(rollouts), max(len(r.prompt_ids) + len(r.completion_ids) for r in rollouts)
-        ids, said = torch.zeros(size, dtype=torch.long), torch.zeros(size, dtype=torch.bool)
-        then, gain = torch.zeros(size), torch.zeros(size)
+        ids, said, then, gain = (torch.zeros(size, dtype=kind) for kind in (torch.long, torch.bool, None, None))
         for row, r in enumerate(rollouts):
             start, end = len(r.prompt_ids), len(r.prompt_ids) + len(r.completion_ids)
             ids[row, :end] = torch.tensor([*r.prompt_ids, *r.completion_ids])
@@ -147,39 +142,44 @@ class Learner:
         ratio, gain = (chosen - then[said]).exp(), gain[said]
         gained = torch.minimum(ratio * gain, ratio.clamp(1 - CLIP, 1 + CLIP) * gain).mean()
         entropy = -(now.exp() * now).sum(-1).mean()
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         (-gained - ENTROPY * entropy).backward()
         torch.nn.utils.clip_grad_norm_(self._weights.values(), 1.0)
-        self._optimizer.step()
+        self.optimizer.step()
         return {name: weight.detach().clone() for name, weight in self._weights.items()}
 
 
-async def learn(
-    home: Path, conversations: int, *, seed: int = 0, sign: float = 1.0, shape: Mapping[str, int] = SHAPE
-) -> list[dict[str, float]]:
+async def learn(home: Path, games: int, *, seed: int = 0, sign: float = 1.0, shape: dict[str, int] = SHAPE) -> History:
     """Play and learn. For each version: the mean reward of the rollouts it learned from, their mean and largest lag."""
     optimum, words = await asyncio.to_thread(best, home, seed)
-    learner = Learner(make_model(home / "model", words, seed, shape), shape, sign)
+    kept = home / "trainer.pt"
+    state: Any = torch.load(kept) if kept.exists() else {"history": History(), "used": set[str]()}
+    history, used, version = state["history"], state["used"], len(state["history"])
+    file = home / f"{version}.safetensors" if version else None
+    learner = Learner(load_file(file) if file else make_model(home / "model", words, seed, shape), shape, sign)
+    learner.optimizer.load_state_dict(state.get("optimizer", learner.optimizer.state_dict()))
     nano = {"model": str(home / "model"), "num_threads": 1, "max_num_seqs_upper_bound": 64, "kv_cache_gib": 0.05}
     player = {"backend": "nano", "nano_config": nano, "record_tokens": True, "constrained_decoding": "none"}
-    policy, written = Policy("learner", max_lag=MAX_LAG, batch=BATCH), experiment(player, conversations, seed)
-    history, version, ready = list[dict[str, float]](), 0, list[Rollout]()
-    groups = defaultdict[Any, list[Rollout]](list)
-    async with mac_runner.stream(written, policy=policy, out=home / "run", progress=False) as run:
+    policy = Policy("learner", max_lag=MAX_LAG, batch=BATCH, version=version, weights=file)
+    ready, groups = list[Rollout](), defaultdict[Any, list[Rollout]](list)
+    async with stream(experiment(player, games, seed), policy=policy, out=home / "run", progress=False) as run:
         async for game in run:
-            group = groups[game.ended.group]
-            group += mac_runner.rollouts(game)
-            if len(group) < 2 * GROUP:
-                continue
-            ready += groups.pop(game.ended.group)
+            groups[game.ended.group] += [] if game.task_id in used else mac_runner.rollouts(game)
+            if len(groups[game.ended.group]) == 2 * GROUP:
+                ready += groups.pop(game.ended.group)
             if len(ready) < 2 * BATCH:
                 continue
             lags = [version - r.policy_version[0] for r in ready if r.policy_version is not None]
             reward = fmean(r.reward or 0.0 for r in ready) / optimum
             history.append({"version": version, "reward": reward, "lag": fmean(lags), "max_lag": max(lags)})
             print(*(f"{name} {value:.4g}" for name, value in history[-1].items()), flush=True)
+            used |= {r.conversation for r in ready}
             weights, ready = await asyncio.to_thread(learner.step, ready), []
-            version = await run.update_weights(weights, blocking=False)
+            # The order counts: a version whose files are not whole has not been made, and its games are not used.
+            save_file(weights, file := home / f"{version + 1}.safetensors")
+            torch.save({**state, "optimizer": learner.optimizer.state_dict()}, new := kept.with_suffix(".new"))
+            new.replace(kept)
+            version = await run.update_weights(file, version + 1, blocking=False)
     return history
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import re
+import subprocess
+import sys
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +17,9 @@ from typing import Any
 import pytest
 
 import mac_runner
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
+from tests.cli.lab import environ
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
@@ -73,6 +79,38 @@ def test_reward_rises_with_the_advantage_and_falls_against_it(grpo: Any, tmp_pat
 
     assert chances[1.0] < CERTAIN
     assert chances[-1.0] > 1 - CERTAIN
+
+
+PROGRAM = f"""
+import asyncio, pathlib, sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import grpo
+grpo.BATCH, grpo.LEARNING_RATE = {BATCH}, 3e-3
+asyncio.run(grpo.learn(pathlib.Path(sys.argv[1]), {BATCH} * 5, shape={SMALL}))
+"""
+
+
+def test_killed_trainer_goes_on_and_uses_every_game_once(grpo: Any, tmp_path: Path) -> None:
+    """Killed after its second version, while games are played with it."""
+    import torch
+
+    trainer = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], env=environ())
+    try:
+        while not (tmp_path / "2.safetensors").exists():
+            assert trainer.poll() is None
+            time.sleep(0.01)
+    finally:
+        trainer.kill()
+        trainer.wait()
+    history = asyncio.run(grpo.learn(tmp_path, BATCH * 5, shape=SMALL))
+    used = torch.load(tmp_path / "trainer.pt")["used"]
+
+    assert [step["version"] for step in history] == [*range(5)]
+    assert max(step["max_lag"] for step in history) <= grpo.MAX_LAG
+    # Each of the five versions is of a whole batch, so no game was used twice.
+    assert used == {game.task_id for game in mac_runner.open_run(tmp_path / "run")}
+    assert len(used) == BATCH * 5
+    assert verify(tmp_path / "run") == Exit.OK
 
 
 def test_the_trainer_computes_what_the_engine_computed(grpo: Any, tmp_path: Path) -> None:
