@@ -136,11 +136,38 @@ def test_other_code_is_another_run_and_other_weights_are_not(tmp_path: Path) -> 
         ({"shaped": {"reward": "./shaping.py:spoke"}}, "another name"),
         ({"total": {"won": "much"}}, r"rewards\.total\.won"),
         ({"totals": {"won": 1}}, r"rewards\.totals: unknown key"),
+        ({"total": {}}, r"shaped\.yaml:1: rewards\.total: has no weight"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, rewards: JsonObject, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         played(tmp_path, rewards)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_weight_of_a_name_that_is_no_reward_is_refused_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
+    file = tmp_path / "game.yaml"
+    written(tmp_path, None)
+    seats = "".join(f"  - {{agent_id: player{seat}, role: player, model: m}}\n" for seat in range(7))
+    file.write_text(
+        "experiment_metadata: {experiment_name: weighed}\n"
+        "conversation_config: {environment: town_of_salem, conversations: 1}\n"
+        "model_definitions: {m: {backend: scripted, scripted_config: {policy: random}}}\n"
+        f"agent_definitions:\n{seats}"
+        "rewards:\n"
+        "  shaped: {brief: './shaping.py:spoke'}\n"
+        "  total:\n"
+        "    survived: 1\n"
+        "    breif: 1\n"
+        "    faction_one: 0.5\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        mac_runner.run(file, out=tmp_path / "run", progress=False)
+
+    places = {line.split(": there is no such")[0]: line for line in str(caught.value).splitlines()}
+    assert [*places] == [f"{file}:16: rewards.total.breif", f"{file}:17: rewards.total.faction_one"]
+    for (_, line), near in zip(places.items(), ("brief", "faction_won"), strict=True):
+        assert f"allowed: brief, faction_won, survived, won (did you mean {near!r}?)" in line
     assert not (tmp_path / "run").exists()
 
 
