@@ -171,6 +171,39 @@ def test_a_weight_of_a_name_that_is_no_reward_is_refused_with_its_place_and_the_
     assert not (tmp_path / "run").exists()
 
 
+RARE = """
+from mac_runner import Ask, game
+
+@game
+def pick(table):
+    first, *_ = table.agents
+    yield Ask(first, "Pick.", choices=["a", "b"], default="a")
+    scores = {"profit": {name: 1 for name in table.agents}}
+    return {**scores, "profits": {first: 2}} if table.random("bonus").random() < 0.5 else scores
+"""
+
+
+def test_a_weight_of_a_name_that_no_outcome_has_is_refused_when_rewards_are_read_and_a_rare_one_is_not(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, {"total": {"profits": 1}})
+    (tmp_path / "pick.py").write_text(RARE)
+    mac_runner.run(file, out=tmp_path / "run", limit=1, progress=False)
+    (part,) = mac_runner.open_run(tmp_path / "run", trust=True)
+    assert part.rewards == {"Abel": {"profit": 1.0}, "Cain": {"profit": 1.0}}
+
+    first, second = mac_runner.run(file, out=tmp_path / "run", progress=False)
+    assert (first.rewards["Abel"].get("reward"), second.rewards["Abel"]["reward"]) == (None, 2.0)
+
+    written(tmp_path, {"total": {"proft": 1}})
+    (tmp_path / "pick.py").write_text(RARE)
+    run = mac_runner.run(file, out=tmp_path / "run", progress=False)
+    words = r"rewards\.total\.proft: no agent .* allowed: profit, profits \(did you mean 'profit'"
+    for read in (lambda: next(iter(run)).rewards, lambda: run.table("agents")):
+        with pytest.raises(ConfigError, match=words):
+            read()
+
+
 def test_a_failed_conversation_has_no_rewards() -> None:
     task: JsonObject = {"agents": [{"agent_id": "Abel"}]}
 

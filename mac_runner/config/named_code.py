@@ -206,15 +206,16 @@ class NamedCode:
                 self.problems.append(Problem(path, text))
             elif isinstance(name, str) and name:
                 self._function(path, "rewards", name)
-        path = (REWARDS, "total")
         if total == {}:
-            self.problems.append(Problem(path, "has no weight; give a reward one, or leave the key out"))
+            self.problems.append(Problem((REWARDS, "total"), "has no weight; give a reward one, or leave the key out"))
         if self._reward_names is None or not isinstance(total, dict):
             return  # Only the outcomes say which rewards there are.
         known = dict.fromkeys((*self._reward_names, *shaped))
         for name in total:
             if name not in known:
-                self.problems.append(Problem((*path, name), f"there is no such reward{suggestion(name, known)}"))
+                self.problems.append(
+                    Problem((REWARDS, "total", name), f"there is no such reward{suggestion(name, known)}")
+                )
 
     def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:
         """Find a player, a metric or a reward; the code of all but a metric is part of the identity."""
