@@ -59,7 +59,9 @@ def _with_environment(run: Source, only: Sequence[str]) -> Source:
         tables={**run.tables, PROMPTS: prompt_table(training.environment), **training_tables(training)},
         environment=training.environment if is_own else lambda: None,
     )
-    is_whole = run.contents.counts.done == run.contents.counts.planned
+    # Of `--limit` or a shard, fewer are planned.
+    conversations = section(run.contents.resolved, "conversation_config").get("conversations")
+    is_whole = isinstance(conversations, int) and run.contents.counts.done >= conversations
     # Without its code, or its other conversations, an environment may have more rewards than are seen.
     return found._replace(check_rewards=cache(partial(_check_rewards, found))) if is_own and is_whole else found
 
