@@ -72,3 +72,5 @@ class WeightUpdate:
     weights: Weights
     blocking: bool = True
     """Whether the engine makes no token while the weights come; else it goes on with those it has until then."""
+    is_shared: bool = False
+    """Whether other engines of the run take the same weights at the same time."""

@@ -176,7 +176,7 @@ class Policies:
         ]
         if not behind or any(each.present.version == number for each in behind):
             raise refusal
-        update = WeightUpdate(version=number, weights=weights, blocking=blocking)
+        update = WeightUpdate(version=number, weights=weights, blocking=blocking, is_shared=len(behind) > 1)
         # What one engine refuses, each would refuse: the first is asked alone. A trainer sends to all at once.
         alone = 0 if isinstance(weights, Broadcast) else 1
         for each in behind[:alone]:

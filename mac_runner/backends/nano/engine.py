@@ -179,6 +179,7 @@ class LoadedEngine:
                     blocking=is_blocking,
                     timeout_s=source.timeout_s,
                     keep=lambda tensors: digests.append(digest_of(tensors)),
+                    engines=None if update.is_shared else 1,
                 )
             else:
                 await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)
