@@ -41,7 +41,7 @@ CHAT = (
     "{% elif message.role == 'assistant' %}{{ message.content }}<|end|>{% endif %}{% endfor %}"
 )
 PROMPTS = Path(__file__).with_suffix(".jinja").resolve()
-_NAME = re.compile("|".join(NAMES))
+_NAME = re.compile("|".join(NAMES), re.IGNORECASE)
 _THOUGHT = re.compile(r"<thinking>.*?</thinking>\s*", re.DOTALL)
 
 
@@ -131,7 +131,7 @@ def games_of(rows: Path) -> list[Game]:
 def make_tokenizer(games: Sequence[Game], size: int) -> Tokenizer:
     """Names and roles are one token each; what stands between them is joined to as few tokens as `size` allows."""
     tokenizer = Tokenizer(BPE())
-    words = Regex("|".join((*NAMES, *ROLES)))
+    words = Regex("|".join((*NAMES, *map(str.upper, NAMES), *ROLES)))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(words, "isolated"),
@@ -163,6 +163,7 @@ class Batch(NamedTuple):
 def encode(tokenizer: Tokenizer, game: Game, turns: Sequence[Turn], chance: random.Random) -> Batch:
     """Some turns of a game. Its players get other names each time, so the model learns no name by heart."""
     others = dict(zip(NAMES, chance.sample(NAMES, len(NAMES)), strict=True))
+    others |= {name.upper(): other.upper() for name, other in others.items()}
 
     def renamed(text: str) -> str:
         return _NAME.sub(lambda name: others[name[0]], text)
@@ -271,7 +272,7 @@ class Player(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (2 * shape.num_hidden_layers) ** 0.5 if is_last else 0.02)
 
     def forward(self, record: Tensor, turns: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of the record, [1, R], and of turns [B, L], each of which sees the record up to its start."""
+        """The last states of the record, [1, R], and of turns [B, L], each of which sees the record up to its start."""
         reach, length = torch.arange(record.shape[1]), torch.arange(turns.shape[1])
         sees_record = (reach < starts[:, None])[:, None, None].expand(-1, 1, len(length), -1)
         sees_own = (length <= length[:, None]).expand(len(starts), 1, -1, -1)
@@ -280,8 +281,11 @@ class Player(nn.Module):
         for layer in self.layers:
             x, known = layer(x, self.rope, reach[None], None, None)
             y, _ = layer(y, self.rope, starts[:, None] + length, known, mask)
-        head = self.embed_tokens.weight.T
-        return self.norm(x) @ head, self.norm(y) @ head
+        return self.norm(x), self.norm(y)
+
+    def losses(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """The loss of each token, [N], after its state, [N, hidden]."""
+        return F.cross_entropy(states @ self.embed_tokens.weight.T, tokens, reduction="none")
 
     def save(self, directory: Path, tokenizer: Tokenizer) -> None:
         """Write the model as nano loads it."""
@@ -297,11 +301,13 @@ class Player(nn.Module):
 
 
 def loss_of(player: Player, batch: Batch) -> Tensor:
-    """The mean loss of the replies' tokens, and a part of the record's, which teaches to read."""
+    """The loss of the replies, and a part of the record's, which teaches to read. A vote counts as much as a speech."""
     record, turns = player(batch.record, batch.turns[:, :-1], batch.starts)
-    said = batch.is_reply[:, 1:]
-    reading = F.cross_entropy(record[0, :-1], batch.record[0, 1:])
-    return F.cross_entropy(turns[said], batch.turns[:, 1:][said]) + 0.3 * reading
+    said, tokens = batch.is_reply[:, 1:], batch.turns[:, 1:]
+    share = (said / said.sum(1, keepdim=True))[said] / len(said)
+    return (player.losses(turns[said], tokens[said]) * share).sum() + 0.3 * player.losses(
+        record[0, :-1], batch.record[0, 1:]
+    ).mean()
 
 
 def train(
