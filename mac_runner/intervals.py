@@ -158,23 +158,23 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
 
 @dataclass(slots=True)
 class _Clustered:
-    """Cases that come in games, and what they come to, as sums over the games.
+    """Cases that come in games, and what they come to, as sums over the clusters.
 
     Its memory does not grow with the number of games, and their order does not matter.
     """
 
     n: int = 0
-    total: int = 0
+    total: int | Fraction = 0
     games: int = 0
     clusters: int = 0
     """As many as games, but where `one_cluster` holds several of them."""
-    _totals_squared: int = 0
-    _total_times_n: int = 0
+    _totals_squared: int | Fraction = 0
+    _total_times_n: int | Fraction = 0
     _n_squared: int = 0
-    _last: tuple[object | None, int, int] = (None, 0, 0)
+    _last: tuple[object | None, int | Fraction, int] = (None, 0, 0)
     """The name and the sums of the last cluster."""
 
-    def add(self, total: int, n: int) -> None:
+    def _add(self, total: int | Fraction, n: int) -> None:
         """Count a game with `n` cases that come to `total`; a game without any is not counted."""
         if n == 0:
             return
@@ -202,13 +202,13 @@ class ClusteredRate(_Clustered):
     @property
     def wins(self) -> int:
         """The cases that were won."""
-        return self.total
+        return int(self.total)
 
     def add(self, total: int, n: int) -> None:
         """Count a game with `n` cases, of which `total` were won; a game without any is not counted."""
         if not 0 <= total <= n:
             raise ValueError(f"{total} wins of {n}: wins must lie between 0 and n")
-        _Clustered.add(self, total, n)
+        self._add(total, n)
 
     @property
     def cases_worth(self) -> float:
@@ -238,6 +238,10 @@ class ClusteredRate(_Clustered):
 class ClusteredMean(_Clustered):
     """A mean per case over cases that come in games."""
 
+    def add(self, total: int, n: int) -> None:
+        """Count a game with `n` cases that come to `total`; a game without any is not counted."""
+        self._add(total, n)
+
     @property
     def interval(self) -> Interval | None:
         """The normal interval of a ratio estimated from clusters (W. G. Cochran 1977, section 9A.1).
@@ -264,7 +268,7 @@ class ClusteredDifference(_Clustered):
 
     def count(self, first: int, second: int, n: int) -> None:
         """Count a game with `n` cases, `first` of them for the one and `second` for the other."""
-        self.add(first - second, n)
+        self._add(first - second, n)
         self.first += first
         self.second += second
 
@@ -346,48 +350,20 @@ class ExactMean:
 
 
 @dataclass(slots=True)
-class ExactClusteredMean:
+class ExactClusteredMean(_Clustered):
     """A mean per case over cases that come in games, of numbers of any size.
 
     The sums are exact, so the order of games does not matter and no difference is lost to rounding.
     """
 
-    n: int = 0
-    games: int = 0
-    clusters: int = 0
-    """As many as games, but where `one_cluster` holds several of them."""
-    _total: int | Fraction = 0
-    _totals_squared: int | Fraction = 0
-    _total_times_n: int | Fraction = 0
-    _n_squared: int = 0
-    _last: tuple[object | None, Fraction, int] = (None, Fraction(0), 0)
-
     def add(self, values: Sequence[float]) -> None:
         """Count the values of one game; a game without any is not counted."""
-        if not values:
-            return
-        n = len(values)
-        total = sum((Fraction(value) for value in values), start=Fraction(0))
-        self.n += n
-        self.games += 1
-        self._total += total
-        last, before, n_before = self._last
-        if (name := _CLUSTER.get()) is not None and last == name:
-            self._totals_squared -= before * before
-            self._total_times_n -= before * n_before
-            self._n_squared -= n_before * n_before
-            total, n = total + before, n + n_before
-        else:
-            self.clusters += 1
-        self._last = name, total, n
-        self._totals_squared += total * total
-        self._total_times_n += total * n
-        self._n_squared += n * n
+        self._add(sum((Fraction(value) for value in values), start=Fraction(0)), len(values))
 
     @property
     def mean(self) -> float | None:
         """None without a case."""
-        return float(Fraction(self._total) / self.n) if self.n else None
+        return float(Fraction(self.total) / self.n) if self.n else None
 
     @property
     def interval(self) -> Interval | None:
@@ -398,12 +374,12 @@ class ExactClusteredMean:
         """
         if self.clusters < 2:
             return None
-        squares = self._totals_squared * self.n**2 - 2 * self._total * self.n * self._total_times_n
-        squares += self._total**2 * self._n_squared
+        squares = self._totals_squared * self.n**2 - 2 * self.total * self.n * self._total_times_n
+        squares += self.total**2 * self._n_squared
         if not squares:
             return None
         variance = Fraction(self.clusters, self.clusters - 1) * Fraction(squares) / self.n**4
-        return _around(Fraction(self._total) / self.n, variance, self.clusters - 1)
+        return _around(Fraction(self.total) / self.n, variance, self.clusters - 1)
 
 
 def _around(mean: Fraction, variance: Fraction, degrees: int) -> Interval | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +23,13 @@ _SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLO
 _CLEARED_S_MAX = 5.0
 _FDS = Path("/proc/self/fd")
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
+_PACKAGE = Path(__file__).parents[1] / "mac_runner"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once, where PYTHONDONTWRITEBYTECODE would compile it in each process that a test starts."""
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        compileall.compile_dir(_PACKAGE, quiet=2)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

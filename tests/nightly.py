@@ -99,7 +99,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         test="tests/faults/test_kills.py",
         by_day=100,
         promised=2_000,
-        share=0.09,
+        share=0.08,
     ),
     Scaled(
         id="A5",
@@ -163,6 +163,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         test="tests/cli/test_fork.py",
         by_day=75,
         promised=300,
+        share=0.01,
+    ),
+    Scaled(
+        id="A8",
+        what="values of summaries and tables, each altered alone: `verify` finds it with its place",
+        test="tests/cli/test_claims.py",
+        by_day=1,
+        promised=5,
         share=0.01,
     ),
     Scaled(

@@ -20,7 +20,7 @@ from mac_runner.api.playing import Playing, events_of, wait_for, waker
 from mac_runner.config import Override, override, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import parse_shard
-from mac_runner.runs.policies import PolicyRequest
+from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.runs.view import RunView, directory_of, open_run
 from mac_runner.status import Display, choose_display
@@ -187,3 +187,15 @@ def display_of(progress: bool | None) -> Display:
     # A notebook shows a bar, though its stderr is not a terminal.
     is_bar = progress is True or "ipykernel" in sys.modules
     return choose_display(stream, live=False, has_bar=is_bar)
+
+
+def policies_of(given: object) -> tuple[Policy, ...]:
+    """The policies of a call. Raises ConfigError for what is none, and for two of one model."""
+    listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
+    policies = tuple(each for each in listed if isinstance(each, Policy))
+    if len(policies) < len(listed):
+        raise ConfigError(f"policy: found {given!r}; give a Policy, such as Policy('learner'), or a list of them")
+    models = [each.model for each in policies]
+    if twice := [model for model in models if models.count(model) > 1]:
+        raise ConfigError(f"policy: model {twice[0]!r} has more than one; give one for each model")
+    return policies

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mac_runner.api.calls import OnEvent, Settings, checked_reaction, checked_texts, count_of, display_of
+from mac_runner.api.calls import OnEvent, Settings, checked_reaction, checked_texts, count_of, display_of, policies_of
 from mac_runner.api.playing import Playing, wait_for
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
-from mac_runner.runs.fork_plan import ForkRequest, arm_of_reply, plan_fork
+from mac_runner.runs.fork_plan import ForkRequest, PlannedFork, arm_of_reply, plan_fork
 from mac_runner.runs.forks import ValueRequest, checked_figure, value_in, written_fork
-from mac_runner.runs.setup import ExperimentSet
+from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.trust import trust as trust_code
 from mac_runner.runs.view import PathLike, RunView, open_run
 from mac_runner.types import JsonObject
@@ -32,6 +32,7 @@ def fork(
     draws: int = 1,
     reply: str | None = None,
     rebase: bool = False,
+    policy: Policy | Sequence[Policy] | None = None,
     trust: bool = False,
     concurrency: int | None = None,
     on_event: OnEvent | None = None,
@@ -59,11 +60,12 @@ def fork(
         draws=range(count_of("draws", draws) or 1),
         arms=(arm_of_reply(reply),),
         is_rebased=rebase,
+        policies=policies_of(policy),
     )
     if trust:
         trust_code([request.run])
     planned = plan_fork(request)
-    _play(lambda: written_fork(planned, Path(out), SystemClock()), concurrency, on_event, progress)
+    _play(planned, Path(out), concurrency, on_event, progress)
     return open_run(Path(out))
 
 
@@ -76,6 +78,7 @@ def value(
     outcome: str | None = None,
     agent: str | None = None,
     silence: bool = False,
+    policy: Policy | Sequence[Policy] | None = None,
     out: PathLike | None = None,
     trust: bool = False,
     concurrency: int | None = None,
@@ -95,13 +98,14 @@ def value(
         outcome=outcome,
         agent=agent,
         has_silence=silence,
+        policies=policies_of(policy),
     )
     if trust:
         trust_code([request.run])
     planned = plan_fork(request.fork)
     directory = Path(out) if out is not None else request.directory(planned)
     figure = checked_figure(request, planned)
-    _play(lambda: written_fork(planned, directory, SystemClock()), concurrency, on_event, progress)
+    _play(planned, directory, concurrency, on_event, progress)
     return value_in(directory, request, planned, figure)
 
 
@@ -113,14 +117,15 @@ def _texts(settings: Settings | None) -> tuple[str, ...]:
 
 
 def _play(
-    prepare: Callable[[], ExperimentSet], concurrency: int | None, on_event: OnEvent | None, progress: bool | None
+    planned: PlannedFork, out: Path, concurrency: int | None, on_event: OnEvent | None, progress: bool | None
 ) -> None:
     woken = threading.Event()
     playing = Playing(
-        prepare,
+        lambda: written_fork(planned, out, SystemClock()),
         wake=woken.set,
         display=display_of(progress),
         concurrency=count_of("concurrency", concurrency),
         can_pull=False,
+        policy=PolicyRequest(policies=planned.given),
     )
     wait_for(playing, woken, checked_reaction(on_event))

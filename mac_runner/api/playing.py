@@ -220,6 +220,7 @@ def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event
                 on_event(event)
             if is_over:
                 break
+            playing.idle()
             woken.wait()
             woken.clear()
     except BaseException as fault:

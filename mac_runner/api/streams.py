@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mac_runner.api.calls import Settings, call_of, count_of
+from mac_runner.api.calls import Settings, call_of, count_of, policies_of
 from mac_runner.api.events import ConversationEnded
 from mac_runner.api.experiment import ExperimentLike
 from mac_runner.api.playing import Playing, events_of, waker
@@ -119,7 +119,7 @@ def stream(
     Leaving the loop stops the run in good order once the stream is closed; `async with` closes it at once. Raises what
     `run` raises.
     """
-    policies = _policies_of(policy)
+    policies = policies_of(policy)
 
     async def conversations(begun: _Begun) -> AsyncGenerator[RecordedConversation, None]:
         call = call_of(experiment, out, set, profile, seed, limit, shard, concurrency, pull, progress)
@@ -142,18 +142,6 @@ def stream(
             yield conversation
 
     return Stream(conversations, [each.model for each in policies])
-
-
-def _policies_of(given: object) -> tuple[Policy, ...]:
-    """The policies of a call. Raises ConfigError for what is none, and for two of one model."""
-    listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
-    policies = tuple(each for each in listed if isinstance(each, Policy))
-    if len(policies) < len(listed):
-        raise ConfigError(f"policy: found {given!r}; give a Policy, such as Policy('learner'), or a list of them")
-    models = [each.model for each in policies]
-    if twice := [model for model in models if models.count(model) > 1]:
-        raise ConfigError(f"policy: model {twice[0]!r} has more than one; give one for each model")
-    return policies
 
 
 class _Ended:

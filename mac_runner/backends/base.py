@@ -216,11 +216,13 @@ class Updating(Protocol):
 
     @property
     def update_obstacle(self) -> str | None:
-        """What prevents updates with its settings, and what to do; None if nothing does. Known before `start`."""
+        """What prevents updates with its settings, and the remedy; None if nothing. Some know more once started."""
         ...
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Install weights. Once it returns, every later token is of their version.
+
+        The digest of what a trainer sent, where the engine could take it; the caller knows that of other weights.
 
         Raises a WeightUpdateError, after which the engine goes on with the weights that it had, or EngineDeadError.
         Cancelled, it may have installed them. The weights may be changed once it has ended.

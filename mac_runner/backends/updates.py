@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from mac_runner.errors import UpdateInProgressError
 from mac_runner.types import PolicySpan
+
+Result = TypeVar("Result")
 
 
 class OneAtATime:
     """Lets one update of a model run, and refuses another one meanwhile. Its caller's end does not end it."""
 
     def __init__(self) -> None:
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[Any] | None = None
 
-    async def run(self, update: Coroutine[None, None, None]) -> None:
-        """Run `update` to its end. Raises UpdateInProgressError while another one runs."""
-        if self._running is not None and not self._running.done():
+    @property
+    def is_running(self) -> bool:
+        """Whether an update is under way."""
+        return self._running is not None and not self._running.done()
+
+    async def run(self, update: Coroutine[Any, Any, Result]) -> Result:
+        """Run `update` to its end; its result. Raises UpdateInProgressError while another one runs."""
+        if self.is_running:
             update.close()
             raise UpdateInProgressError("another update of the weights is under way; wait for it and try again")
-        self._running = asyncio.ensure_future(update)
-        self._running.add_done_callback(_heard)
-        await asyncio.shield(self._running)
+        self._running = running = asyncio.create_task(update)
+        running.add_done_callback(_heard)
+        return await asyncio.shield(running)
 
 
-def _heard(ended: asyncio.Task[None]) -> None:
+def _heard(ended: asyncio.Task[Any]) -> None:
     """An error whose caller has gone is not reported a second time."""
     if not ended.cancelled():
         ended.exception()

@@ -13,6 +13,7 @@ from mac_runner.errors import WeightMismatchError, WeightUpdateError, boundary
 from mac_runner.weights import Broadcast, Weights
 
 _NUMBERS = ("F64", "F32", "F16", "BF16")
+KEPT_FILE = "model.safetensors"
 HEAD = "lm_head.weight"
 """A trainer may name it where it is tied to the embeddings, and the checkpoint leaves it out."""
 
@@ -48,11 +49,16 @@ def place(weights: Weights, directory: Path | None, *, as_directory: bool = Fals
     return _made(directory, lambda file: file.symlink_to(path)) if as_directory else Placed(path)
 
 
+def make_place(directory: Path | None) -> Placed:
+    """A new directory below `directory`, for a server to write `KEPT_FILE` to. Raises a WeightUpdateError."""
+    return _made(directory, lambda _file: None)
+
+
 def _made(directory: Path | None, fill: Callable[[Path], None]) -> Placed:
     with boundary(WeightUpdateError, f"no weights can be written to {directory or 'the temporary files'}"):
         made = Path(tempfile.mkdtemp(prefix="mac_runner-weights-", dir=directory))
         try:
-            fill(made / "model.safetensors")
+            fill(made / KEPT_FILE)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise

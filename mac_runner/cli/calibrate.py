@@ -26,7 +26,7 @@ _ENDING = "ending the engines; once more leaves at once"
 def show_calibration(request: RunRequest, out: Path, sweeps: Sweeps) -> Exit:
     """Measure each engine of the experiment, write `out`, and print what was found."""
     chosen = set_up(request)
-    known_calibrations(out)  # A file that cannot be used is refused before an engine starts.
+    known_calibrations(out, "--out")  # A file that cannot be used is refused before an engine starts.
     found: list[Calibration] = []
     was_stopped = event_loop.run(_measure(chosen, sweeps, out, found))
     with report() as stream:
@@ -53,7 +53,7 @@ async def _each(chosen: ExperimentSet, sweeps: Sweeps, out: Path, found: list[Ca
     disk = Disk()
     async with aclosing(calibrated(chosen, sweeps, clock=SystemClock(), say=say)) as engines:
         async for one in engines:
-            disk.write_atomic(out, [written(known_calibrations(out).with_one(one))])
+            disk.write_atomic(out, [written(known_calibrations(out, "--out").with_one(one))])
             found.append(one)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.run import ending, player_of, print_results
+from mac_runner.clock import SystemClock
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
 from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork, arm_of_reply, plan_fork
-from mac_runner.runs.forks import Played, ValueRequest, continue_fork, play_fork, turn_value
+from mac_runner.runs.forks import Played, ValueRequest, check_weights, continue_fork, play_fork, turn_value
+from mac_runner.runs.policies import Policy
 from mac_runner.runs.values import value_lines
 
 
@@ -21,14 +23,22 @@ def fork(
     planned = plan_fork(request)
     _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
     if is_dry:
+        check_weights(planned, SystemClock())
         return Exit.OK
-    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live, policies=request.policies)
     return _ended(play_fork(planned, out, player), out, is_quiet=is_quiet)
 
 
-def go_on(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
+def go_on(
+    directory: Path,
+    policies: tuple[Policy, ...],
+    *,
+    concurrency: int | None,
+    is_quiet: bool,
+    is_live: bool | None,
+) -> Exit:
     """Play what is left of a fork."""
-    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live, policies=policies)
     return _ended(continue_fork(directory, player), directory, is_quiet=is_quiet)
 
 
@@ -46,8 +56,9 @@ def value(
     out = out or request.directory(planned)
     _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
     if is_dry:
+        check_weights(planned, SystemClock())
         return Exit.OK
-    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live, policies=request.policies)
     found, played = turn_value(request, planned, out, player)
     if found is None:
         return ending(played.results, Exit.INTERRUPTED, str(out), is_quiet=is_quiet)
@@ -67,6 +78,20 @@ def arm_of(reply: str | None, reply_file: Path | None) -> Arm:
     except UnicodeDecodeError:
         raise ConfigError(f"--reply-file: {reply_file} is not UTF-8; save it as UTF-8") from None
     return arm_of_reply(text)
+
+
+def policies_of(texts: Iterable[str]) -> tuple[Policy, ...]:
+    """The values of `--policy`. Raises ConfigError for what is none, and for two of one model."""
+    found: dict[str, Policy] = {}
+    for text in texts:
+        model, _, rest = text.partition("=")
+        version, colon, path = rest.partition(":")
+        if not model or not version.isdecimal() or (colon and not path):
+            raise ConfigError(f"--policy: found {text!r}; write MODEL=VERSION or MODEL=VERSION:PATH")
+        if model in found:
+            raise ConfigError(f"--policy: model {model!r} is named twice; leave one out")
+        found[model] = Policy(model, version=int(version), weights=path or None)
+    return tuple(found.values())
 
 
 def _ended(played: Played, directory: Path, *, is_quiet: bool) -> Exit:
@@ -100,5 +125,7 @@ def _described(planned: PlannedFork, out: Path) -> Iterator[str]:
     for parent in planned.record.parents:
         yield f"fork           of {parent['task']} at turn {parent['turn']}, after {parent['kept']} replies"
     yield f"budget         {_budget(planned)}"
+    for model, versions in planned.policies.items():
+        yield f"policy         model {model} plays with version {versions[-1].version}"
     if planned.record.is_off_policy:
         yield "off-policy     replies are kept for other prompts, or were written by hand"

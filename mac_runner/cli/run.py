@@ -33,6 +33,7 @@ from mac_runner.runs.claims import surveyed
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.mirrored import mirrored
 from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.status import choose_display
@@ -78,7 +79,14 @@ def _attached(player: Player, chosen: ExperimentSet, fleet: Path) -> Player:
     return replace(player, fleet=attached_to(fleet))
 
 
-def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, can_pull: bool = False) -> Player:
+def player_of(
+    *,
+    concurrency: int | None,
+    is_quiet: bool,
+    is_live: bool | None,
+    can_pull: bool = False,
+    policies: tuple[Policy, ...] = (),
+) -> Player:
     """A player that shows the run on stderr and stops at a signal."""
     display = choose_display(sys.stderr, live=is_live, quiet=is_quiet)
     return Player(
@@ -86,6 +94,7 @@ def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, 
         stopping=lambda stop: stop_on_signals(stop, display.say),
         concurrency=concurrency,
         can_pull=can_pull,
+        policy=PolicyRequest(policies=policies),
     )
 
 

@@ -235,6 +235,15 @@ def retry_command(directory: Path, concurrency: int | None, is_trusted: bool, qu
     )
 
 
+policy_option = click.option(
+    "--policy",
+    "policies",
+    metavar="MODEL=VERSION[:PATH]",
+    multiple=True,
+    help="The version of a trained model that plays, and its weights [the version that played the turn].",
+)
+
+
 @click.command(name="fork")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("game", metavar="[GAME]", required=False)
@@ -247,6 +256,7 @@ def retry_command(directory: Path, concurrency: int | None, is_trusted: bool, qu
 @click.option("--reply", metavar="TEXT", help="Give this reply to TURN in place of the engine.")
 @click.option("--reply-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, from a file.")
 @click.option("--rebase", "is_rebased", is_flag=True, help="Keep replies whose prompts change; marked as off-policy.")
+@policy_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
 @trust_option
@@ -265,6 +275,7 @@ def fork_command(
     reply: str | None,
     reply_file: Path | None,
     is_rebased: bool,
+    policies: tuple[str, ...],
     out: Path | None,
     is_dry: bool,
     is_trusted: bool,
@@ -283,11 +294,15 @@ def fork_command(
     if game is None and not where:
         flags = (turn, reply, reply_file, out, draws, *where, *overrides, *seats)
         if is_round or is_rebased or is_dry or any(flag is not None for flag in flags):
-            raise click.UsageError("name a GAME of RUN, or conditions with --where; without flags a fork goes on")
+            raise click.UsageError(
+                "name a GAME of RUN, or conditions with --where; to go on with a fork, give no flags but --policy"
+            )
         end_trusted(
             [directory],
             is_trusted,
-            lambda: forks.go_on(directory, concurrency=concurrency, is_quiet=quiet, is_live=live),
+            lambda: forks.go_on(
+                directory, forks.policies_of(policies), concurrency=concurrency, is_quiet=quiet, is_live=live
+            ),
         )
     if game is not None and where:
         raise click.UsageError("--where chooses conversations in place of a GAME: leave one of them out")
@@ -310,6 +325,7 @@ def fork_command(
                 draws=range(draws or 1),
                 arms=(forks.arm_of(reply, reply_file),),
                 is_rebased=is_rebased,
+                policies=forks.policies_of(policies),
             ),
             out,
             is_dry=is_dry,
@@ -328,6 +344,7 @@ def fork_command(
 @click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
 @click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
 @click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
+@policy_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork [in runs/].")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
 @trust_option
@@ -342,6 +359,7 @@ def value_command(
     outcome: str | None,
     agent: str | None,
     has_silence: bool,
+    policies: tuple[str, ...],
     out: Path | None,
     is_dry: bool,
     is_trusted: bool,
@@ -356,17 +374,24 @@ def value_command(
 
     Exit codes: as for a run.
     """
-    request = ValueRequest(
-        run=directory,
-        game=game,
-        turn=turn,
-        draws=draws,
-        outcome=outcome,
-        agent=agent,
-        has_silence=has_silence,
-    )
     end_trusted(
         [directory],
         is_trusted,
-        lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live),
+        lambda: forks.value(
+            ValueRequest(
+                run=directory,
+                game=game,
+                turn=turn,
+                draws=draws,
+                outcome=outcome,
+                agent=agent,
+                has_silence=has_silence,
+                policies=forks.policies_of(policies),
+            ),
+            out,
+            is_dry=is_dry,
+            concurrency=concurrency,
+            is_quiet=quiet,
+            is_live=live,
+        ),
     )

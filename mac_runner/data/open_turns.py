@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mac_runner.data.tables import TURN_COLUMNS, thought_of
 from mac_runner.flat import Cells, FlatColumn
+from mac_runner.results import section
 from mac_runner.store import RunContents
 from mac_runner.store.journal import replies
 from mac_runner.types import RecordedReply
@@ -17,14 +18,36 @@ OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended
 def open_rows(contents: RunContents) -> Iterator[Mapping[str, Cells]]:
     """A row for each reply of an open conversation, in the order of the replies.
 
-    What an environment made of a reply is not in the journal, nor is the model that was asked, nor the group of the
-    conversation: those cells are empty.
+    What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
     """
     ended = contents.state.endings
     found = replies(contents.disk, contents.layout, lambda task_id: task_id not in ended)
+    group_of = _groups(contents)
     for task_id, recorded in found.items():
+        group = group_of(task_id)
         for number, reply in enumerate(recorded):
-            yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), "conversation": task_id, "number": number}
+            yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), **group, "conversation": task_id, "number": number}
+
+
+def _groups(contents: RunContents) -> Callable[[str], dict[str, Cells]]:
+    """The deal of a planned conversation and its place among those of the deal; nothing where each is played once."""
+    if contents.fork is not None:
+        tasks = {task.task_id: task for task in contents.fork.tasks}
+        return lambda task_id: (
+            {"group": task.group, "sample": task.sample} if (task := tasks.get(task_id)) is not None else {}
+        )
+    samples = section(contents.resolved, "conversation_config").get("samples_per_task", 1)
+    if not isinstance(samples, int) or samples == 1:
+        return lambda _task_id: {}
+    planned = contents.planned()
+
+    def group_of(task_id: str) -> dict[str, Cells]:
+        if (index := planned.get(task_id)) is None:
+            return {}
+        group, sample = divmod(index, samples)
+        return {"group": group, "sample": sample}
+
+    return group_of
 
 
 def _row(recorded: RecordedReply) -> dict[str, Cells]:

@@ -18,6 +18,8 @@ from mac_runner.types import JsonObject, JsonValue
 
 HOST: Final = "127.0.0.1"
 READY_PATH: Final = "/v1/models"
+_DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Opens vLLM's paths for sleep and for new weights."""
 ADMIN_KEY: Final = "MAC_RUNNER_LANE_ADMIN_KEY"
 """The environment variable that gives `mac-serve` the key of its `/admin` paths."""
 
@@ -47,7 +49,7 @@ class Launch:
 
 def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = None, admin_key: str = "") -> Launch:
     """How the engine of a lane is started. `vllm` is the program, which is looked for where it is not given."""
-    devices = _devices(lane)
+    devices = _devices(lane) | (_DEVELOPMENT if model.weight_updates else {})
     if model.engine == "command":
         assert model.command is not None, "settings are checked when a file is loaded"
         fields = {"port": str(lane.port), "model": model.model, "gpus": ",".join(lane.place.visible)}
@@ -83,7 +85,7 @@ def _vllm(lane: LaneSpec, model: FleetModelConfig, devices: dict[str, str], prog
         return Launch(argv=argv, environment=devices)
     # The default of `/sleep` is to abort what runs; the lane is drained before, and waiting costs nothing then.
     way = SleepWay(sleep_path="/sleep?level=1&mode=wait", wake_path="/wake_up")
-    return Launch(argv=argv, environment={**devices, "VLLM_SERVER_DEV_MODE": "1"}, sleep=way)
+    return Launch(argv=argv, environment=devices | _DEVELOPMENT, sleep=way)
 
 
 def _nano(lane: LaneSpec, model: FleetModelConfig, devices: dict[str, str], admin_key: str) -> Launch:

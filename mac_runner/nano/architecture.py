@@ -20,6 +20,7 @@ from mac_runner.nano.errors import (
     MissingTensorError,
     ModelError,
     ModelNotFoundError,
+    NonFiniteWeightError,
     UnexpectedTensorError,
     UnknownArchitectureError,
     WrongDtypeError,
@@ -238,6 +239,17 @@ def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
             raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
     if config.tie_word_embeddings and HEAD in state_dict:
         _require_tied(state_dict)
+
+
+def check_update(state_dict: StateDict, config: ModelConfig) -> None:
+    """Check new weights like `check_state_dict`, and that all are finite numbers. Raises NonFiniteWeightError too."""
+    check_state_dict(state_dict, config)
+    for name in expected_shapes(config):
+        tensor = state_dict[name].detach()
+        # Much faster than `isfinite`, which makes tensors of its own. Floats of 8 bits have no extremes in torch.
+        low, high = (tensor if tensor.itemsize > 1 else tensor.float()).aminmax()
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise NonFiniteWeightError(f"tensor {name} has NaN or an infinity: give finite numbers")
 
 
 def check_layout(state_dict: StateDict, config: ModelConfig) -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TypeVar
 
@@ -21,9 +20,11 @@ from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import BroadcastError, EngineStoppedError, UpdateInProgressError
 from mac_runner.nano.intake import Prompt
+from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.parallel.launch import make_engine
 from mac_runner.nano.parallel.world import ALONE, World
+from mac_runner.nano.runner import Prepared
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.weight_transfer import receive
@@ -89,7 +90,7 @@ class AsyncEngine:
         """`world` says which ranks a launcher has started; this process is rank 0."""
         self.config = config
         self._world = world
-        self._mailbox = SimpleQueue[Callable[[], None]]()
+        self._mailbox = Mailbox()
         self._streams = dict[int, RequestStream]()  # Used in the engine's thread, like the next.
         self._draining = list[asyncio.Future[None]]()  # To answer when it has paused.
         self._engine: BaseEngine | None = None
@@ -198,14 +199,28 @@ class AsyncEngine:
             return await self.get_weight_version()
 
     async def receive_weights(
-        self, address: str, version: int | None = None, *, blocking: bool = False, timeout_s: float = PATIENCE_S
+        self,
+        address: str,
+        version: int | None = None,
+        *,
+        blocking: bool = False,
+        timeout_s: float = PATIENCE_S,
+        keep: Callable[[StateDict], None] | None = None,
     ) -> int:
         """Compute with the weights that the trainer at `address` sends, from a later step on; their version.
 
-        `version` is the one that is expected. Raises what `receive` raises; then the engine goes on with its weights.
+        `version` is the one that is expected. `keep` gets the tensors before any engine installs them, and
+        refuses them with a NanoError. Raises what `receive` raises; then the engine goes on with its weights.
         """
         async with self._updating(is_blocking=blocking):
-            check, prepare = partial(self._check_coming, version), self.engine.prepare_weights
+
+            def prepare(state_dict: StateDict) -> Prepared:
+                prepared = self.engine.prepare_weights(state_dict)
+                if keep is not None:
+                    keep(state_dict)
+                return prepared
+
+            check = partial(self._check_coming, version)
             self._receive_over = over = Event()
             work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over)
             try:
@@ -299,7 +314,7 @@ class AsyncEngine:
 
     def _live(self) -> None:
         while not self._is_closing:
-            self._perform_commands()
+            self._mailbox.perform(waits=not self._is_stepping(), is_closing=lambda: self._is_closing)
             if self._is_stepping():
                 try:
                     self._deliver(self.engine.step_deltas())
@@ -312,17 +327,6 @@ class AsyncEngine:
         if self._is_closing or self._failure is not None or self._engine is None or not self._engine.has_pending():
             return False
         return self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
-
-    def _perform_commands(self) -> None:
-        """Run all commands; wait for one if there is no step to take."""
-        if not self._is_stepping():
-            self._mailbox.get()()
-        while not self._is_closing:
-            try:
-                command = self._mailbox.get_nowait()
-            except Empty:
-                return
-            command()
 
     def _perform(self, action: Callable[[], Result], answer: asyncio.Future[Result]) -> None:
         if self._failure is not None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from mac_runner.nano.errors import ModelError, ModelNotFoundError
+from mac_runner.nano.errors import ModelError, ModelNotFoundError, WeightUpdateError
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
@@ -110,6 +111,14 @@ class Settings:
 def read_settings(path: Path) -> Settings:
     """The settings in a JSON file; empty if the file does not exist."""
     return Settings(read_json(path), path)
+
+
+def write_weights(state_dict: StateDict, path: Path) -> None:
+    """Write a new safetensors file. Raises WeightUpdateError where that is not possible."""
+    try:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in state_dict.items()}, path)
+    except (OSError, SafetensorError) as error:
+        raise WeightUpdateError(f"{path} cannot be written: {error}") from error
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:

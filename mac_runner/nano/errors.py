@@ -8,7 +8,8 @@
     │   ├── MissingTensorError         a weight that the model needs is missing
     │   ├── UnexpectedTensorError      a weight that the model has no place for
     │   ├── WrongShapeError            a weight of another size
-    │   └── WrongDtypeError            a weight of another kind of numbers
+    │   ├── WrongDtypeError            a weight of another kind of numbers
+    │   └── NonFiniteWeightError       a weight of an update that has NaN or an infinity
     ├── WeightUpdateError     new weights were not installed: the engine goes on with those it has
     │   ├── StaleVersionError          their version is not newer than the engine's
     │   ├── UpdateInProgressError      another update is under way
@@ -63,6 +64,10 @@ class WrongShapeError(ModelError):
 
 class WrongDtypeError(ModelError):
     """A weight is not a tensor of floating-point numbers."""
+
+
+class NonFiniteWeightError(ModelError):
+    """A weight of an update has NaN or an infinity."""
 
 
 class WeightUpdateError(NanoError):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from mac_runner.nano.architecture import ModelConfig, check_state_dict
+from mac_runner.nano.architecture import ModelConfig, check_update
 from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict, read_state_dict
@@ -190,7 +190,7 @@ class WeightSync:
         """Build a model of these weights; the first `poll` after that installs it. Until then they must not change."""
         self.poll(wait=True)
         self.require_newer(version)
-        check_state_dict(state_dict, self._model_config)
+        check_update(state_dict, self._model_config)
         self._coming = self._builder.submit(self._runner.build, state_dict)
         self._coming_version = version
 
@@ -209,7 +209,7 @@ class WeightSync:
 
     def prepare(self, state_dict: StateDict) -> Prepared:
         """A model of these weights, checked; another thread may call it beside the steps."""
-        check_state_dict(state_dict, self._model_config)
+        check_update(state_dict, self._model_config)
         return self._runner.build(state_dict)
 
     def install(self, prepared: Prepared, version: int | None) -> None:

@@ -162,14 +162,17 @@ def tensor_parallel_of(definition: ModelDefinition) -> int:
     return int(getattr(definition.backend_settings, "tensor_parallel_size", 1))
 
 
-def known_calibrations(path: Path) -> Calibrations:
-    """The content of a calibration file; nothing where there is no file. Raises ConfigError for any other file."""
+def known_calibrations(path: Path, option: str) -> Calibrations:
+    """The content of the calibration file that a command's `option` names; nothing where there is no file.
+
+    Raises ConfigError for any other file.
+    """
     if not path.exists() and not path.is_symlink():
         return Calibrations()
     try:
         return read_calibrations(path, ())
     except MaterialError as fault:
-        raise ConfigError(f"{fault}, or name another file with --out") from None
+        raise ConfigError(f"{fault}, or name another file with {option}") from None
 
 
 def written(known: Calibrations) -> bytes:

@@ -326,7 +326,7 @@ class _Planned:
     def _calibration_of(self, request: CostRequest) -> RunCalibration | FileCalibration:
         if self._runs:
             return RunCalibration(self._runs, self.notes.append)
-        known = known_calibrations(request.calibration)
+        known = known_calibrations(request.calibration, "--calibration")
         return FileCalibration(request.calibration, known, request.gpu, self.notes.append)
 
     def _refuse_other_environments(self) -> None:

@@ -7,7 +7,7 @@ change that an earlier turn would have seen is found, and refused unless it is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +20,8 @@ from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError,
 from mac_runner.plan import sampling_of
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, listed, matching, parse_condition
+from mac_runner.runs.fork_policies import fork_policies
+from mac_runner.runs.policies import Policy
 from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
@@ -32,6 +34,7 @@ from mac_runner.types import (
     Fork,
     JsonObject,
     JsonValue,
+    PolicyVersion,
     Receipt,
     ReceiptKind,
     RecordedReply,
@@ -91,6 +94,8 @@ class ForkRequest:
     arms: tuple[Arm, ...] = (Arm(),)
     is_rebased: bool = False
     """Keep the replies though the prompts before the turn have changed."""
+    policies: tuple[Policy, ...] = ()
+    """The versions of models that are not those of the turns which are drawn again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,10 @@ class PlannedFork:
     record: ForkRecord
     branches: tuple[Branch, ...]
     budget: Budget
+    policies: Mapping[str, Sequence[PolicyVersion]]
+    """The versions that its journal begins with, by model; each model plays with its last one."""
+    given: tuple[Policy, ...]
+    """What the caller says of them."""
     outcome: JsonObject | None
     """That of the first parent, if it finished."""
     notes: tuple[str, ...] = ()
@@ -179,7 +188,16 @@ def plan_fork(request: ForkRequest) -> PlannedFork:
                 "kept": kept,
             }
         )
-    record = ForkRecord(asked=_asked(request), parents=tuple(parents), tasks=tuple(task for task, _ in branches))
+    policies = fork_policies(
+        request.policies,
+        contents.state.policies,
+        parent.experiment,
+        loaded.experiment,
+        {agent.model for task, _ in branches for agent in task.agents},
+        [(objects(point.transcript, "turns"), point.place) for point, _ in points],
+    )
+    asked, tasks = _asked(request, policies), tuple(task for task, _ in branches)
+    record = ForkRecord(asked=asked, parents=tuple(parents), tasks=tasks)
     budget = _budget([point for point, _ in points], len(request.draws) * len(request.arms))
     return PlannedFork(
         loaded=loaded,
@@ -187,6 +205,8 @@ def plan_fork(request: ForkRequest) -> PlannedFork:
         record=record,
         branches=tuple(branches),
         budget=budget,
+        policies=policies,
+        given=request.policies,
         outcome=outcome if isinstance(outcome := points[0][0].transcript["outcome"], dict) else None,
         notes=tuple(notes),
     )
@@ -202,12 +222,15 @@ def _check_overrides(overrides: Iterable[str]) -> None:
             )
 
 
-def _asked(request: ForkRequest) -> JsonObject:
+def _asked(request: ForkRequest, policies: Mapping[str, Sequence[PolicyVersion]]) -> JsonObject:
     """What was asked for, as `fork.json` records it."""
     overrides: list[JsonValue] = [*request.overrides]
     seats: list[JsonValue] = [*request.seats]
     arms: list[JsonValue] = [{"name": arm.name, "reply": arm.reply} for arm in request.arms]
     draws: list[JsonValue] = [*request.draws]
+    versions: JsonObject = {
+        model: {"version": found[-1].version, "sha256": found[-1].sha256} for model, found in policies.items()
+    }
     return {
         "turn": request.turn,
         "round": request.is_round,
@@ -216,6 +239,7 @@ def _asked(request: ForkRequest) -> JsonObject:
         "draws": draws,
         "arms": arms,
         "rebase": request.is_rebased,
+        **({"policies": versions} if versions else {}),
     }
 
 

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.problems import suggestion
+from mac_runner.runs.engines import plan_engines
 from mac_runner.runs.fork_plan import ForkRequest, PlannedFork
 from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.policies import Policy, PolicyRequest, check_policies, plan_policies
 from mac_runner.runs.recorded import recorded_setup, set_of_one
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.runs.values import RESAMPLED, SAID, SILENT, Figure, rollouts, value_of
@@ -27,16 +29,32 @@ class Played(NamedTuple):
 
 
 def written_fork(planned: PlannedFork, out: Path, clock: Clock) -> ExperimentSet:
-    """Write the fork, unless it is there already; what is left of it to play. Raises what `write_fork` raises."""
+    """Write the fork, unless it is there already; what is left of it to play.
+
+    Raises what `write_fork` and `check_weights` raise.
+    """
+    if not is_fork(out):
+        check_weights(planned, clock)
     write_fork(
         out,
         experiment_name=planned.name,
         resolved=planned.loaded.resolved,
         record=planned.record,
         branches=planned.branches,
+        policies=planned.policies,
         clock=clock,
     )
     return set_of_one(planned.setup(out))
+
+
+def check_weights(planned: PlannedFork, clock: Clock) -> None:
+    """Raises RunDirectoryError for weights that are not there, and ConfigError where an engine takes none."""
+    if not planned.policies:
+        return
+    setup, request = planned.setup(Path()), PolicyRequest(policies=planned.given)
+    engines = plan_engines([setup], [setup], clock, lambda _line: None)
+    check_policies(request, engines, clock)
+    plan_policies(request, [setup], engines, {setup.slug: planned.policies})
 
 
 def play_fork(planned: PlannedFork, out: Path, player: Player) -> Played:
@@ -74,6 +92,8 @@ class ValueRequest:
     """By default the one whose turn it is."""
     has_silence: bool = False
     """Compare with the environment's default act too."""
+    policies: tuple[Policy, ...] = ()
+    """As of a fork."""
 
     @property
     def fork(self) -> ForkRequest:
@@ -84,6 +104,7 @@ class ValueRequest:
             turn=self.turn,
             draws=range(1, self.draws + 1),
             arms=(SAID, RESAMPLED, *((SILENT,) if self.has_silence else ())),
+            policies=self.policies,
         )
 
     def directory(self, planned: PlannedFork) -> Path:

@@ -182,7 +182,7 @@ def plan_policies(
         )
         if policy is None and last.version == 0:
             continue
-        present, weights = _begin_with(policy, last, engine.model, None if setup is None else setup.directory)
+        present, weights = _begin_with(policy, last, engine.model, setup)
         plan.engines.append(EngineWeights(engine=engine.name, models=models, present=present, weights=weights))
         if policy is not None:
             firsts = [versions[0].version for _, versions in known]
@@ -191,12 +191,18 @@ def plan_policies(
 
 
 def _begin_with(
-    policy: Policy | None, last: PolicyVersion, model: str, directory: Path | None
+    policy: Policy | None, last: PolicyVersion, model: str, setup: Setup | None
 ) -> tuple[PolicyVersion, Weights | None]:
     """The version that an engine begins with, and its weights."""
     weights = None if policy is None else policy.weights
     assert not isinstance(weights, str), "a policy keeps a path"
     version = last.version if policy is None else policy.version
+    if setup is not None and setup.plan is not None and version != last.version:
+        raise RunDirectoryError(
+            f"{setup.directory} is a fork that plays with version {last.version} of model {model!r}; to play with "
+            f"version {version}, make another fork"
+        )
+    directory = None if setup is None else setup.directory
     if version < last.version:
         raise RunDirectoryError(
             f"{directory} has replies of version {last.version} of model {model!r}; going on with version {version} "
@@ -207,26 +213,28 @@ def _begin_with(
     if weights is None and version == last.version and last.path is not None:
         weights = Path(last.path)
     if weights is None:
-        raise RunDirectoryError(_missing(model, version, last, directory, "they are not given"))
+        raise RunDirectoryError(_missing(model, version, last, setup, "they are not given"))
     try:
         digest = digest_of(weights)
     except WeightUpdateError as fault:
-        raise RunDirectoryError(_missing(model, version, last, directory, str(fault))) from fault
+        raise RunDirectoryError(_missing(model, version, last, setup, str(fault))) from fault
     if version == last.version and digest != last.sha256:
-        raise RunDirectoryError(_missing(model, version, last, directory, f"those found have the digest {digest}"))
+        raise RunDirectoryError(_missing(model, version, last, setup, f"those found have the digest {digest}"))
     return PolicyVersion(version, digest, str(weights.resolve()) if isinstance(weights, Path) else None), weights
 
 
-def _missing(model: str, version: int, last: PolicyVersion, directory: Path | None, why: str) -> str:
+def _missing(model: str, version: int, last: PolicyVersion, setup: Setup | None, why: str) -> str:
     known = ""
     if version == last.version:
-        known = f", digest {last.sha256 or 'unknown: they were broadcast'}"
+        known = f", digest {last.sha256 or 'not recorded'}"
         known += "" if last.path is None else f", last at {last.path}"
-    where = "" if directory is None else f"{directory}: "
-    return (
-        f"{where}the weights of version {version} of model {model!r} are needed{known}; {why}. Give them: "
-        f"`policy=Policy({model!r}, version={version}, weights=...)` of `stream`; or a later version, or another `out`"
-    )
+    where = "" if setup is None else f"{setup.directory}: "
+    how = f"`policy=Policy({model!r}, version={version}, weights=...)`"
+    if setup is not None and setup.plan is not None:
+        where, how = "", f"{how}, or `--policy {model}={version}:PATH` of `mac-run fork`"
+    else:
+        how += " of `stream`; or a later version, or another `out`"
+    return f"{where}the weights of version {version} of model {model!r} are needed{known}; {why}. Give them: {how}"
 
 
 def _models_of(engine: Engine, engines: EnginePlan) -> frozenset[str]:

@@ -96,8 +96,8 @@ class RunView:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that there are."""
-        return tuple(self._sources.tables)
+        """The names of the tables that there are, without the formats for trainers that a run cannot give."""
+        return tuple(name for name in self._sources.tables if all(_gives(run, name) for run in self._sources.runs))
 
     @property
     def schema(self) -> JsonObject:
@@ -152,8 +152,7 @@ class RunView:
         if name not in sources.tables:
             raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}")
         for run in sources.runs:
-            if name in run.tables and (training := run.tables[name].training) is not None:
-                training.check()
+            _check(run, name)
         known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
         table = sources.tables[name]
         chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
@@ -244,6 +243,20 @@ class RunView:
         """How far the run is now, as `mac-run status --json` says it; of a list that of each, by directory."""
         found = {str(directory): _standing(directory) for directory in self.directories}
         return next(iter(found.values())) if len(found) == 1 else {**found}
+
+
+def _check(run: Source, name: str) -> None:
+    """Raise ConfigError where a run has not got what a table for trainers needs."""
+    if name in run.tables and (training := run.tables[name].training) is not None:
+        training.check()
+
+
+def _gives(run: Source, name: str) -> bool:
+    try:
+        _check(run, name)
+    except ConfigError:
+        return False
+    return True
 
 
 def _default_columns(table: FlatTable, known: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -170,15 +171,32 @@ class Policies:
         digest = None if isinstance(weights, Broadcast) else await asyncio.to_thread(digest_of, weights)
         named = PolicyVersion(number, digest, path)
         # An update that failed in one of several engines may be tried again.
-        behind = [each for each in engines if (each.present.version, each.present.sha256) != (number, digest)]
+        behind = [
+            each for each in engines if each.present.version != number or digest not in (None, each.present.sha256)
+        ]
         if not behind or any(each.present.version == number for each in behind):
             raise stale
         update = WeightUpdate(version=number, weights=weights, blocking=blocking)
-        installing = [asyncio.ensure_future(self._install(each, update, named)) for each in behind]
-        await asyncio.wait(installing)
-        faults = [fault for each in installing if (fault := each.exception()) is not None]
-        if faults:
-            raise faults[0]
+        # What one engine refuses, each would refuse: the first is asked alone. A trainer sends to all at once.
+        alone = 0 if isinstance(weights, Broadcast) else 1
+        for each in behind[:alone]:
+            await self._install(each, update, named)
+        installing = [asyncio.ensure_future(self._install(each, update, named)) for each in behind[alone:]]
+        if installing:
+            await asyncio.wait(installing)
+        failed = {
+            each.engine: fault
+            for each, task in zip(behind[alone:], installing, strict=True)
+            if (fault := task.exception()) is not None
+        }
+        for engine, fault in failed.items():
+            if isinstance(fault, WeightUpdateError) and len(failed) < len(engines):
+                self._log("EVENT_POLICY_BEHIND", {"model": engine, "version": number, "why": str(fault)})
+                raise type(fault)(
+                    f"{fault}; other engines of model {model} have version {number}, and {', '.join(sorted(failed))} "
+                    f"not: give the same weights with version={number} again"
+                ) from fault
+            raise fault
         return number
 
     async def _install(self, held: EngineWeights, update: WeightUpdate, named: PolicyVersion) -> None:
@@ -190,8 +208,11 @@ class Policies:
         assert held.updater is not None, "an engine that is up takes updates"
         held.coming = named
         try:
-            await held.updater.update_weights(update)
-            self._arrived(held)
+            digest = await held.updater.update_weights(update)
+            if digest is None:
+                self._arrived(held)
+            else:  # A reply may have come before the digest: then the version is named again, with it.
+                self._arrive(held, named._replace(sha256=digest))
         finally:
             held.coming = None
         held.weights = update.weights if self._restarts else None
@@ -221,12 +242,14 @@ class _Weighted(PassingBackend):
     def __init__(self, backend: Backend, held: EngineWeights, updater: Callable[[Backend], Updating]) -> None:
         super().__init__(backend)
         self._held = held
-        self._updater = updater(backend)
+        self._find = partial(updater, backend)
+        self._updater = self._find()
 
     async def start(self) -> None:
         """Start the engine, and give it the weights that the run has. Raises WeightUpdateError too."""
         await super().start()
         held = self._held
+        self._find()  # Some servers say only now that they take no weights.
         if held.weights is not None:
             await self._updater.update_weights(WeightUpdate(version=held.present.version, weights=held.weights))
         held.updater = self._updater

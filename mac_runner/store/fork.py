@@ -31,7 +31,7 @@ from mac_runner.store.manifest import Manifest, write_manifest
 from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import encode_transcript
-from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply, Task
 
 FORK_FORMAT = 1
 
@@ -109,10 +109,11 @@ def write_fork(
     resolved: JsonObject,
     record: ForkRecord,
     branches: Iterable[Branch],
+    policies: Mapping[str, Sequence[PolicyVersion]] | None = None,
     clock: Clock,
     disk: Disk | None = None,
 ) -> bool:
-    """Make `directory` the fork; whether it was not there yet.
+    """Make `directory` the fork; whether it was not there yet. Its journal names the `policies` before all replies.
 
     Raises IdentityError when it holds another fork, RunDirectoryError when it holds anything else, RunLockedError when
     another process is at work there, and StoreError when it cannot be written.
@@ -124,7 +125,8 @@ def write_fork(
     with locked(disk, directory, clock):
         if _is_there(disk, directory, record):
             return False
-        _write(disk, Layout(directory=directory, experiment_name=experiment_name), resolved, record, branches, clock)
+        frames = _frames(branches, policies or {}, iso(clock.utc_now()))
+        _write(disk, Layout(directory=directory, experiment_name=experiment_name), resolved, record, frames, clock)
     return True
 
 
@@ -166,19 +168,21 @@ def _strays(disk: Disk, directory: Path, *, is_fork: bool) -> Iterator[str]:
 
 
 def _write(
-    disk: Disk, layout: Layout, resolved: JsonObject, record: ForkRecord, branches: Iterable[Branch], clock: Clock
+    disk: Disk, layout: Layout, resolved: JsonObject, record: ForkRecord, frames: Iterable[bytes], clock: Clock
 ) -> None:
     disk.write_atomic(layout.directory / FORK, [encode_transcript(record.as_json())])
     disk.make_directory(layout.journal)
-    now = iso(clock.utc_now())
-    disk.write_atomic(layout.segment(1), _frames(branches, now))
+    disk.write_atomic(layout.segment(1), frames)
     manifest = Manifest(layout.experiment_name, {task.task_id: task.index for task in record.tasks})
-    write_manifest(disk, layout, manifest, updated_at=now)
+    write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
     disk.write_atomic(layout.config, [encode_config(resolved)])
 
 
-def _frames(branches: Iterable[Branch], started_at: str) -> Iterator[bytes]:
+def _frames(
+    branches: Iterable[Branch], policies: Mapping[str, Sequence[PolicyVersion]], started_at: str
+) -> Iterator[bytes]:
     yield journal.session_frame(1, started_at=started_at)
+    yield from (journal.policy_frame(model, each) for model, versions in policies.items() for each in versions)
     for task, replies in branches:
         log = TraceLog()
         yield b"".join(journal.reply_frame(task.task_id, n, recorded, log) for n, recorded in enumerate(replies))

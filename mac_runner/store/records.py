@@ -62,6 +62,7 @@ EVENTS: Final = frozenset(
         "EVENT_INFER_START",
         *(f"EVENT_LANE_{what}" for what in ("DEAD", "DRAIN", "RESTART", "RETIRED", "START", "SUSPECT", "SWAP", "UP")),
         "EVENT_NETWORK_FILESYSTEM",
+        "EVENT_POLICY_BEHIND",
         "EVENT_POLICY_UPDATE",
         "EVENT_POLICY_WAIT",
         "EVENT_RESIZE",

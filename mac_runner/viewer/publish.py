@@ -148,7 +148,8 @@ class _Publisher:
             files=folder.files,
             size_bytes=folder.size_bytes,
             notes=tuple(
-                f"prompts are missing in {n:,} conversations: {why}" for why, n in self._missing.most_common(3)
+                f"prompts or token traces are missing in {n:,} conversations: {why}"
+                for why, n in self._missing.most_common(3)
             ),
         )
 

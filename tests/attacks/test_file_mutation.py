@@ -11,7 +11,7 @@ from tests.attacks.tally import Tally
 from tests.sim.seeds import told
 
 PARTS = 2
-BY_DAY = 350
+BY_DAY = 175
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -11,7 +11,7 @@ from tests.attacks.tally import Tally
 from tests.sim.seeds import told
 
 PARTS = 2
-BY_DAY = 36
+BY_DAY = 18
 
 
 @pytest.mark.parametrize("part", range(PARTS))

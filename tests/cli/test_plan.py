@@ -139,6 +139,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do(here: Path, at_once: AtOnc
     for flags, expected in [
         (("study.yaml", "--calibration", "none"), "there is no run and no file none; play a pilot"),
         (("study.yaml", "--calibration", "text.json"), "text.json is no calibration file"),
+        (("study.yaml", "--calibration", "text.json"), "or name another file with --calibration"),
         (("study.yaml", "--calibration", "bad.json"), "the step model is off by 70% or more for half of the replies"),
         (("study.yaml", "--calibration", "two.json"), "choose one with --gpu"),
         (("study.yaml", "--calibration", "other.json"), "no calibration for model 'stub'"),

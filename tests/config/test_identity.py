@@ -62,6 +62,7 @@ RUNTIME = {
     "model_definitions.*.fleet_config.max_num_seqs",
     "model_definitions.*.fleet_config.tensor_parallel_size",
     "model_definitions.*.fleet_config.timeout_s",
+    "model_definitions.*.fleet_config.weight_updates",
     "fleet.enable_mig",
     "fleet.first_port",
     "fleet.gpus",

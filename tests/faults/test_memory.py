@@ -121,7 +121,7 @@ def test_memory_error_in_foreign_code_is_not_laid_at_its_door() -> None:
 def test_process_that_may_have_no_more_memory_ends_resumably(tmp_path: Path, forking: Forking) -> None:
     talks = Talks(conversations=20, out=tmp_path / "tight")
 
-    ended = forking.ended(forking.start(*talks.args(), extras=Extras(spare_memory_mib=40)))
+    ended = forking.ended(forking.start(*talks.args(), extras=Extras(spare_memory_mib=64)))
 
     assert ended.code == Exit.INTERRUPTED, ended.err
     assert "no memory left; run the same command again" in ended.err

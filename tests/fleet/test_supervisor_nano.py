@@ -14,12 +14,13 @@ import pytest
 
 from mac_runner.backends.base import updating
 from mac_runner.backends.fleet.backend import FleetBackend
+from mac_runner.checkpoints import digest_of
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError
 from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.types import PolicySpan, Sampling
-from mac_runner.weights import WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until
 from tests.sim.nano_model import make_nano_model, write_other_weights
 from tests.sim.requests import request
@@ -67,7 +68,18 @@ def test_two_lanes_of_a_model_say_the_same_also_after_one_was_killed(model: Path
 
 
 def test_lane_that_starts_later_has_the_weights_of_the_others_before_it_serves(model: Path, tmp_path: Path) -> None:
+    """Also where a trainer sent them: then a lane has kept them in a file, which gives their digest too."""
     other = write_other_weights(model, tmp_path / "other")
+
+    async def update(backend: FleetBackend) -> str | None:
+        from safetensors.torch import load_file
+
+        from mac_runner.nano import WeightSender
+
+        with WeightSender("127.0.0.1:0", receivers=2) as trainer:
+            source = WeightUpdate(version=4, weights=Broadcast(trainer.address, timeout_s=60.0))
+            sending = asyncio.to_thread(trainer.send, load_file(other / "model.safetensors"))
+            return (await asyncio.gather(backend.update_weights(source), sending))[0]
 
     async def said_by_each(backend: FleetBackend) -> dict[str | None, tuple[str, PolicySpan | None]]:
         found: dict[str | None, tuple[str, PolicySpan | None]] = {}
@@ -89,7 +101,8 @@ def test_lane_that_starts_later_has_the_weights_of_the_others_before_it_serves(m
                 await backend.start()
                 await until(lambda: len(names_up(fleet, "m")) == 2)
                 before = await said_by_each(backend)
-                await backend.update_weights(WeightUpdate(version=4, weights=other, blocking=False))
+                assert await backend.update_weights(WeightUpdate(version=3, weights=other, blocking=False)) is None
+                assert await update(backend) == digest_of(other)
                 updated = await said_by_each(backend)
                 pid = lane(fleet, "m@0").pid
                 assert pid is not None

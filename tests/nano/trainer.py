@@ -1,7 +1,7 @@
 """Trainers in processes of their own: each line of stdin, `MODEL FAULT VERSION...`, starts one that sends weights.
 
-It writes its address, and then, for each further line, sends a version and writes what became of it. A fault ends it as
-`kill -9` would.
+It sends to as many engines as the argument says, or to one. It writes its address, and then, for each further line,
+sends a version and writes what became of it. A fault ends it as `kill -9` would.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def say(text: str) -> None:
 def train(directory: Path, fault: str, versions: list[int]) -> None:
     """Send each version, with the version as the seed, when the test says go."""
     weight_transfer.PIECE_BYTES = 1 << 16  # So that a small model has several pieces.
-    with WeightSender("127.0.0.1:0") as sender:
+    receivers = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    with WeightSender("127.0.0.1:0", receivers) as sender:
         say(sender.address)
         for version in versions:
             sys.stdin.readline()

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,52 +14,17 @@ from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
 from tests.sim.requests import request
-from tests.vllm.processes import PATIENCE_S
+from tests.vllm.served import serving
 from tests.vllm.tiny_model import CONTEXT_TOKENS
 
 SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "required": ["act"]}
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def base_url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `vllm serve` listens with the tiny model under the name `tiny`."""
-    port, log = _free_port(), tmp_path_factory.mktemp("served") / "server.log"
-    command = [
-        # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny_model)),
-        *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
-        *("--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "32"),
-        "--enable-prompt-tokens-details",
-        *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
-    ]
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        _wait_until_it_serves(process, f"http://127.0.0.1:{port}/v1", log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        assert process.poll() is None, log.read_text()[-4000:]
-        try:
-            with urllib.request.urlopen(f"{url}/models", timeout=5) as answer:
-                assert json.load(answer)["data"][0]["id"] == "tiny"
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text()[-4000:])
+    with serving(tiny_model, tmp_path_factory.mktemp("served") / "server.log") as (url, _):
+        yield url
 
 
 def ask(base_url: str, *requests: Request, endpoint: str = "chat") -> list[Reply]:

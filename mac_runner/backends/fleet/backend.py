@@ -20,6 +20,7 @@ from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.fleet.settings import FleetModelConfig, as_openai
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.backends.openai.vllm_weights import VllmWeights
 from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
@@ -55,9 +56,11 @@ class FleetBackend:
             on_broken=self._broken,
             on_change=self._resized,
         )
-        self._engine = config.engine
+        self._config = config
         if config.engine == "nano" and lanes is not None:
-            self._plane.weights = ServerWeights(self._admin_key)
+            self._plane.weights = ServerWeights(self._admin_key, keeps_broadcasts=True)
+        elif config.weight_updates:
+            self._plane.weights = VllmWeights(lambda _url: None)
         self._may_send = asyncio.Event()
         self._tells: list[Callable[[], None]] = []
         self._size: tuple[int, int, bool] | None = None
@@ -99,19 +102,22 @@ class FleetBackend:
     @property
     def update_obstacle(self) -> str | None:
         """What prevents updates of its weights."""
-        if self._engine != "nano":
+        if self._config.engine != "nano" and not self._config.weight_updates:
+            is_vllm = self._config.dialect == "vllm"
             return (
-                f"of the engines of a fleet only nano takes new weights, and this is {self._engine}; set engine: nano"
+                "its engines take new weights only with fleet_config.weight_updates: true"
+                if is_vllm
+                else "of the engines of a fleet only nano and vllm take new weights"
             )
         if self._known_lanes is not None and not all(lane.admin_key for lane in self._known_lanes.all):
             return "a fleet that other runs may use keeps its weights; leave --fleet out"
         if self._known_lanes is not None and self._known_lanes.is_swapped:
             return "models that take turns keep their weights; give each its own place"
-        return None
+        return None if self._plane.weights is None else self._plane.weights.obstacle
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Have all lanes take weights. One that starts later, or fails while others took them, gets them first."""
-        await self._plane.update_weights(update)
+        return await self._plane.update_weights(update)
 
     def _admin_key(self, url: str) -> str | None:
         return next((lane.admin_key for lane in self._lanes.all if lane.url == url), None)

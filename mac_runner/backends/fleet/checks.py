@@ -61,6 +61,9 @@ def check(settings: FleetModelConfig) -> Iterator[Problem]:
         yield from _arguments(settings)
     if settings.server is not None and settings.engine != "command":
         yield Problem(("server",), f"is for the engine 'command'; {settings.engine!r} serves with vLLM's additions")
+    if settings.weight_updates and (settings.engine == "nano" or settings.dialect != "vllm"):
+        text = "is for vLLM's engines; leave it out" if settings.engine == "nano" else "needs `server: vllm`"
+        yield Problem(("weight_updates",), text)
     if settings.chat_template_kwargs and settings.dialect != "vllm":
         text = "only servers with vLLM's additions take these; set `server: vllm` if the command starts one"
         yield Problem(("chat_template_kwargs",), text)

@@ -37,6 +37,9 @@ class FleetModelConfig(Section):
     """Further settings of the engine under the names of its own flags, such as `kv_cache_dtype: fp8`."""
     chat_template_kwargs: Annotated[Mapping[str, bool | int | float | str | None], IDENTITY] = {}
     """Switches of the model's chat template, such as `enable_thinking: false`."""
+    weight_updates: Annotated[bool, RUNTIME] = False
+    """Whether vLLM's engines take new weights while they play. It opens their development paths, which every user of
+    this machine can use; nano takes new weights without it."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
     """How long one sending of a request may take."""
 

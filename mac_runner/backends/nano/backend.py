@@ -80,11 +80,11 @@ class NanoBackend:
             raise EngineDeadError("the engine is not running")
         return await self._engine.generate(request, traces=self._traces)
 
-    async def update_weights(self, update: WeightUpdate) -> None:
-        """Compute with these weights from the next step on; replies under way go on with them."""
+    async def update_weights(self, update: WeightUpdate) -> str | None:
+        """Compute with these weights from the next step on; replies under way go on with them. See `Updating`."""
         if self._engine is None:
             raise EngineDeadError("the engine is not running")
-        await self._updates.run(self._engine.update_weights(update))
+        return await self._updates.run(self._engine.update_weights(update))
 
     async def close(self) -> None:
         """End the engine and give its memory back."""

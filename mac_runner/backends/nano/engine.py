@@ -23,6 +23,7 @@ from mac_runner.backends.chat_template import (
 )
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.updates import policy_of, stale
+from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
     ConfigError,
@@ -160,18 +161,28 @@ class LoadedEngine:
             policy=policy_of([span.version for span in sample.version_spans] or [sample.weight_version]),
         )
 
-    async def update_weights(self, update: WeightUpdate) -> None:
-        """Install weights between two steps. Raises a WeightUpdateError, or EngineDeadError."""
+    async def update_weights(self, update: WeightUpdate) -> str | None:
+        """Install weights between two steps; the digest of those that a trainer sent.
+
+        Raises a WeightUpdateError, or EngineDeadError.
+        """
+        digests: list[str] = []
         with boundary(WeightUpdateError, "nano"), update_verdicts():
             present = await self._engine.get_weight_version()
             if update.version <= present:
                 raise StaleVersionError(stale(update.version, present))
             version, is_blocking, source = update.version, update.blocking, update.weights
             if isinstance(source, Broadcast):
-                wait_s = source.timeout_s
-                await self._engine.receive_weights(source.address, version, blocking=is_blocking, timeout_s=wait_s)
+                await self._engine.receive_weights(
+                    source.address,
+                    version,
+                    blocking=is_blocking,
+                    timeout_s=source.timeout_s,
+                    keep=lambda tensors: digests.append(digest_of(tensors)),
+                )
             else:
                 await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)
+        return digests[0] if digests else None
 
     async def _read(self, weights: StateDict | Path) -> StateDict:
         """The weights in memory; those in files are read on a thread."""

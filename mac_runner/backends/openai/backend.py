@@ -15,6 +15,7 @@ from mac_runner.backends.openai.answer import NoModelError, SendingError, Standi
 from mac_runner.backends.openai.data_plane import DataPlane
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai.vllm_weights import VllmWeights
 from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.backends.redaction import redacting
 from mac_runner.clock import Clock
@@ -49,9 +50,13 @@ class OpenaiBackend:
         endpoints = Endpoints(config.base_urls, in_flight_max=config.max_in_flight)
         self._lookahead = endpoints.lookahead
         self.plane = DataPlane(name, config, endpoints, key=key, has_tokens=has_tokens, clock=clock, say=say)
+        directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
         if admin_key is not None:
-            directory = None if config.weights_dir is None else Path(config.weights_dir).expanduser()
-            self.plane.weights = ServerWeights(lambda _url: admin_key, directory)
+            self.plane.weights = ServerWeights(
+                lambda _url: admin_key, directory, keeps_broadcasts=directory is not None
+            )
+        elif config.server == "vllm":
+            self.plane.weights = VllmWeights(lambda _url: key, directory)
 
     @property
     def capacity(self) -> int:
@@ -70,14 +75,17 @@ class OpenaiBackend:
 
     @property
     def update_obstacle(self) -> str | None:
-        """What a server of ours needs for updates of its weights; those of others have none."""
+        """What the servers need for updates of their weights; after `start`, also what they have said."""
         if self.plane.weights is not None:
-            return None
-        return "only mac-serve takes new weights, with the key of its --admin-key-env; set openai_config.admin_key_env"
+            return self.plane.weights.obstacle
+        return (
+            "only mac-serve and vLLM's server take new weights: for mac-serve set openai_config.admin_key_env, the "
+            "variable with the key of its --admin-key-env; for vLLM set openai_config.server: vllm"
+        )
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> str | None:
         """Have all servers take weights. One that fails, while others took them, gets no requests until it has."""
-        await self.plane.update_weights(update)
+        return await self.plane.update_weights(update)
 
     def destination(self, request: Request) -> Destination | None:
         """The server that `request` would go to now."""
@@ -112,12 +120,13 @@ class OpenaiBackend:
                 await self._check_admin(endpoint)
 
     async def _check_admin(self, endpoint: Endpoint) -> None:
-        """Raise ConfigError where the key for updates is not the server's."""
+        """Raise ConfigError where the key for updates is not the server's, or its weights cannot be known."""
         try:
             if self.plane.weights is not None:
                 await self.plane.weights.check(endpoint.url)
         except (SendingError, WeightUpdateError) as fault:
-            key = ("model_definitions", self._name, "openai_config", "admin_key_env")
+            place = "base_urls" if isinstance(self.plane.weights, VllmWeights) else "admin_key_env"
+            key = ("model_definitions", self._name, "openai_config", place)
             raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -146,14 +147,16 @@ class DataPlane:
         """That of the weights that all servers are to have; 0 without an update."""
         return 0 if self.weights is None else self.weights.version
 
-    async def update_weights(self, update: WeightUpdate) -> None:
-        """Have all servers take weights. Raises a WeightUpdateError, after which each has those that it had.
+    async def update_weights(self, update: WeightUpdate) -> str | None:
+        """Have all servers take weights; the digest of a trainer's, where a server kept them.
+
+        Raises a WeightUpdateError, after which each has those that it had.
 
         A server that fails while others took them gets no requests until it has them.
         """
-        await self._updates.run(self._update(update))
+        return await self._updates.run(self._update(update))
 
-    async def _update(self, update: WeightUpdate) -> None:
+    async def _update(self, update: WeightUpdate) -> str | None:
         if self.weights is None:
             raise WeightUpdateError("the servers of this model take no new weights")
         with redacting(self.redactor):
@@ -162,7 +165,10 @@ class DataPlane:
             for endpoint in self.endpoints.all:
                 # One that came up meanwhile has other weights; one that rests is asked when it is tried again.
                 if endpoint.is_up and (endpoint.url in missed or endpoint.url not in asked):
+                    if (why := missed.get(endpoint.url)) is not None:
+                        self.log.down(endpoint, f"it did not take the weights of version {update.version}: {why}")
                     self._bring(endpoint)
+            return self.weights.digest
 
     def _bring(self, endpoint: Endpoint) -> None:
         """Keep requests from a server until it has the weights of the latest update."""
@@ -315,6 +321,8 @@ class DataPlane:
         """Send it, and give back its slot. A server that failed keeps the slot until it is judged."""
         version = self._version
         try:
+            get = partial(self._beside, endpoint)
+            sent = None if self.weights is None else await self.weights.sent(endpoint.url, get)
             answer = await self._send(endpoint, request)
             reply = read_answer(
                 answer,
@@ -323,6 +331,8 @@ class DataPlane:
                 now=self._clock.utc_now(),
                 redactor=self.redactor,
             )
+            if self.weights is not None and sent is not None and reply.policy is None:
+                reply = replace(reply, policy=await self.weights.span(endpoint.url, sent, get))
             if reply.policy is not None and reply.policy.end < version:
                 text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"
                 raise SendingError(text, standing=Standing.DOUBTFUL)
@@ -460,7 +470,10 @@ class DataPlane:
             self.log.down(endpoint, why)
 
     def _hangs(self, endpoint: Endpoint, why: str) -> None:
-        """Set a server that hangs aside, and cut off what it was sent."""
+        """Set a server that hangs aside, and cut off what it was sent. One that loads weights is silent, too."""
+        probing = self._probing.get(endpoint)
+        if self._updates.is_running or (probing is not None and probing.locked()):
+            return
         self._set_aside(endpoint, why)
         now_s = asyncio.get_running_loop().time()
         for sending in endpoint.sendings:
@@ -513,10 +526,14 @@ class DataPlane:
 
     async def page(self, endpoint: Endpoint, path: str, within_s: float | None = None) -> Answer:
         """A page of it; that for its metrics is not below its `/v1`. Raises SendingError."""
-        base = endpoint.url.rstrip("/")
+        within_s = min(CANARY_S_MAX, within_s or CANARY_S_MAX)
         if path == "/metrics":
-            base = base.removesuffix("/v1")
-        return await self._started.get(URL(base + path), deadline_s=min(CANARY_S_MAX, within_s or CANARY_S_MAX))
+            return await self._beside(endpoint, path, within_s)
+        return await self._started.get(URL(endpoint.url.rstrip("/") + path), deadline_s=within_s)
+
+    async def _beside(self, endpoint: Endpoint, path: str, within_s: float) -> Answer:
+        """A page of it that is beside its `/v1`."""
+        return await self._started.get(URL(endpoint.url.rstrip("/").removesuffix("/v1") + path), deadline_s=within_s)
 
     async def look(self, endpoint: Endpoint, page: str, within_s: float | None = None) -> Answer | None:
         """A page of it, whatever its status; None where none comes in time."""

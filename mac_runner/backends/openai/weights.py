@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from yarl import URL
 
@@ -19,7 +19,8 @@ from mac_runner.backends.openai.answer import Answer, SendingError, Standing, de
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.updates import stale
-from mac_runner.backends.weight_files import Placed, place
+from mac_runner.backends.weight_files import KEPT_FILE, Placed, make_place, place
+from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
     StaleVersionError,
@@ -27,7 +28,7 @@ from mac_runner.errors import (
     WeightMismatchError,
     WeightUpdateError,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, PolicySpan
 from mac_runner.weights import Broadcast, WeightUpdate
 
 LOAD_S_MAX: Final = 600.0
@@ -40,49 +41,83 @@ _ERRORS: Final[Mapping[str, type[WeightUpdateError]]] = {
     "broadcast_failed": BroadcastError,
 }
 
+Get: TypeAlias = Callable[[str, float], Awaitable[Answer]]
+"""Gets a page of a server within so many seconds."""
+
+
+class Sent(NamedTuple):
+    """What was known of a server's weights when a request was sent there."""
+
+    version: int | None = None
+    restarts: int = 0
+
 
 class ServerWeights:
     """The weights that all servers of a model are to have. `key_of` is the key of a server's `/admin` paths.
 
     Tensors in memory are written to a new directory in `directory`, which the servers read too; None: in that of
-    temporary files.
+    temporary files. With `keeps_broadcasts` a server writes there what a trainer sends, for servers that start later.
     """
 
-    def __init__(self, key_of: Callable[[str], str | None], directory: Path | None = None) -> None:
+    needs_directory = False
+    """Whether a server reads weights from a directory alone."""
+
+    def __init__(
+        self, key_of: Callable[[str], str | None], directory: Path | None = None, *, keeps_broadcasts: bool = False
+    ) -> None:
         self.version = 0
+        self.digest: str | None = None
+        """That of the weights that a trainer sent last, where a server kept them."""
+        self._keeps_broadcasts = keeps_broadcasts
         self._key_of = key_of
         self._directory = directory
         self._placed: Placed | None = None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no server takes new weights, where that is known."""
+        return None
 
     async def update(self, update: WeightUpdate, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers take weights; those that did not, each with the reason. Raises a WeightUpdateError."""
         if update.version <= self.version:
             raise StaleVersionError(stale(update.version, self.version))
         if isinstance(update.weights, Broadcast):
-            missed = await self._receive(update, update.weights, urls)
-            self.close()
-            self.version = update.version
-            return missed
-        placed = await asyncio.to_thread(place, update.weights, self._directory)
+            return await self._receive(update, update.weights, urls)
+        placed = await asyncio.to_thread(place, update.weights, self._directory, as_directory=self.needs_directory)
         try:
             missed = await self._spread(update, placed.path, urls)
         except BaseException:
             placed.remove()
             raise
-        self.close()
-        self.version, self._placed = update.version, placed
+        self._take(update.version, placed)
         return missed
+
+    def _take(self, version: int, placed: Placed | None, digest: str | None = None) -> None:
+        self.close()
+        self.version, self._placed, self.digest = version, placed, digest
 
     async def bring(self, url: str) -> None:
         """Have one server take the weights of the latest update. Raises a WeightUpdateError or SendingError."""
         if (placed := self._placed) is None and self.version:
-            raise WeightUpdateError(f"weights of version {self.version} are not kept; it takes the next ones")
+            raise WeightUpdateError(
+                f"the weights of version {self.version} came from a trainer and were not kept: it serves after the "
+                "next update; a directory in weights_dir, which all servers see, keeps them"
+            )
         if placed is not None:
             await self._install(url, WeightUpdate(version=self.version, weights=placed.path), placed.path)
 
     async def check(self, url: str) -> None:
         """Raise SendingError or WeightUpdateError for a server whose `/admin` paths cannot be used."""
         await self._state(url)
+
+    async def sent(self, _url: str, _get: Get) -> Sent:
+        """What is known of a server's weights before a request is sent there."""
+        return Sent()
+
+    async def span(self, _url: str, _sent: Sent, _get: Get) -> PolicySpan | None:
+        """The versions that made a reply that does not name them. Raises SendingError if they cannot be known."""
+        return None
 
     def close(self) -> None:
         """Remove what was written."""
@@ -124,12 +159,31 @@ class ServerWeights:
                 raise
 
     async def _receive(self, update: WeightUpdate, source: Broadcast, urls: Sequence[str]) -> dict[str, str]:
+        """Have all servers receive from a trainer; where that can be, the first one keeps the weights in a file."""
+        kept = await asyncio.to_thread(make_place, self._directory) if self._keeps_broadcasts and urls else None
+        try:
+            missed = await self._receive_all(update, source, urls, kept)
+            if kept is not None and urls[0] in missed:
+                kept.remove()
+                kept = None
+            digest = None if kept is None else await asyncio.to_thread(digest_of, kept.path)
+        except BaseException:
+            if kept is not None:
+                kept.remove()
+            raise
+        self._take(update.version, kept, digest)
+        return missed
+
+    async def _receive_all(
+        self, update: WeightUpdate, source: Broadcast, urls: Sequence[str], kept: Placed | None
+    ) -> dict[str, str]:
         """Have all servers receive from a trainer, which sends to all of them at once."""
         body: JsonObject = {"address": source.address, "version": update.version, "blocking": update.blocking}
         body["timeout_s"] = source.timeout_s
 
         async def receive(url: str) -> None:
-            answer = await self._ask(url, "/admin/weights/receive", body, source.timeout_s + LOAD_S_MAX)
+            more = {"save_to": str(kept.path / KEPT_FILE)} if kept is not None and url == urls[0] else {}
+            answer = await self._ask(url, "/admin/weights/receive", {**body, **more}, source.timeout_s + LOAD_S_MAX)
             _read(answer, url, self._redactor(url))
 
         results = await asyncio.gather(*(receive(url) for url in urls), return_exceptions=True)

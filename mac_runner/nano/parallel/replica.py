@@ -18,13 +18,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
 from mac_runner.nano.base_engine import EngineState
 from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import NanoError, RankFailedError, RequestError
 from mac_runner.nano.intake import PreparedRequest
+from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.follower import watch_parent
 from mac_runner.nano.parallel.members import receive_memory
 from mac_runner.nano.parallel.messages import Admit, Answer, Progress, Ready, failed_delta
@@ -40,7 +40,7 @@ class ReplicaServer:
     def __init__(self, connection: Connection, engine: InferenceEngine) -> None:
         self._connection = connection
         self._engine = engine
-        self._mailbox = SimpleQueue[Callable[[], None]]()
+        self._mailbox = Mailbox()
         self._models = dict[int, Prepared]()
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
         self._sending = Lock()
@@ -52,7 +52,7 @@ class ReplicaServer:
         self._send(Ready(self._engine.max_model_len, self._engine.num_blocks))
         Thread(target=self._receive, name="nano-leader", daemon=True).start()
         while not self._is_closing:
-            self._perform_commands()
+            self._mailbox.perform(waits=not self._is_stepping(), is_closing=lambda: self._is_closing)
             deltas = self._engine.step_deltas() if self._is_stepping() else []
             if deltas or self._engine.state is not self._sent_state:
                 self._sent_state = self._engine.state
@@ -62,17 +62,6 @@ class ReplicaServer:
     def _is_stepping(self) -> bool:
         is_running = self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
         return not self._is_closing and is_running and self._engine.has_pending()
-
-    def _perform_commands(self) -> None:
-        """Run all commands; wait for one if there is no step to take."""
-        if not self._is_stepping():
-            self._mailbox.get()()
-        while not self._is_closing:
-            try:
-                command = self._mailbox.get_nowait()
-            except Empty:
-                return
-            command()
 
     def _send(self, message: object) -> None:
         with self._sending:

@@ -35,6 +35,7 @@ from mac_runner.nano.errors import (
     ModelError,
     NanoError,
     NonFiniteLogitsError,
+    NonFiniteWeightError,
     PromptTooLongError,
     QueueFullError,
     RequestError,
@@ -173,7 +174,9 @@ def refusal_of(error: NanoError) -> Refusal:
             return Refusal(status=409, message=message, code="update_in_progress")
         case WeightUpdateError():
             return Refusal(status=502, message=message, kind="server_error", code="broadcast_failed")
-        case MissingTensorError() | UnexpectedTensorError() | WrongShapeError() | WrongDtypeError():
+        case MissingTensorError() | UnexpectedTensorError() | WrongShapeError():
+            return Refusal(status=400, message=message, code="weights_mismatch")
+        case WrongDtypeError() | NonFiniteWeightError():
             return Refusal(status=400, message=message, code="weights_mismatch")
         case RequestError() | ModelError() | ConfigError():
             return Refusal(status=400, message=message)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -14,7 +15,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from mac_runner.nano.checkpoint import read_weights
+from mac_runner.nano.checkpoint import read_weights, write_weights
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.parallel.group import PATIENCE_S
 from mac_runner.nano.server.answers import (
@@ -137,6 +138,8 @@ class Reception(Body):
     version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
     blocking: bool = False
     timeout_s: Annotated[float, Field(gt=0, le=RECEIVE_S_MAX)] = PATIENCE_S
+    save_to: Annotated[str, Field(pattern=r"\.safetensors$")] | None = None
+    """A new file that keeps the weights."""
 
 
 class Pause(Body):
@@ -179,8 +182,9 @@ class AdminApi:
     async def receive_weights(self, request: Request) -> Response:
         """Compute with what a trainer sends; given up when the client leaves."""
         body = await self._order(Reception, request)
+        keep = None if body.save_to is None else partial(write_weights, path=Path(body.save_to))
         work = self._engine.receive_weights(
-            body.address, body.version, blocking=body.blocking, timeout_s=body.timeout_s
+            body.address, body.version, blocking=body.blocking, timeout_s=body.timeout_s, keep=keep
         )
         version = await unless_gone(request.receive, work)
         self._weights_path = None

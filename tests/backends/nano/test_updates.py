@@ -146,6 +146,13 @@ def _without(weights: Weights, name: str) -> Weights:
     return {key: tensor for key, tensor in weights.items() if key != name}
 
 
+def spoiled(tensor: torch.Tensor, number: float) -> torch.Tensor:
+    """A copy with one other number."""
+    copy = tensor.clone()
+    copy.view(-1)[-1] = number
+    return copy
+
+
 def test_refused_update_says_why_and_changes_nothing(model_directory: Path, other: Path, tmp_path: Path) -> None:
     good = weights_of(other)
     (tmp_path / "model.bin").write_bytes(b"\x80\x04K\x07.")
@@ -157,6 +164,8 @@ def test_refused_update_says_why_and_changes_nothing(model_directory: Path, othe
         (good | {MATRIX: good[MATRIX].T}, 3, WeightMismatchError, rf"{MATRIX} has shape \[96, 64\], expected \[64, 96"),
         (good | {BIAS: good[BIAS].int()}, 3, WeightMismatchError, f"{BIAS} is of torch.int32"),
         (good | {BIAS: good[BIAS].tolist()}, 3, WeightMismatchError, f"{BIAS} is of type list"),
+        (good | {MATRIX: spoiled(good[MATRIX], float("nan"))}, 3, WeightMismatchError, f"{MATRIX} has NaN"),
+        (good | {BIAS: spoiled(good[BIAS], float("-inf"))}, 3, WeightMismatchError, f"{BIAS} has NaN or an infinity"),
         (tmp_path / "part.safetensors", 3, WeightMismatchError, f"{BIAS} of shape"),
         (tmp_path / "model.bin", 3, WeightUpdateError, "model.bin is neither .* other formats can run code"),
         (tmp_path / "cut.safetensors", 3, WeightUpdateError, "cut.safetensors cannot be read"),

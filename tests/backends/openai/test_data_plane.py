@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -11,9 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints, Onward
-from mac_runner.errors import TransientBackendError
-from mac_runner.types import Destination, Message, Prompt, Request
+from mac_runner.backends.openai.weights import ServerWeights
+from mac_runner.errors import TransientBackendError, WeightMismatchError
+from mac_runner.types import Destination, JsonObject, Message, Prompt, Request
+from mac_runner.weights import WeightUpdate
 from tests.backends.openai.simulated import Field, SimulatedServer, in_simulated_time
 from tests.sim.requests import request
 
@@ -307,3 +312,61 @@ def test_conversations_waiting_for_the_only_server_that_is_up_get_it_after_the_s
         assert field.servers[0].served[0].startswith("s/")
 
     in_simulated_time(program, monkeypatch, servers=1)
+
+
+class StubbornServers(ServerWeights):
+    """Servers that refuse weights for a while, or fail at them."""
+
+    def __init__(self, answers: dict[str, list[Answer]]) -> None:
+        super().__init__(lambda _url: None)
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def _ask(self, url: str, path: str, body: JsonObject | None, deadline_s: float = 1.0) -> Answer:
+        assert (path, body is None, deadline_s > 0) == ("/admin/weights", False, True)
+        self.asked.append(url)
+        return self.answers[url].pop(0) if self.answers.get(url) else TAKEN
+
+
+TAKEN = Answer(status=200, body=b"{}")
+BROKEN = Answer(status=500, body=b'{"error": {"message": "disk"}}')
+WRONG = Answer(status=400, body=b'{"error": {"message": "names", "code": "weights_mismatch"}}')
+
+
+@pytest.mark.parametrize("fault", [BROKEN, WRONG])
+def test_server_that_fails_at_weights_that_another_took_serves_nothing_until_it_has_them(
+    fault: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the first server refuses, no other is asked for."""
+    update = WeightUpdate(version=3, weights=tmp_path)
+
+    async def at_once(call: Callable[..., object], *given: object, **named: object) -> object:
+        return call(*given, **named)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+
+    async def ask(field: Field, name: str) -> None:
+        await asyncio.gather(*(field.plane.generate(request(conversation=f"{name}-{one}")) for one in range(8)))
+
+    async def program(field: Field) -> None:
+        plane = field.plane
+        first, second = (f"{server.url}/v1" for server in field.servers)
+        plane.weights = weights = StubbornServers({first: [WRONG]})
+        with pytest.raises(WeightMismatchError, match="names"):
+            await plane.update_weights(update)
+        assert (weights.asked, weights.version) == ([first], 0)
+        assert plane.endpoints.at(second).is_up
+
+        weights.answers = {second: [fault, fault, fault]}
+        await plane.update_weights(update)
+        assert not plane.endpoints.at(second).is_up
+        assert any("version 3" in line and second in line for line in field.said)
+        await ask(field, "c")
+        assert (len(field.servers[0].served), field.servers[1].served) == (8, [])
+        await asyncio.sleep(60.0)
+        assert weights.asked[1:] == [first, *[second] * 4]
+        assert "serves again" in field.said[-1]
+        await ask(field, "d")
+        assert field.servers[1].served
+
+    in_simulated_time(program, monkeypatch, servers=2, max_in_flight=16)

@@ -211,7 +211,7 @@ def watch_games(table: tuple[str, ...]) -> None:
         watch_game(number, table)
 
 
-@pytest.mark.parametrize("name", list(LEAKS)[:: 6 if SCALE == 1 else 1])
+@pytest.mark.parametrize("name", list(LEAKS)[:: 12 if SCALE == 1 else 1])
 def test_planted_leak_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, plant = LEAKS[name]
     plant(monkeypatch)

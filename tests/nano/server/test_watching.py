@@ -37,7 +37,9 @@ def stats(*, steps: int = 0, running: int = 0, waiting: int = 0) -> EngineStats:
         (errors.QueueFullError, 429, "rate_limit_exceeded"),
         (errors.NonFiniteLogitsError, 500, "non_finite_logits"),
         (errors.EngineStoppedError, 503, "engine_stopped"),
-        (errors.MissingTensorError, 400, None),
+        (errors.NonFiniteWeightError, 400, "weights_mismatch"),
+        (errors.MissingTensorError, 400, "weights_mismatch"),
+        (errors.ModelNotFoundError, 400, None),
         (errors.ConfigError, 400, None),
     ],
 )

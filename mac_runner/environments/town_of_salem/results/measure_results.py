@@ -156,13 +156,13 @@ def _order(key: _Key) -> tuple[int, int, str]:
 
 
 def _mean(counted: ClusteredMean, measure: Measure) -> JsonObject:
-    interval = counted.interval
+    interval, total = counted.interval, int(counted.total)
     scaled = None if interval is None else Interval(interval.lo / measure.scale, interval.hi / measure.scale)
     return {
         "n": counted.n,
         "games": counted.games,
         **clusters_of(counted),
-        "total": counted.total,
-        "mean": round(counted.total / counted.n / measure.scale, 4),
+        "total": total,
+        "mean": round(total / counted.n / measure.scale, 4),
         "interval": ends(scaled),
     }
