@@ -261,7 +261,7 @@ class ClusteredMean(_Clustered):
 
 @dataclass(slots=True)
 class ClusteredDifference(_Clustered):
-    """(first − second) / n over cases that come in games, each of which counts for one of the two or for neither."""
+    """(first − second) / n over cases that come in games, and each case counts for one of the two or for neither."""
 
     first: int = 0
     second: int = 0

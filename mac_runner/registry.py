@@ -105,7 +105,7 @@ class Importer(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One of several experiments that the section of an environment stands for, such as a pair of a tournament."""
+    """One of several experiments that the section of an environment expands into, such as a pair of a tournament."""
 
     key: KeyPath
     """The key of the file that asks for it."""
@@ -192,6 +192,8 @@ class EnvironmentSpec(Generic[S]):
     """
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
+    reward_names: tuple[str, ...] | None = None
+    """The rewards that it may give; None where only its outcomes say them. `rewards.total` then has no other names."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, by their values (`reports/outcomes.py`)."""
     converters: Mapping[str, Converter] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def refuses_form(status: int | None, text: str) -> bool:
 
 
 def held(prompt: Prompt, decoding: Decoding) -> Prompt:
-    """`prompt` with what the reply is held to. A list of choices is no JSON object, so that leaves it free."""
+    """`prompt` with what the reply is held to. `json_object` leaves a list of choices free."""
     if decoding == "schema" or not prompt.is_constrained:
         return prompt
     is_object = decoding == "json_object" and prompt.schema is not None

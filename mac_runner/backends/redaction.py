@@ -240,7 +240,7 @@ class _Repetition:
 
 
 def _pieces(text: str, run: int) -> tuple[str, ...]:
-    """Pieces of a text such that each run of `run` characters contains one; the whole text if it is no longer."""
+    """Pieces of a text such that each run of `run` characters contains one; the whole text if it is not longer."""
     if len(text) <= run:
         return (text,)
     size = (run + 1) // 2  # A run of 2 * size - 1 characters contains a whole piece, wherever it begins.

@@ -3,7 +3,7 @@
 It is imported before everything else and is small, so that a signal finds its handler from the first moment.
 
 Reports go to stdout, all other words to stderr. Neither changes how a command ends: a reader that has gone
-(`mac-run … | head -1`) and a stream that was closed from the start are no errors. Words on stderr may be lost; a report
+(`mac-run … | head -1`) and a stream closed from the start are not errors. Words on stderr may be lost; a report
 that cannot be stored is an error like any failed write. A character that the encoding of a stream lacks is written as
 `printable.spelt_out` says, except by `write_exactly`.
 

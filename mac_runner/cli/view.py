@@ -131,7 +131,7 @@ def view_beside_run(directory: Path, descriptor: int, *, is_opened: bool) -> Exi
             loop.call_soon_threadsafe(stop.set)
 
         on_thread(wait_for_end, "end of the run")
-        # Whoever plays an experiment trusts its code.
+        # A user who plays an experiment trusts its code.
         async with Viewer(RunSource(directory, is_awaited=True, is_trusted=True, slice_s=SLICE_S), opening) as viewer:
             _open(viewer.url, is_opened=is_opened)
             await stop.wait()

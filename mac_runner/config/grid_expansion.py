@@ -60,7 +60,7 @@ class _Expanded(NamedTuple):
 
 
 def has_variants(experiment: Experiment) -> bool:
-    """Whether an experiment stands for several, such as the pairs of a tournament."""
+    """Whether an experiment expands into several, such as the pairs of a tournament."""
     return next(iter(_variants(experiment)), None) is not None
 
 
@@ -147,7 +147,7 @@ def _expanded(base: Draft, points: Sequence[Point], templates: Mapping[str, str]
 
 
 def _variants(experiment: Experiment) -> Iterable[Variant]:
-    """The experiments that one stands for, as its environment says."""
+    """The experiments that one expands into, as its environment says."""
     settings = experiment.environment_settings
     return () if settings is None else experiment.spec.variants(experiment, settings)
 
@@ -238,7 +238,7 @@ def _with_digest(text: str, digest: str) -> str:
 
 
 def _heads(columns: Iterable[str]) -> dict[str, str]:
-    """What each column is called: the end of its key, with as many parts as tell it from the others."""
+    """What each column is called: the end of its key, with as many parts as distinguish it from the others."""
     parts = {column: column.split(".") for column in columns}
     heads: dict[str, str] = {}
     for column, own in parts.items():

@@ -52,7 +52,7 @@ def _with_absent(section: JsonObject, keys: Sequence[str], meant: JsonValue) -> 
     if not below:
         return {key: meant, **section}
     inner = section.get(key, {})
-    # What is no section is reported where the config is validated.
+    # What is not a section is reported where the config is validated.
     return {**section, key: _with_absent(inner, below, meant)} if isinstance(inner, dict) else section
 
 

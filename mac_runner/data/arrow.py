@@ -117,7 +117,7 @@ def size_chars(row: Mapping[str, Cells]) -> int:
 
 
 def _size(cell: str | list[Any]) -> int:
-    """The characters of a text, of messages and of a list of numbers, each of which takes as much as eight."""
+    """The characters of a text, of messages and of a list of numbers; a number counts as eight."""
     if isinstance(cell, str) or not cell:
         return len(cell)
     match cell[0]:

@@ -69,7 +69,7 @@ class Pairs:
                 text, is_usable, reward = found
                 arms.setdefault(text, _Arm(text, is_usable, [])).rewards.append(reward)
         ranked = sorted(arms.values(), key=lambda arm: arm.value)
-        # What a correction made of an unusable reply is no reason to prefer it.
+        # What a correction made of an unusable reply does not make it the better one.
         best = next((arm for arm in reversed(ranked) if arm.is_usable), None)
         if best is not None and best.value > ranked[0].value:
             yield self._pair(ended, best, ranked[0])

@@ -47,13 +47,13 @@ def _table_json(table: FlatTable, prefix: Mapping[str, FlatColumn]) -> JsonObjec
 
 
 def _key_of(table: FlatTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """The columns that tell rows apart, where these stand in the table as well."""
+    """The columns that distinguish rows, where the table has them as well."""
     of_runs = {"run", "combination"}.intersection(columns) - table.columns.keys()
     return (*sorted(of_runs, reverse=True), *table.key)
 
 
 def metadata_of(table: FlatTable, columns: Iterable[str] = ()) -> Mapping[str, str]:
-    """What a file of the table says of itself. `columns` are all of the file, those that tell runs apart too."""
+    """What a file of the table says of itself. `columns` are all of the file, those that distinguish runs too."""
     return {
         "mac_runner.table": table.name,
         "mac_runner.meaning": table.meaning,

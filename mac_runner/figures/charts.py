@@ -222,7 +222,7 @@ def shares(
 ) -> JsonObject:
     """Bars of one length, divided into parts; a row has `label`, `part`, `share` and the text `words` beside the bar.
 
-    The share stands in each part that has room for it, so colour is not needed to read it.
+    The share is written in each part that has room for it, so colour is not needed to read it.
     """
     order = {part: place for place, part in enumerate(parts)}
     kept = [{**row, "order": order[str(row["part"])]} for row in rows]

@@ -177,7 +177,7 @@ def heat(
     is_score: bool = False,
     is_sorted: bool = False,
 ) -> JsonObject:
-    """A cell for each row, coloured by a share, or a score from −1 to 1; its number stands in it.
+    """A cell for each row, coloured by a share, or a score from −1 to 1; its number is written in it.
 
     A comma ends a line in the names of columns.
     """

@@ -33,7 +33,7 @@ _PREFIX_CHARS_MAX: Final = 100_000
 class AttachedFleet:
     """The lanes of the fleet that `path` describes, for the models that a run wants, inside its `async with`.
 
-    Raises ConfigError at once for a file that is no fleet's, or a model that the fleet does not serve as wanted.
+    Raises ConfigError at once for a file that is not a fleet's, or a model that the fleet does not serve as wanted.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ The shell calls `tick` at `next_at_s`. Promises, checked by `validate` after eac
 - a lane takes requests only while it is UP, and a model's capacity is the sum of the slots of its lanes that are UP;
 - a lane is put to sleep only after its last request has left;
 - a lane is stopped when it is stuck, misses its deadline, keeps its memory asleep or is drained by a person, and for
-  no other reason: a slow health page is no event;
+  no other reason: a slow health page is not an event;
 - a lane gets no more restarts than its budget.
 """
 

@@ -120,7 +120,7 @@ class LaneEngine:
                 await self._client.post(self._at(sleep.sleep_path), sleep.body, sleep.headers, timeout_s=timeout_s)
                 return
             except EngineRefusedError as refusal:
-                # A canary may be under way, of which the fleet does not know.
+                # A canary may be under way without the fleet's knowledge.
                 if number == _SLEEP_TRIES - 1 or refusal.status is None:
                     raise EngineFailedError(f"it does not fall asleep: {refusal}") from refusal
             await self._clock.sleep(_PAUSES_S[-1])

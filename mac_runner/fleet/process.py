@@ -130,7 +130,7 @@ def _size(log: Path) -> int:
 
 
 def last_error(log: str) -> str | None:
-    """The last error in `log` that is no consequence of another one, else its last line; None when it is empty."""
+    """The last error in `log` that is not a consequence of another one, else its last line; None when it is empty."""
     lines = [text for line in log.splitlines() if (text := _PREFIX.sub("", line.strip(), count=1).strip())]
     raised = [line for line in lines if _RAISED.match(line)]
     causes = [line for line in raised if not _FOLLOWING.search(line)]

@@ -226,7 +226,7 @@ def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str
     models = section(summary, "models")
     # A combination of a grid has no account of the engines.
     if engines := {name: section(models, name) for name in models if "requests" in section(models, name)}:
-        # Where no engine is held to anything, as with scripted players, there is nothing to tell apart.
+        # Where no engine is held to anything, as with scripted players, there is nothing to distinguish.
         has_forms = any(model.get("constrained_decoding", "none") != "none" for model in engines.values())
         heads = (head, "replies") if has_forms else (head,)
         rows = [(name, *([_form(model)] if has_forms else []), *_engine(model)) for name, model in engines.items()]

@@ -59,7 +59,7 @@ class Claims:
         return not self._left
 
     def open_next(self) -> OpenRun | None:
-        """Open the first shard that is left and that nobody holds; None when there is none."""
+        """Open the first free shard; None when there is none."""
         for part in tuple(self._left):
             # The look at a shard in use is cheap; whether one is complete takes reading it.
             if self._is_free(part) and self._is_complete(part):

@@ -79,7 +79,7 @@ class Exported(NamedTuple):
 class ExportRequest:
     """What is to be exported, and how. No `tables` are all but the optional ones.
 
-    `formats` are kinds of files for the tables, or formats of trainers, each of which is a table of its own.
+    `formats` are kinds of files for the tables, or formats of trainers, each a table of its own.
     """
 
     directories: Sequence[Path]

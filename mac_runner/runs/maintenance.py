@@ -206,7 +206,7 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
 
 
 def _checked(contents: RunContents, setup: Setup, wanted: set[str]) -> dict[str, JsonObject | None]:
-    """The questions of the conversations, each of which was played again up to its failure."""
+    """The questions of the conversations, each played again up to its failure."""
     materials: dict[str, JsonObject | None] = {}
     restoration = setup.restoration(setup.environment())
     for transcript in contents.failed_transcripts(wanted):

@@ -140,7 +140,7 @@ class Player:
         return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
 
     def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
-        """What plays the pending experiments, of which `runs` run directories may be open."""
+        """What plays the pending experiments, with at most `runs` run directories open."""
         engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
         check_policies(self.policy, engines, self.clock)
         phases = engines.phases(pending)

@@ -159,7 +159,7 @@ class _Played(NamedTuple):
 
 
 def _parts(study: Study, wanted: int) -> int:
-    """Into how many slices a study is cut, of which one is simulated."""
+    """Into how many slices a study is cut; one of them is simulated."""
     most = math.ceil(study.conversations / wanted)
     lanes = math.gcd(*(model.lanes for model in study.engines.values()))
     fitting = [

@@ -124,7 +124,7 @@ class Layout:
         return {0: self.journal}
 
     def continues(self, other: Layout) -> bool:
-        """Whether what was read of `other` holds here, of which there may be more shards."""
+        """Whether what was read of `other` holds here, where there may be more shards."""
         return type(self) is type(other) and self.experiment_name == other.experiment_name
 
     def part(self, task_id: str) -> Layout:

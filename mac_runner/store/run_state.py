@@ -193,7 +193,7 @@ class RunState:
         return (row_of(found) for found in self.json_rows(disk, layout))
 
     def json_rows(self, disk: Disk, layout: Layout) -> Iterator[journal.DoneRow]:
-        """The same as JSON, of which a reader parses what it needs (`structs.decode`)."""
+        """The same as JSON; a reader parses what it needs (`structs.decode`)."""
         for number in [session.number for session in self.sessions if session.ended]:
             for place, found in enumerate(journal.done_rows(disk, layout, number), start=1):
                 ending = self.endings.get(found.task_id)

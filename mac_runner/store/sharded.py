@@ -94,7 +94,7 @@ def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
 
 
 def head_files(directory: Path, *, disk: Disk | None = None) -> list[Path]:
-    """The files that say what a run is, some of which may not be there yet."""
+    """The files that say what a run is; some may not be there yet."""
     return [path / name for path in run_directories(directory, disk=disk) for name in (CONFIG, MANIFEST)]
 
 

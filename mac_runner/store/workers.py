@@ -60,7 +60,7 @@ class ShardsStanding:
 
     @property
     def not_begun(self) -> int:
-        """How many nobody has claimed yet."""
+        """How many are not claimed yet."""
         return self.of - self.complete - self.held - self.half_done
 
 

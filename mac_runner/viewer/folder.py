@@ -20,7 +20,7 @@ class Folder:
         self.size_bytes = 0
 
     def begin(self) -> None:
-        """Begin anew; what a killed publication left is removed."""
+        """Start over; what a killed publication left is removed."""
         self.remove()
         self._disk.make_directory(self._path)
 

@@ -298,7 +298,7 @@ class Follower:
             self._numbered = None
 
     def _refilled(self) -> Iterator[Listing | None]:
-        """Make the list anew from all rows that count; None after each part of them."""
+        """Rebuild the list from all rows that count; None after each part of them."""
         state = self._known_tail.state
         made = Listing(self._resolved, self._version + 1, state.json_rows(self._disk, self._layout))
         rows = state.json_rows(self._disk, self._layout)

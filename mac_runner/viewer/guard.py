@@ -150,5 +150,5 @@ def _has_port(name: str) -> bool:
 
 
 def _bracketed(name: str) -> str:
-    """The name as it stands in an address: an IPv6 address in brackets."""
+    """The name as written in an address: an IPv6 address in brackets."""
     return f"[{name}]".lower() if ":" in name and not name.startswith("[") else name.lower()

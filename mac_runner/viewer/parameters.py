@@ -51,7 +51,7 @@ class Parameters:
 
     @property
     def version(self) -> int | None:
-        """Of which version the list is that the page has; None where it does not say."""
+        """The version of the list that the page has; None where it does not say."""
         return self.count("version") if self.text("version") else None
 
     def path(self, name: str) -> str:

@@ -253,7 +253,7 @@ class EngineClock:
         self._counted_until_s = now_s
 
     def _end(self, event: _Event, now_s: float) -> None:
-        """A request is no longer in flight."""
+        """A request has left the flight."""
         request = self._open.pop((event.task, event.turn), None)
         if request is not None:
             self._busy(event.model, request.since_s, now_s)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,12 +27,22 @@ MOMENT_S_MAX = 0.08
 LOOK_EVERY = 10
 
 
-@pytest.mark.parametrize(("since", "seed"), [("start", 1), ("start", 2), ("reply", 3), ("reply", 4)])
+@pytest.fixture
+def forking(tmp_path: Path) -> Iterator[Forking]:
+    """Starts `mac-run` within milliseconds, and what records tokens too."""
+    forking = Forking(tmp_path, preload="tests.faults.talkers")
+    yield forking
+    forking.close()
+
+
+@pytest.mark.parametrize(
+    ("since", "traced", "seed"), [("start", False, 1), ("start", True, 2), ("reply", False, 3), ("reply", True, 4)]
+)
 def test_run_killed_fifty_times_ends_like_one_that_was_not(
-    tmp_path: Path, forking: Forking, since: str, seed: int
+    tmp_path: Path, forking: Forking, since: str, traced: bool, seed: int
 ) -> None:
     """Within 80 ms of the start, which is start-up and resume, or of a reply, which is play and commits."""
-    talks = Talks(conversations=CONVERSATIONS, out=tmp_path / "killed")
+    talks = Talks(conversations=CONVERSATIONS, out=tmp_path / "killed", traced=traced)
     witness, chance = tmp_path / "witness", Random(seed)
     witness.touch()
     acknowledged = 0
@@ -51,15 +63,29 @@ def test_run_killed_fifty_times_ends_like_one_that_was_not(
     assert acknowledged < CONVERSATIONS
     assert forking.run(*talks.args()).code == Exit.OK
 
-    undisturbed = Talks(conversations=CONVERSATIONS, out=tmp_path / "undisturbed")
+    undisturbed = Talks(conversations=CONVERSATIONS, out=tmp_path / "undisturbed", traced=traced)
     assert forking.run(*undisturbed.args()).code == Exit.OK
     assert talks.run_dir.transcripts == undisturbed.run_dir.transcripts
     assert len(talks.run_dir.index) == CONVERSATIONS
+    if traced:
+        check_tokens(talks, undisturbed)
     assert verify(talks.out) == Exit.OK
     assert not list(talks.out.rglob(".tmp-*"))
     # What the engine did again: replies that nobody had written down when the kill came, one for each slot at most.
     made = Counter(witness.read_text().splitlines())
     assert sum(made.values()) - len(made) <= CAPACITY * KILLS
+
+
+def check_tokens(talks: Talks, undisturbed: Talks) -> None:
+    """Each reply of each conversation has its tokens, and they are those of the other run."""
+    traces = talks.traces
+    assert traces == undisturbed.traces
+    assert len(traces) == CONVERSATIONS
+    for name, data in talks.run_dir.transcripts.items():
+        said = {turn["turn"]: turn["reply"]["text"] for turn in json.loads(data)["turns"]}
+        tokens = traces[Path(name).with_suffix(".parquet").name]
+        assert {key: bytes(trace.completion_ids).decode() for key, trace in tokens.items()} == said
+        assert all(len(trace.logprobs) == len(trace.completion_ids) for trace in tokens.values())
 
 
 def claims_that_are_wrong(run: Path) -> list[str]:

@@ -11,7 +11,7 @@
 | 400 about the format of the reply | the run stops: the setting is named |
 | 400 about anything else | the conversation fails, unless every request with its settings would |
 | 400 because the account has no credit left; 401, 402, 403, 404 | the run stops if a single word is denied too |
-| an error inside an answer with status 200 | as with the status that its type stands for |
+| an error inside an answer with status 200 | as with the status of its type |
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The system message goes apart, and user and assistant alternate. A temperature of 1, the API's default, is not sent,
 because newer models and versions of the API take none. The API has no seed. A schema is sent as the API takes schemas:
-lengths and bounds become part of its descriptions, which the model may follow. There is no form for a list of choices.
+lengths and bounds become part of its descriptions, which the model may follow. A list of choices has no form.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.updates import policy_of, stale
+from mac_runner.backends.updates import policy_of
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
@@ -61,7 +61,7 @@ from mac_runner.types import (
     Sampling,
     TokenTrace,
 )
-from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate, stale
 
 
 class LoadedEngine:
@@ -281,7 +281,7 @@ _UPDATE_ERRORS: Final[Mapping[type[errors.WeightUpdateError], type[WeightUpdateE
 
 
 def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:
-    """The engine's sampling parameters; a reply is no longer than `room_tokens`.
+    """The engine's sampling parameters; a reply is at most `room_tokens` long.
 
     `defaults` are the model's own, for settings that `sampling` leaves open. A schema says more than a list of choices,
     so a prompt with both is held to the schema.

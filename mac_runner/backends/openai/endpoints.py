@@ -151,7 +151,7 @@ class Endpoint:
         self.changed()
 
     def report_up(self) -> None:
-        """It was started anew, or works again: its past counts no more."""
+        """It was restarted or works again: its past no longer counts."""
         self.is_held = False
         self.fault = ""
         self.silence = Silence(has_answered=True)

@@ -18,7 +18,6 @@ from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.updates import stale
 from mac_runner.backends.weight_files import KEPT_FILE, Placed, make_place, place
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
@@ -29,7 +28,7 @@ from mac_runner.errors import (
     WeightUpdateError,
 )
 from mac_runner.types import JsonObject, PolicySpan
-from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate, stale
 
 LOAD_S_MAX: Final = 600.0
 """How long a server may take to load weights."""

@@ -1,9 +1,9 @@
 """Scripted discussants, each a policy from what a seat knows to a reply.
 
 `discussant` has a stance of its own that others can sway. In the first round a participant draws an answer. Later, the
-more of those it has read hold another answer, the likelier it takes that over, and it heeds identities unequally. It is
-not a model of anything; it makes numbers that differ. `clumsy` says the same with the manners of a small model: fences,
-prose, labels for texts, and now and then no answer. It shows what becomes of such replies.
+more of those it has read hold another answer, the likelier it takes that over, and it weighs identities unequally. It
+is not a model of anything; it makes numbers that differ. `clumsy` says the same with the manners of a small model:
+fences, prose, labels for texts, and now and then no answer. It shows what becomes of such replies.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _answer(view: DiscussionView, random: Random) -> str:
 
 
 def _weight(shown: str) -> float:
-    """How much an agent is heeded: one shown by its id alone 1, any other as its identity has it, from 0.5 to 1.5."""
+    """The weight of an agent's answer: 1 if shown by its id alone, else from 0.5 to 1.5 by its identity."""
     return 0.5 + stable_hash("heed", shown) % 1000 / 1000 if shown else 1.0
 
 

@@ -112,7 +112,7 @@ def _details(
 
     `item` is what the scores of a benchmark need of the question.
     `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
-    counted from 1, what is `shown` of it was shown. For each participant and round, `how` tells how its answer was
+    counted from 1, what is `shown` of it was shown. For each participant and round, `how` says how its answer was
     recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
     `tokens` has the turns of each agent, corrections too, and the tokens of its prompts and replies.
     """

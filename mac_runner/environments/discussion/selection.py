@@ -25,7 +25,7 @@ _SMALL_STRATA_LISTED: Final = 10
 
 
 class QuestionSelection(Section):
-    """Files of questions, and which of these are discussed; a list of files stands for all of their questions."""
+    """Files of questions, and which of these are discussed; a list of files gives all of their questions."""
 
     files: Annotated[Listed[Text], RUNTIME, Field(max_length=100)] = ()
     """Files of questions (JSONL), relative to the experiment file; the conversations take the questions in turn."""

@@ -44,7 +44,7 @@ class Seat:
 class Said:
     """What a reply says, in the words of its agent.
 
-    `answer` is the id of a choice, or words where the question is open; `how` tells how the answer was recognised.
+    `answer` is the id of a choice, or words where the question is open; `how` says how the answer was recognised.
     `asks` is a moderator's question, `ends` a judge's decision to end the discussion, `asides` go to private channels.
     """
 

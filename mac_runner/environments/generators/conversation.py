@@ -177,7 +177,7 @@ class GeneratorConversation:
         return receipt
 
     def record(self) -> JsonObject:
-        """Who took part, and all that was told."""
+        """Who took part, and all messages of the game."""
         return {
             "participants": [
                 {"agent": agent.agent_id, "definition": agent.definition} for agent in self._agents.values()

@@ -81,7 +81,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Something that was told: to whom (None: all), when, in words, and as data for readers of the record."""
+    """A message of the game: its readers (None: all), when, in words, and as data for readers of the record."""
 
     text: str
     to: frozenset[str] | None

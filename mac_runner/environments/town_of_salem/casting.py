@@ -38,7 +38,7 @@ class Casting:
 
     def __init__(self, casting: Mapping[str, Cast], slots: Sequence[str]) -> None:
         """`casting` has none of the problems of `casting_problems`."""
-        # In an order of their own: that of the file is no part of a run's identity.
+        # In an order of their own: that of the file does not belong to a run's identity.
         pools = sorted((plain(key), (value,) if isinstance(value, str) else value) for key, value in casting.items())
         self._pools: dict[str, tuple[str, ...]] = dict(pools)
         self._slots = tuple(slots)

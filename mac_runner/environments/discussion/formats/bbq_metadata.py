@@ -88,7 +88,7 @@ class BbqMetadata:
 
 
 def _lines(name: str, data: bytes) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each line of the file with its number. Raises ConfigError for what is no such file."""
+    """Each line of the file with its number. Raises ConfigError for any other file."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as fault:

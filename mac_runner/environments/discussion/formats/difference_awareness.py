@@ -102,7 +102,7 @@ def _asked(text: JsonValue) -> tuple[str, tuple[Choice, ...]]:
         raise ValueError(f"question: found {text!r:.80}; allowed: a text that ends in (a) … (b) … (c) …")
     texts = [part.strip() for part in found.groups()]
     if len({plain(each) for each in texts}) < len(texts):
-        # Four of N2 differ in a sign alone. They are part of the suite, so their labels tell them apart.
+        # Four of N2 differ in a sign alone. They are part of the suite, so their labels distinguish them.
         texts = [f"({label}) {each}" for label, each in zip("abc", texts, strict=True)]
     choices = (Choice(id=each, text=part) for each, part in zip(_IDS, texts, strict=True))
     return text[: found.start()].strip(), tuple(choices)

@@ -1,1 +1,1 @@
-"""Experiment files of other runners, written anew as files of ours. One package a runner."""
+"""Experiment files of other runners, rewritten as files of ours. One package a runner."""

@@ -53,7 +53,7 @@ class _Scenario:
 
 @dataclass(slots=True)
 class _Split:
-    """One benchmark of the suite. Scenarios are numbered anew for each kind of question."""
+    """One benchmark of the suite. Each kind of question numbers its scenarios from the start."""
 
     unscored: int = 0
     scenarios: defaultdict[tuple[bool, str], _Scenario] = field(default_factory=lambda: defaultdict(_Scenario))

@@ -81,6 +81,6 @@ def _add(
 
 
 def changes_of(answers: tuple[str | None, ...]) -> Share:
-    """Changed answers among those that could have changed; a pass on either side is no case."""
+    """Changed answers among those that could have changed; a pass on either side is not a case."""
     pairs = [(same(one), same(other)) for one, other in pairwise(answers) if None not in (one, other)]
     return Share(sum(one != other for one, other in pairs), len(pairs))

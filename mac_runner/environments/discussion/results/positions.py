@@ -1,7 +1,7 @@
 """Answers by the place at which their choice was listed.
 
 With `choice_order: permuted` the places of an answer are drawn by lot, so a place that is chosen more often than others
-shows a preference for the place. With `as_given` the places are those of the file, and the two cannot be told apart.
+shows a preference for the place. With `as_given` the places are those of the file, and the two cannot be distinguished.
 """
 
 from __future__ import annotations

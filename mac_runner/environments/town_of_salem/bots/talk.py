@@ -145,7 +145,7 @@ def _speech(seat: Seat) -> Speech:
 
 
 def _claim(seat: Seat, role: str) -> list[Sentence]:
-    """That the speaker is a role, with what its holder did last night where there is something to tell."""
+    """That the speaker is a role, with what its holder did last night, if anything."""
     if any(claimed == role for _, claimed in seat.points_made):
         return [say(assertions.CLAIM_AGAIN, role=role)]
     account = _account(seat, role) if seat.chance.random() < _TELLS_NIGHT else ""
@@ -153,7 +153,7 @@ def _claim(seat: Seat, role: str) -> list[Sentence]:
 
 
 def _account(seat: Seat, role: str) -> str:
-    """What the speaker did last night, or a liar claims to have done; "" for nothing to tell."""
+    """What the speaker did last night, or a liar claims to have done; "" for nothing."""
     view, night = seat.view, seat.view.day - 1
     told = {a.verb: a.account for a in ROLES[role.lower()].abilities if isinstance(a, NightAbility) and a.account}
     if not told or night < 1:
@@ -285,7 +285,7 @@ def _counter(seat: Seat, cover: str, accuser: str) -> list[Sentence]:
 
 
 def _pretend(seat: Seat, name: str) -> Sentence:
-    """A finding that was never made: of last night, and no night is given when it is told again."""
+    """A finding that was never made: of last night, and no night is given when it is repeated."""
     is_told = ("against", name) in seat.points_made
     if is_told or seat.view.day == 1:
         return say(assertions.GUILTY, name=name)

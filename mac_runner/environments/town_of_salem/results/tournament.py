@@ -126,7 +126,7 @@ class _Dealt(GameResult, frozen=True, kw_only=True):
 
 
 def _entries(games: Sequence[_Games]) -> list[list[_Played]]:
-    """What was played, seeds taken together, in groups of equal settings; who plays which side is no setting."""
+    """What was played, seeds taken together, in groups of equal settings; who plays which side is not a setting."""
     games = [each for each in games if each.deals]
     named = _names({player for each in games for team in each.teams.values() for player in team})
     casts = [

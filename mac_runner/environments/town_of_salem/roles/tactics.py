@@ -184,7 +184,7 @@ def protect(bot: Bot, choice: Choice) -> Aim:
 
 
 def ask(bot: Bot, choice: Choice) -> Aim:
-    """A player about whom nothing was found yet."""
+    """A player without a finding so far."""
     asked = {event.text("about") for event in bot.view.private if event.kind is EventKind.RESULT}
     others = bot.others(choice)
     return Aim(bot.pick([name for name in others if name not in asked] or others))

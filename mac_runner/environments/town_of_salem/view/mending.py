@@ -235,7 +235,7 @@ def _object_tags(written: JsonObject, verbs: frozenset[str]) -> tuple[Tag, ...]:
 
 
 def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
-    """The tag of an act with the arguments it takes; words for which it has no place reach nobody."""
+    """The tag of an act with the arguments it takes; words for which it has no place are dropped."""
     own = {**fields, **({"target": fields[spec.verb]} if spec.verb in fields and "target" not in fields else {})}
     target, second, choice = _one(own, "target"), _one(own, "second"), _one({**fields}, "choice", but=spec.verb)
     text = inside or _one(fields, "text") or _plain(fields.get(spec.verb))
@@ -319,7 +319,7 @@ def _pairs(text: str) -> list[JsonObject]:
 
 
 def _placed(text: str) -> list[Placed] | None:
-    """The well-formed objects that hold an act; None where one stands in the midst of a sentence."""
+    """The well-formed objects that hold an act; None where one is in the midst of a sentence."""
     placed = [one for one in whole_objects(text) if _holds_act(one.value)]
     if len(placed) > _OBJECTS_MAX or any(_REFUSED.search(text, one.end) for one in placed):
         return None
@@ -335,7 +335,7 @@ def _without(text: str, placed: Iterable[Placed]) -> str:
 
 
 def _is_set_off(before: str) -> bool:
-    """Whether what follows stands by itself: at the beginning of a line or behind a colon, in no tag, not quoted."""
+    """Whether what follows is by itself: at the beginning of a line or behind a colon, in no tag, not quoted."""
     if _SET_OFF.search(before[-200:]) is None or _is_quoting(before):
         return False
     last = None
@@ -364,7 +364,7 @@ def _repaired(text: str, before: str) -> list[JsonObject]:
 
 
 def _is_kept(key: str, value: JsonValue, text: str) -> bool:
-    """Whether a mended value stands in the text and ends there: at its quote, or a word of no speech at its comma."""
+    """Whether a mended value occurs in the text and ends there: at its quote, or a word of no speech at its comma."""
     if isinstance(value, str) and not value:
         return '""' in text or "''" in text
     if not isinstance(value, str):

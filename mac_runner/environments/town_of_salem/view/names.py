@@ -93,7 +93,7 @@ class Names:
         named = {choice for choice in choices if re.search(rf"(?<!\w){re.escape(choice)}(?!\w)", value, re.IGNORECASE)}
         if len(named) > 1:
             raise IllegalActError(f"<{spec.verb}> names {' and '.join(sorted(named))}; name one")
-        # A minus is no mark around a number.
+        # A minus is not a mark around a number.
         for text in () if re.search(r"[-–−]\s*\d", value) else _undecorated(value):
             if text.casefold() in choices:
                 return text.casefold()
@@ -124,7 +124,7 @@ def _reach(name: str) -> int:
 def near_to(
     word: str, known: Sequence[str], reach: Callable[[str], int], *, but: Collection[str] = frozenset()
 ) -> list[str]:
-    """The known words of which `word` may be a misspelling; none where it is no word by itself."""
+    """The known words of which `word` may be a misspelling; none where it is not a word by itself."""
     folded = word.casefold()
     if not folded.isalpha() or len(folded) > VALUE_CHARS_MAX or folded in but:
         return []

@@ -83,7 +83,7 @@ _COMMENTS: Final[dict[KeyPath, str]] = {
 
 
 def imported(values: JsonObject, source: Path, folder: Path) -> Imported:
-    """What the file at `source` holds as a file of ours in `folder`. Raises ConfigError where it is no such file."""
+    """What the file at `source` holds as a file of ours in `folder`. Raises ConfigError for any other file."""
     for section in ("model_definitions", "agent_definitions"):
         if not isinstance(values.get(section), list | dict):
             raise ConfigError(f"{section}: is missing; a file of mac-fairness has its models and agents there")

@@ -1,7 +1,7 @@
 """The `_grid` of a mac-fairness file as axes: lists of rows, each the values of some of its keys.
 
 Their rules of `derive` may use keys that ours do not have. So each derived key is worked out here, row by row, and
-becomes a key of the axis that it depends on. What has one row only is no axis: it is a value of the file.
+becomes a key of the axis that it depends on. One row alone is not an axis: it is a value of the file.
 """
 
 from __future__ import annotations
