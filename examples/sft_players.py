@@ -36,6 +36,7 @@ NAMES = (
 ROLES = ("Sheriff", "Doctor", "Escort", "Vigilante", "Lookout", "Godfather", "Jester")
 MARK = "\n--\n"  # Before it is the record, the same for all players: sft_players.jinja.
 END, REPLY = "<|end|>", "<|reply|>"
+WAIT = f"<wait/>{END}"
 CHAT = (
     "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n<|reply|>"
     "{% elif message.role == 'assistant' %}{{ message.content }}<|end|>{% endif %}{% endfor %}"
@@ -265,13 +266,16 @@ class Player(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = nn.RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.rope = Rope(shape.hidden_size // shape.num_attention_heads, shape)
-        for name, weight in self.named_parameters():
-            if weight.dim() > 1:
-                is_last = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(weight, std=0.02 / (2 * shape.num_hidden_layers) ** 0.5 if is_last else 0.02)
+        nn.init.normal_(self.embed_tokens.weight, std=shape.hidden_size**-0.5)
+        for layer in self.layers:
+            for linear in (*layer.self_attn.values(), *layer.mlp.values()):
+                nn.init.normal_(linear.weight, std=0.02)
+            # A head begins by saying what it sees. Without this, naming one of the choices is not learned in an hour.
+            nn.init.orthogonal_(layer.self_attn["v_proj"].weight)
+            layer.self_attn["o_proj"].weight.data.copy_(layer.self_attn["v_proj"].weight.data.T / 2)
 
     def forward(self, record: Tensor, turns: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of the record, [1, R], and of turns [B, L], each of which sees the record up to its start."""
+        """The last states of the record, [1, R], and of turns [B, L], each of which sees the record up to its start."""
         reach, length = torch.arange(record.shape[1]), torch.arange(turns.shape[1])
         sees_record = (reach < starts[:, None])[:, None, None].expand(-1, 1, len(length), -1)
         sees_own = (length <= length[:, None]).expand(len(starts), 1, -1, -1)
@@ -280,8 +284,11 @@ class Player(nn.Module):
         for layer in self.layers:
             x, known = layer(x, self.rope, reach[None], None, None)
             y, _ = layer(y, self.rope, starts[:, None] + length, known, mask)
-        head = self.embed_tokens.weight.T
-        return self.norm(x) @ head, self.norm(y) @ head
+        return self.norm(x), self.norm(y)
+
+    def losses(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """The loss of each token, [N], after its state, [N, hidden]."""
+        return F.cross_entropy(states @ self.embed_tokens.weight.T, tokens, reduction="none")
 
     def save(self, directory: Path, tokenizer: Tokenizer) -> None:
         """Write the model as nano loads it."""
@@ -297,11 +304,13 @@ class Player(nn.Module):
 
 
 def loss_of(player: Player, batch: Batch) -> Tensor:
-    """The mean loss of the replies' tokens, and a part of the record's, which teaches to read."""
+    """The loss of the replies, and a part of the record's, which teaches to read. A vote counts as much as a speech."""
     record, turns = player(batch.record, batch.turns[:, :-1], batch.starts)
-    said = batch.is_reply[:, 1:]
-    reading = F.cross_entropy(record[0, :-1], batch.record[0, 1:])
-    return F.cross_entropy(turns[said], batch.turns[:, 1:][said]) + 0.3 * reading
+    said, tokens = batch.is_reply[:, 1:], batch.turns[:, 1:]
+    share = (said / said.sum(1, keepdim=True))[said] / len(said)
+    return (player.losses(turns[said], tokens[said]) * share).sum() + 0.3 * player.losses(
+        record[0, :-1], batch.record[0, 1:]
+    ).mean()
 
 
 def train(
@@ -316,7 +325,9 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = speed * rate * min(1, (step + 1) / warmup)
         game = chance.choice(games)
-        chosen = chance.sample(game.turns, min(turns, len(game.turns)))
+        waits, acts = ([turn for turn in game.turns if (turn.reply == WAIT) is is_wait] for is_wait in (True, False))
+        chosen = chance.sample(acts, min(turns * 3 // 4, len(acts)))
+        chosen += chance.sample(waits, min(turns - len(chosen), len(waits)))
         loss = loss_of(player, encode(tokenizer, game, chosen, chance))
         optimizer.zero_grad()
         loss.backward()
@@ -331,19 +342,31 @@ def train(
 # From games to a player, and back to games.
 
 
+def legal(conversation: mac_runner.EndedConversation) -> dict[str, float]:
+    """The share of the model's turns whose first reply was legal, of all and by what it chose to do."""
+    found = defaultdict[str, list[bool]](list)
+    for turn in conversation.turns:
+        if turn.model == "learned" and not turn.attempt:
+            act = re.match(r"<(\w+)", turn.text)
+            for kind in ("all", act[1] if act else "nothing"):
+                found[kind].append(turn.receipt.kind == "act")
+    return {kind: sum(shares) / len(shares) for kind, shares in found.items()}
+
+
 def play(model: Path, out: Path, deals: int) -> mac_runner.RunView:
     """The learned player and the scripted ones, each against each, on both sides of every deal."""
     players = {"learned": learned(model), "heuristic": scripted("heuristic"), "random": scripted("random")}
-    return mac_runner.run(experiment("play", deals, players, pairings={"round_robin": "all"}), out=out)
+    settings = experiment("play", deals, players, pairings={"round_robin": "all"})
+    return mac_runner.run({**settings, "metrics": [f"{Path(__file__).resolve()}:legal"]}, out=out)
 
 
 def main() -> None:
     """Teach, train, play."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/sft_players"))
-    parser.add_argument("--games", type=int, default=1400, help="games of the teachers")
-    parser.add_argument("--steps", type=int, default=800, help="32 turns of one game each")
-    parser.add_argument("--deals", type=int, default=50, help="deals of each pair on each side")
+    parser.add_argument("--games", type=int, default=800, help="games of the teachers")
+    parser.add_argument("--steps", type=int, default=2000, help="32 turns of one game each")
+    parser.add_argument("--deals", type=int, default=30, help="deals of each pair on each side")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -16,6 +16,8 @@ from mac_runner.errors import WeightUpdateError, boundary
 from mac_runner.files import chunks_between, read_regular
 from mac_runner.weights import Broadcast, Weights
 
+ONLY_SAFETENSORS: Final = "other formats can run code"
+"""Why other files are refused."""
 _LENGTH_BYTES: Final = 8
 _HEADER_BYTES_MAX: Final = 100_000_000
 """As the reference implementation has it."""
@@ -103,9 +105,9 @@ def _files(path: Path) -> list[Path]:
     if path.is_dir():
         if found := sorted(path.glob("*.safetensors")):
             return found
-        raise WeightUpdateError(f"{path} has no .safetensors file; other formats are not read: they can run code")
+        raise WeightUpdateError(f"{path} has no .safetensors file; {ONLY_SAFETENSORS}")
     if path.suffix != ".safetensors":
-        raise WeightUpdateError(f"{path} is not a .safetensors file; other formats are not read: they can run code")
+        raise WeightUpdateError(f"{path} is not a .safetensors file; {ONLY_SAFETENSORS}")
     return [path]
 
 

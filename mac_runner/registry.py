@@ -192,6 +192,8 @@ class EnvironmentSpec(Generic[S]):
     """
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
+    reward_names: tuple[str, ...] | None = None
+    """The rewards that it may give; None where only its outcomes say them. `rewards.total` then has no other names."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, by their values (`reports/outcomes.py`)."""
     converters: Mapping[str, Converter] = field(default_factory=dict)

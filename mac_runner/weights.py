@@ -54,6 +54,11 @@ def weights_of(given: object) -> Weights:
     )
 
 
+def stale(version: int, present: int, holder: str = "the engine") -> str:
+    """What is wrong with a version that is not above the one that `holder` has."""
+    return f"weights of version {version}: {holder} has version {present}; give a version above it"
+
+
 def _is_wait(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= TIMEOUT_S_MAX
 
@@ -67,3 +72,5 @@ class WeightUpdate:
     weights: Weights
     blocking: bool = True
     """Whether the engine makes no token while the weights come; else it goes on with those it has until then."""
+    is_shared: bool = False
+    """Whether other engines of the run take the same weights at the same time."""

@@ -136,12 +136,72 @@ def test_other_code_is_another_run_and_other_weights_are_not(tmp_path: Path) -> 
         ({"shaped": {"reward": "./shaping.py:spoke"}}, "another name"),
         ({"total": {"won": "much"}}, r"rewards\.total\.won"),
         ({"totals": {"won": 1}}, r"rewards\.totals: unknown key"),
+        ({"total": {}}, r"shaped\.yaml:1: rewards\.total: has no weight"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, rewards: JsonObject, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         played(tmp_path, rewards)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_weight_of_a_name_that_is_no_reward_is_refused_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
+    file = tmp_path / "game.yaml"
+    written(tmp_path, None)
+    seats = "".join(f"  - {{agent_id: player{seat}, role: player, model: m}}\n" for seat in range(7))
+    file.write_text(
+        "experiment_metadata: {experiment_name: weighed}\n"
+        "conversation_config: {environment: town_of_salem, conversations: 1}\n"
+        "model_definitions: {m: {backend: scripted, scripted_config: {policy: random}}}\n"
+        f"agent_definitions:\n{seats}"
+        "rewards:\n"
+        "  shaped: {brief: './shaping.py:spoke'}\n"
+        "  total:\n"
+        "    survived: 1\n"
+        "    breif: 1\n"
+        "    faction_one: 0.5\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        mac_runner.run(file, out=tmp_path / "run", progress=False)
+
+    places = {line.split(": there is no such")[0]: line for line in str(caught.value).splitlines()}
+    assert [*places] == [f"{file}:16: rewards.total.breif", f"{file}:17: rewards.total.faction_one"]
+    for (_, line), near in zip(places.items(), ("brief", "faction_won"), strict=True):
+        assert f"allowed: brief, faction_won, survived, won (did you mean {near!r}?)" in line
+    assert not (tmp_path / "run").exists()
+
+
+RARE = """
+from mac_runner import Ask, game
+
+@game
+def pick(table):
+    first, *_ = table.agents
+    yield Ask(first, "Pick.", choices=["a", "b"], default="a")
+    scores = {"profit": {name: 1 for name in table.agents}}
+    return {**scores, "profits": {first: 2}} if table.random("bonus").random() < 0.5 else scores
+"""
+
+
+def test_a_weight_of_a_name_that_no_outcome_has_is_refused_when_rewards_are_read_and_a_rare_one_is_not(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, {"total": {"profits": 1}})
+    (tmp_path / "pick.py").write_text(RARE)
+    mac_runner.run(file, out=tmp_path / "run", limit=1, progress=False)
+    (part,) = mac_runner.open_run(tmp_path / "run", trust=True)
+    assert part.rewards == {"Abel": {"profit": 1.0}, "Cain": {"profit": 1.0}}
+
+    first, second = mac_runner.run(file, out=tmp_path / "run", progress=False)
+    assert (first.rewards["Abel"].get("reward"), second.rewards["Abel"]["reward"]) == (None, 2.0)
+
+    written(tmp_path, {"total": {"proft": 1}})
+    (tmp_path / "pick.py").write_text(RARE)
+    run = mac_runner.run(file, out=tmp_path / "run", progress=False)
+    words = r"rewards\.total\.proft: no agent .* allowed: profit, profits \(did you mean 'profit'"
+    for read in (lambda: next(iter(run)).rewards, lambda: run.table("agents")):
+        with pytest.raises(ConfigError, match=words):
+            read()
 
 
 def test_a_failed_conversation_has_no_rewards() -> None:

@@ -39,11 +39,6 @@ def _heard(ended: asyncio.Task[Any]) -> None:
         ended.exception()
 
 
-def stale(version: int, present: int) -> str:
-    """What is wrong with a version that is not newer than the engine's."""
-    return f"weights of version {version}: the engine has version {present}; give a version above it"
-
-
 def policy_of(versions: Sequence[str | int]) -> PolicySpan | None:
     """The first and last of the versions that made a reply; None where one of them is not a number.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mac_runner.checkpoints import stored_tensors
+from mac_runner.checkpoints import ONLY_SAFETENSORS, stored_tensors
 from mac_runner.errors import WeightMismatchError, WeightUpdateError, boundary
 from mac_runner.weights import Broadcast, Weights
 
@@ -43,9 +43,7 @@ def place(weights: Weights, directory: Path | None, *, as_directory: bool = Fals
     if path.is_dir():
         return Placed(path)
     if path.suffix != ".safetensors" or not path.is_file():
-        raise WeightUpdateError(
-            f"weights: {path} is neither a directory nor a .safetensors file; other formats can run code"
-        )
+        raise WeightUpdateError(f"weights: {path} is neither a directory nor a .safetensors file; {ONLY_SAFETENSORS}")
     return _made(directory, lambda file: file.symlink_to(path)) if as_directory else Placed(path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.run import ending, player_of, print_results
 from mac_runner.clock import SystemClock
+from mac_runner.data.training import WITH_TOKENS
 from mac_runner.printable import printable
 from mac_runner.runs.maintenance import Repaired, Verified, begun_in, repair_all, retry_failed, verify_all
 from mac_runner.runs.play import Results
@@ -45,11 +46,19 @@ def _verdict(found: Verified) -> list[str]:
         f"duplicated {checked.duplicated}, unexpected {checked.unexpected}, damaged {checked.damaged}, "
         f"mismatched {checked.mismatched}"
     )
+    if checked.without_tokens:
+        counts += f", without tokens {checked.without_tokens}"
     right = "every transcript is there once"
     right += " and plays again to the same end" if checked.is_played else ", and no digest or row is wrong"
     lines = [counts, right if checked.ok else "NOT as promised:", *_findings(checked)]
     if checked.lost or checked.damaged:
         lines.append(f"{repair_advice(found.directory)}, as far as that is whole")
+    if checked.without_tokens:
+        lines.append(
+            f"`mac-run repair {found.directory}` writes token traces again from the journal, where that has them all. "
+            f"Without them the run cannot be exported as {', '.join(WITH_TOKENS)} or by the table traces, and these "
+            "conversations cannot be forked. Everything else needs only their transcripts."
+        )
     return lines
 
 

@@ -306,8 +306,8 @@ class RewardsConfig(Section):
 
     shaped: Annotated[Mapping[Name, Text], IDENTITY] = Field(default={})
     """By name, further rewards: functions from an ended conversation to a number for each agent."""
-    total: Annotated[Mapping[Name, float], RUNTIME] = Field(default={})
-    """The weight of each reward in the one number `reward`; empty: the preferred reward alone."""
+    total: Annotated[Mapping[Name, float] | None, RUNTIME] = None
+    """The weight of each reward in the one number `reward`; without it, the preferred reward alone."""
 
 
 class RetryConfig(Section):

@@ -33,6 +33,7 @@ from mac_runner.registry import (
     BackendSpec,
     EnvironmentSpec,
     backend_specs,
+    environment_specs,
     load_backend,
     load_environment,
     load_function,
@@ -54,6 +55,7 @@ class NamedCode:
         self._base = base
         self._cache = cache
         self._found: dict[str, JsonObject] = {}
+        self._reward_names: tuple[str, ...] | None = None
         self.problems: list[Problem] = []
 
     def filled(self) -> JsonObject:
@@ -92,12 +94,14 @@ class NamedCode:
             if given is not None:
                 text = f"sets up an environment that is not built in; {name!r} has a section of its own; leave it out"
                 self.problems.append(Problem((SETTINGS,), text))
+            self._reward_names = environment_specs()[name].reward_names
             return None
         try:
             loaded = self._once("environment", name, lambda: load_environment(name, self._base))
         except ConfigError as fault:
             self.problems.append(Problem(ENVIRONMENT_KEY, str(fault)))
             return None
+        self._reward_names = loaded.spec.reward_names
         settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
         runtime: list[JsonValue] = [".".join(map(str, path)) for path in _runtime(model)]
         has_results = loaded.spec.results is not None
@@ -192,8 +196,9 @@ class NamedCode:
         return found
 
     def _rewards(self) -> None:
-        """Find the shaped rewards."""
-        shaped = as_object(as_object(self._value.get(REWARDS)).get("shaped"))
+        """Find the shaped rewards, and check the names that have weights."""
+        rewards = as_object(self._value.get(REWARDS))
+        shaped, total = as_object(rewards.get("shaped")), rewards.get("total")
         for own, name in shaped.items():
             path = (REWARDS, "shaped", own)
             if own == REWARD:
@@ -201,6 +206,16 @@ class NamedCode:
                 self.problems.append(Problem(path, text))
             elif isinstance(name, str) and name:
                 self._function(path, "rewards", name)
+        if total == {}:
+            self.problems.append(Problem((REWARDS, "total"), "has no weight; give a reward one, or leave the key out"))
+        if self._reward_names is None or not isinstance(total, dict):
+            return  # Only the outcomes say which rewards there are.
+        known = dict.fromkeys((*self._reward_names, *shaped))
+        for name in total:
+            if name not in known:
+                self.problems.append(
+                    Problem((REWARDS, "total", name), f"there is no such reward{suggestion(name, known)}")
+                )
 
     def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:
         """Find a player, a metric or a reward; the code of all but a metric is part of the identity."""

@@ -11,7 +11,6 @@ from mac_runner.data.tables import Ended
 from mac_runner.environments.base import Environment
 from mac_runner.flat import Cells, FlatColumn, Message
 from mac_runner.reports.exports import utf8_text
-from mac_runner.rewards import rewards_by_agent
 from mac_runner.store import RunContents
 from mac_runner.types import Prompt, TokenTrace
 
@@ -71,7 +70,7 @@ class TrainingRun(NamedTuple):
 
     def seats(self, ended: Ended) -> dict[str, Seat]:
         """What each agent played, and what the outcome is worth to it."""
-        worth = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
+        worth = ended.rewards
         return {
             agent: Seat(_text(row, "role"), _text(row, "faction"), *worth.get(agent, ({}, None)))
             for row in self.agents(ended)

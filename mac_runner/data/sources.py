@@ -34,6 +34,8 @@ class Source(NamedTuple):
     """What stands before the number of a conversation: the combination, or the run of a list."""
     environment: Callable[[], object | None] = lambda: None
     """Sets the environment up where its own method says the rewards; None where its code was not loaded."""
+    check_rewards: Callable[[], None] = lambda: None
+    """Raises ConfigError where a weight of `rewards.total` is that of no reward."""
 
     def ended(self, row: JsonObject) -> Ended:
         """The conversation of an index row."""
@@ -44,6 +46,7 @@ class Source(NamedTuple):
             partial(contents.acknowledged, row),
             self.environment,
             contents.traces,
+            self.check_rewards,
         )
 
     def conversations(self) -> Iterator[Ended]:

@@ -14,7 +14,7 @@ from mac_runner.environments.markup import thoughts
 from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
-from mac_runner.rewards import rewards_by_agent
+from mac_runner.rewards import AgentRewards, rewards_by_agent
 from mac_runner.store.traces import Traces, inline_traces
 from mac_runner.types import JsonObject, JsonValue
 
@@ -49,17 +49,25 @@ class Ended:
         read: Callable[[], JsonObject],
         environment: Callable[[], object | None] = lambda: None,
         traces: Callable[[JsonObject], Traces] = inline_traces,
+        check_rewards: Callable[[], None] = lambda: None,
     ) -> None:
         self.row = row
         self.experiment = experiment
         self.environment = environment
         self._read = read
         self._traces = traces
+        self._check_rewards = check_rewards
 
     @cached_property
     def transcript(self) -> JsonObject:
         """Its transcript. Raises RunDirectoryError for one that is damaged."""
         return self._read()
+
+    @cached_property
+    def rewards(self) -> dict[str, AgentRewards]:
+        """The rewards of each agent. Raises ConfigError where a weight is that of no reward of the run."""
+        self._check_rewards()
+        return rewards_by_agent(self.environment(), self.transcript, self.experiment)
 
     def traces(self) -> Traces:
         """Its token traces by turn. Raises RunDirectoryError where they are damaged."""
@@ -202,7 +210,7 @@ def _agents(own: Sequence[AgentColumns]) -> FlatTable:
             for row in join.rows(transcript):
                 more.setdefault(row["agent"], {}).update(row)
         is_rewarded = not wanted.isdisjoint(("rewards", "reward"))
-        rewards = rewards_by_agent(ended.environment(), transcript, ended.experiment) if is_rewarded else {}
+        rewards = ended.rewards if is_rewarded else {}
         for row in maker.rows(transcript):
             outcome, agent = transcript.get("outcome"), str(row["agent"])
             results = _results_of(outcome, agent) if "results" in wanted else None

@@ -91,6 +91,8 @@ class _Format(NamedTuple):
     key: tuple[str, ...] = _TURN
     is_bare: bool = False
     """Whether a reader refuses, or ignores, further columns."""
+    has_tokens: bool = False
+    """Whether it has the tokens of replies that have them."""
 
 
 def _each(rows: Callable[[TrainingRun, Ended], Iterable[Mapping[str, Cells]]]) -> Callable[[TrainingRun], RowsOf]:
@@ -98,7 +100,9 @@ def _each(rows: Callable[[TrainingRun, Ended], Iterable[Mapping[str, Cells]]]) -
 
 
 _FORMATS: Final[Mapping[str, _Format]] = {
-    ROLLOUTS: _Format("One row for each reply, with its tokens.", ROLLOUT_COLUMNS, PARQUET, _each(_rollout_rows)),
+    ROLLOUTS: _Format(
+        "One row for each reply, with its tokens.", ROLLOUT_COLUMNS, PARQUET, _each(_rollout_rows), has_tokens=True
+    ),
     "verifiers": _Format(
         f"One `Episode` of verifiers {VERIFIERS_VERSION} for each conversation.",
         EPISODE_COLUMNS,
@@ -106,6 +110,7 @@ _FORMATS: Final[Mapping[str, _Format]] = {
         _each(episode_rows),
         ("id",),
         is_bare=True,
+        has_tokens=True,
     ),
     "trl-sft": _Format(
         "The usable replies, for `SFTTrainer` of trl 1.16.",
@@ -149,6 +154,8 @@ _FORMATS: Final[Mapping[str, _Format]] = {
 
 FORMATS: Final = tuple(_FORMATS)
 """The formats that trainers read."""
+WITH_TOKENS: Final = tuple(name for name, found in _FORMATS.items() if found.has_tokens)
+"""Those that read token traces where a run has them."""
 
 
 def training_tables(run: TrainingRun) -> dict[str, FlatTable]:

@@ -156,4 +156,5 @@ SPEC = EnvironmentSpec(
     build=EchoEnvironment,
     ignored=lambda experiment, _settings: ignored_settings(experiment, role="participant", keys=_IGNORED),
     needs="rounds",
+    reward_names=(),
 )

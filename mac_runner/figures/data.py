@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.flat import Row
+from mac_runner.reports.rows import cluster_of
 from mac_runner.types import JsonObject, stable_hash
 
 IsWanted: TypeAlias = Callable[[JsonObject], bool]
@@ -32,9 +33,9 @@ class EndedRow(NamedTuple):
     row: JsonObject
 
     @property
-    def cluster(self) -> int | None:
-        """Its deal, where deals are played several times (`intervals.one_cluster`)."""
-        return group if isinstance(group := self.row.get("group"), int) else None
+    def cluster(self) -> int | str | None:
+        """What it shares with conversations that are not independent of it (`intervals.one_cluster`)."""
+        return cluster_of(self.row.get("group"), self.row.get("fork_of"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,11 +206,13 @@ class AsyncEngine:
         blocking: bool = False,
         timeout_s: float = PATIENCE_S,
         keep: Callable[[StateDict], None] | None = None,
+        engines: int | None = None,
     ) -> int:
         """Compute with the weights that the trainer at `address` sends, from a later step on; their version.
 
         `version` is the one that is expected. `keep` gets the tensors before any engine installs them, and
-        refuses them with a NanoError. Raises what `receive` raises; then the engine goes on with its weights.
+        refuses them with a NanoError. With `engines`, as many as receive from this trainer, a trainer that counts on
+        more is an error at once. Raises what `receive` raises; then the engine goes on with its weights.
         """
         async with self._updating(is_blocking=blocking):
 
@@ -222,7 +224,7 @@ class AsyncEngine:
 
             check = partial(self._check_coming, version)
             self._receive_over = over = Event()
-            work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over)
+            work = partial(receive, address, check, prepare, timeout_s=timeout_s, cancelled=over, engines=engines)
             try:
                 prepared, sent = await self._loop.run_in_executor(self._builder, work)
             finally:

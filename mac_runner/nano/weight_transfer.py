@@ -7,7 +7,7 @@ Each engine calls `receive`, before or after the trainer sends. The two sides ta
 
 | trainer | engine |
 |---|---|
-| | I am here |
+| | I am here, and so many engines of my run receive |
 | the names, shapes and dtypes, the version, your rank | they fit my model, or: they do not |
 | go | |
 | the tensors, to all engines at once, in a group of torch.distributed that is made for this transfer | |
@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -154,7 +154,8 @@ class WeightSender:
         """Wait until as many engines as are sent to are here. Those that have gone again do not count."""
         silence_s = 0.0
         while True:
-            is_enough = len([link for link in self._waiting if link.inbox]) >= self._receivers
+            others = self._refuse_others()
+            is_enough = not others and len([link for link in self._waiting if link.inbox]) >= self._receivers
             tick_s = 0.0 if is_enough else _RETRY_S
             readable = wait([self._listener, *(link.connection for link in self._waiting)], tick_s)
             if is_enough and not readable:
@@ -168,6 +169,20 @@ class WeightSender:
                     f"{len(self._waiting)} of {self._receivers} engines came to {self.address} within "
                     f"{self._timeout_s:g} s: let each receive from this address, or lower receivers"
                 )
+
+    def _refuse_others(self) -> bool:
+        """Whether engines of another number than `receivers` come. Raises BroadcastError once they are all here."""
+        others = Counter(link.engines for link in self._waiting if link.engines not in (None, self._receivers))
+        number = next((number for number, here in others.items() if here >= number), None)
+        if number is None:
+            return bool(others)
+        why = f"receivers is {self._receivers}, but the number of engines that are up is {number}"
+        gone, self._waiting = self._waiting, []
+        for link in gone:
+            with suppress(BroadcastError):
+                link.send({"abandoned": why})
+            link.close()
+        raise BroadcastError(f"{why}: no new weights were installed; wait for the other engines, or correct receivers")
 
     def _accept(self) -> None:
         with suppress(OSError):  # It has left in the meantime.
@@ -218,18 +233,21 @@ def receive(
     *,
     timeout_s: float = PATIENCE_S,
     cancelled: Event | None = None,
+    engines: int | None = None,
 ) -> tuple[Result, int | None]:
     """Receive the next weights that the trainer at `address` sends; what `prepare` makes of them, and their version.
 
     `check` gets them first without their numbers, on the device 'meta', and their version, and raises for what does not
-    fit. What it or `prepare` raises is raised here and at the trainer. Raises BroadcastError where the trainer, or
-    another engine, is lost, refuses, or is silent for `timeout_s`, and where `cancelled` is set by another thread.
+    fit. `engines` is how many receive from this trainer, where that is known: a trainer with another number of
+    receivers then waits for no other. What `check` or `prepare` raises is raised here and at the trainer. Raises
+    BroadcastError where the trainer, or another engine, is lost, refuses, or is silent for `timeout_s`, and where
+    `cancelled` is set by another thread.
     """
     cancelled = cancelled or Event()
     place = parse_address(address)
     link = _connected(place, timeout_s, cancelled)
     try:
-        link.send({"protocol": PROTOCOL})
+        link.send({"protocol": PROTOCOL} | ({} if engines is None else {"engines": engines}))
         begin = _next(link, timeout_s, cancelled)
         version: int | None = begin["version"]
         layout: dict[str, Described] = {name: (dtype, list(shape)) for name, (dtype, shape) in begin["tensors"].items()}
@@ -270,6 +288,8 @@ class _Link:
         self.name = name
         self.inbox = deque[Message]()
         self.is_over = False
+        self.engines: int | None = None
+        """How many engines receive with this one, where it says so."""
         self._local = str(peer.getsockname()[0])
         self.connection = Connection(peer.detach())
 
@@ -308,8 +328,11 @@ class _Link:
         except BroadcastError:
             self.close()
             return False
-        if list(self.inbox) == [{"protocol": PROTOCOL}] and not self.is_over:
-            return True
+        match list(self.inbox):
+            case [{"protocol": protocol, **more}] if protocol == PROTOCOL and not self.is_over:
+                engines = more.get("engines")
+                self.engines = engines if isinstance(engines, int) else None
+                return True
         self.close()
         return False
 

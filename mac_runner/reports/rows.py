@@ -11,8 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from mac_runner.results import parsed
+from mac_runner.store.fork import origin_of
 from mac_runner.structs import decode
-from mac_runner.types import JsonObject, TokenCount
+from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 
 class _Timing(msgspec.Struct, frozen=True):
@@ -37,6 +38,13 @@ class Counts(msgspec.Struct, frozen=True):
     unusable: dict[str, dict[str, int]] = {}
 
 
+def cluster_of(group: JsonValue, fork_of: JsonValue) -> int | str | None:
+    """The cluster of an index row: its deal, or the conversation that it is a fork of; None for one by itself."""
+    if isinstance(group, int):
+        return group
+    return origin_of(fork_of) if isinstance(fork_of, str) else None
+
+
 class IndexRow(msgspec.Struct, frozen=True):
     """One ended conversation. `failed_attempts` are those before the one that ended so.
 
@@ -50,11 +58,17 @@ class IndexRow(msgspec.Struct, frozen=True):
     failure: str | None = None
     outcome: Any = None
     group: int | None = None
+    fork_of: str | None = None
     failed_attempts: list[Any] = []
     agents: dict[str, tuple[str, str, int]] = {}
     metrics: dict[str, bool | int | float | None] = {}
     metric_errors: dict[str, str] = {}
     reward_errors: dict[str, str] = {}
+
+    @property
+    def cluster(self) -> int | str | None:
+        """What it shares with conversations that are not independent of it (`cluster_of`)."""
+        return cluster_of(self.group, self.fork_of)
 
     @property
     def reason(self) -> str | None:

@@ -41,7 +41,7 @@ def summarise(
     decoding: Mapping[str, JsonObject] | None = None,
     speakers: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Sum up the rows of an index. Rows of one group are together.
+    """Sum up the rows of an index. Rows of one cluster are together.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
@@ -131,7 +131,7 @@ class _Totals:
     def add(self, row: IndexRow) -> None:
         if row.reason is None:
             self.finished += 1
-            with one_cluster(row.group):
+            with one_cluster(row.cluster):
                 self._add_outcome(row)
                 self.metrics.add(row)
         else:

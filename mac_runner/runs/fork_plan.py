@@ -25,7 +25,7 @@ from mac_runner.runs.policies import Policy
 from mac_runner.runs.recorded import ended_row, recorded_experiment
 from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, is_grid, read_run, replies_of, task_of
-from mac_runner.store.fork import Branch, ForkRecord
+from mac_runner.store.fork import Branch, ForkRecord, branch_id
 from mac_runner.store.records import entry, objects, row_id
 from mac_runner.store.traces import Traces
 from mac_runner.types import (
@@ -312,7 +312,7 @@ def _branches(
     inherited = () if parent.fork is None else parent.fork.draws
     for draw in request.draws:
         for arm, stem in zip(request.arms, stems, strict=True):
-            middle = "" if len(request.arms) == 1 else f"-{arm.name}"
+            name = "" if len(request.arms) == 1 else arm.name
             fork = Fork(
                 of=parent.task_id,
                 turn=point.key,
@@ -322,7 +322,7 @@ def _branches(
                 forced=stem.forced,
                 is_off_policy=stem.is_off_policy or (parent.fork is not None and parent.fork.is_off_policy),
             )
-            task_id = f"{parent.task_id}-f{point.place}{middle}-d{draw:03d}"
+            task_id = branch_id(parent.task_id, point.place, name, draw)
             yield Branch(replace(task, task_id=task_id, index=first, fork=fork), stem.replies)
             first += 1
 

@@ -91,7 +91,7 @@ class Measurement:
             )
             bare = {key: value for key, value in row.items() if key not in METRIC_KEYS}
             parsed = parse_row({**bare, **found})
-            with one_cluster(parsed.group):
+            with one_cluster(parsed.cluster):
                 self._counter.add(parsed)
             yield {"task_id": row["task_id"], "index": row["index"], **found}
 

@@ -28,11 +28,11 @@ def summary_of(contents: RunContents) -> JsonObject:
     fork = contents.fork
     forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
     conversation = section(contents.resolved, "conversation_config")
-    is_grouped = conversation.get("samples_per_task", 1) != 1
+    is_clustered = fork is not None or conversation.get("samples_per_task", 1) != 1
     summary = summarise(
         experiment_name=contents.experiment_name,
-        # Intervals are by group, so the conversations of a group come together.
-        rows=contents.rows_in_task_order() if is_grouped else contents.rows(),
+        # The conversations of a cluster come together.
+        rows=contents.rows_in_task_order() if is_clustered else contents.rows(),
         planned=contents.counts.planned,
         accounting=contents.accounting,
         decoding=recorded_decoding(contents.resolved),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
+from mac_runner.config.experiment import REWARDS
 from mac_runner.data.prompts import PROMPTS, prompt_table
 from mac_runner.data.samples import SEAT_COLUMNS, TrainingRun
 from mac_runner.data.sources import Source, Sources, recorded_results, recorded_spec, sources_of
@@ -13,7 +14,11 @@ from mac_runner.data.tables import tables_of
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS
 from mac_runner.data.training import training_tables
 from mac_runner.environments import build_environment
+from mac_runner.errors import ConfigError
+from mac_runner.problems import suggestion
 from mac_runner.registry import ENVIRONMENTS
+from mac_runner.results import section
+from mac_runner.rewards import rewards_by_agent
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.store import RunContents
 
@@ -50,7 +55,31 @@ def _with_environment(run: Source, only: Sequence[str]) -> Source:
     training = training_run(run, only)
     # The results of a built-in environment say its rewards.
     is_own = run.contents.environment_name not in ENVIRONMENTS and recorded_spec(run.contents) is not None
-    return run._replace(
+    found = run._replace(
         tables={**run.tables, PROMPTS: prompt_table(training.environment), **training_tables(training)},
         environment=training.environment if is_own else lambda: None,
     )
+    # Of `--limit` or a shard, fewer are planned.
+    conversations = section(run.contents.resolved, "conversation_config").get("conversations")
+    is_whole = isinstance(conversations, int) and run.contents.counts.done >= conversations
+    # Without its code, or its other conversations, an environment may have more rewards than are seen.
+    return found._replace(check_rewards=cache(partial(_check_rewards, found))) if is_own and is_whole else found
+
+
+def _check_rewards(run: Source) -> None:
+    """Raises ConfigError where a weight of `rewards.total` is that of no reward in the whole run.
+
+    Some agents and outcomes may lack a reward. So conversations are read until every weight has been seen.
+    """
+    rewards = section(run.contents.resolved, REWARDS)
+    shaped = section(rewards, "shaped")
+    unseen, seen = section(rewards, "total").keys() - shaped.keys(), {*shaped}
+    for ended in run.conversations():
+        if not unseen:
+            return
+        for found in rewards_by_agent(ended.environment(), ended.transcript, ended.experiment).values():
+            seen.update(found.by_name)
+        unseen -= seen
+    if unseen and seen:
+        name = min(unseen)
+        raise ConfigError(f"rewards.total.{name}: no agent of the run has such a reward{suggestion(name, seen)}")

@@ -27,7 +27,7 @@ from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_c
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json
 from mac_runner.reports.turns import check_seat, json_object, objects
-from mac_runner.rewards import REWARD, rewards_by_agent
+from mac_runner.rewards import REWARD
 from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
@@ -330,11 +330,11 @@ class RecordedConversation:
         """By agent, its rewards by name, and what they come to as `reward`; nothing for a conversation that failed.
 
         An agent has no `reward` where a part of it is missing (`rewards.total`), such as a shaped one that raised.
+        Raises ConfigError where `rewards.total` names a reward that no agent of the whole run has.
         """
-        ended = self._ended
-        found = rewards_by_agent(ended.environment(), ended.transcript, ended.experiment)
         return {
-            agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})} for agent, one in found.items()
+            agent: {**one.by_name, **({} if one.total is None else {REWARD: one.total})}
+            for agent, one in self._ended.rewards.items()
         }
 
     @property

@@ -19,7 +19,7 @@ from mac_runner.errors import StaleVersionError, UpdateInProgressError, WeightUp
 from mac_runner.scheduler.interfaces import Source
 from mac_runner.scheduler.policy_window import PolicyWindow
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Reply, Task
-from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from mac_runner.weights import Broadcast, Weights, WeightUpdate, stale
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -164,9 +164,9 @@ class Policies:
     ) -> int:
         newest = max(each.present.version for each in engines)
         number = newest + 1 if version is None else version
-        stale = StaleVersionError(f"weights of version {number}: model {model} has version {newest}; give a higher one")
+        refusal = StaleVersionError(stale(number, newest, f"model {model}"))
         if number < newest:
-            raise stale
+            raise refusal
         path = str(weights.resolve()) if isinstance(weights, Path) else None
         digest = None if isinstance(weights, Broadcast) else await asyncio.to_thread(digest_of, weights)
         named = PolicyVersion(number, digest, path)
@@ -175,8 +175,8 @@ class Policies:
             each for each in engines if each.present.version != number or digest not in (None, each.present.sha256)
         ]
         if not behind or any(each.present.version == number for each in behind):
-            raise stale
-        update = WeightUpdate(version=number, weights=weights, blocking=blocking)
+            raise refusal
+        update = WeightUpdate(version=number, weights=weights, blocking=blocking, is_shared=len(behind) > 1)
         # What one engine refuses, each would refuse: the first is asked alone. A trainer sends to all at once.
         alone = 0 if isinstance(weights, Broadcast) else 1
         for each in behind[:alone]:

@@ -36,6 +36,8 @@ class FindingKind(StrEnum):
     """What can be wrong."""
 
     LOST = "lost"
+    WITHOUT_TOKENS = "without tokens"
+    """The conversation is there, and the file of its token traces is gone."""
     DUPLICATED = "duplicated"
     UNEXPECTED = "unexpected"
     DAMAGED = "damaged"

@@ -24,7 +24,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.fork import ForkRecord, read_fork
+from mac_runner.store.fork import ForkRecord, origin_of, read_fork
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -97,10 +97,18 @@ class RunContents:
         return self.state.rows(self.disk, self.layout)
 
     def rows_in_task_order(self) -> Iterator[JsonObject]:
-        """The same in the order of their tasks; few of them are held at a time, and those as bytes."""
+        """The same in the order of their tasks; few of them are held at a time, and those as bytes.
+
+        The forks of one conversation stand together, also where forks were merged.
+        """
         endings, left = self.state.endings, self.json_rows()
+
+        def order(task_id: str) -> tuple[str, int, str]:
+            origin = origin_of(task_id)
+            return "" if origin == task_id else origin, endings[task_id].task_index, task_id
+
         waiting: dict[str, DoneRow] = {}
-        for task_id in sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id)):
+        for task_id in sorted(endings, key=order):
             if task_id in waiting:
                 yield row_of(waiting.pop(task_id))
                 continue

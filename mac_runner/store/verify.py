@@ -103,6 +103,11 @@ class VerifyReport:
         return self._count(FindingKind.LOST)
 
     @property
+    def without_tokens(self) -> int:
+        """Conversations whose token traces are not there."""
+        return self._count(FindingKind.WITHOUT_TOKENS)
+
+    @property
     def duplicated(self) -> int:
         """Results that are there more than once."""
         return self._count(FindingKind.DUPLICATED)
@@ -294,8 +299,8 @@ def _findings(
         yield finding(FindingKind.MISMATCHED, reason)
     traces = traces_beside(path)
     if (flaw := traces_flaw(disk, traces, row)) is not None:
-        kind = FindingKind.DAMAGED if disk.exists(traces) else FindingKind.LOST
-        yield finding(kind, f"the file of its token traces {flaw}; `mac-run repair` writes it again from the journal")
+        kind = FindingKind.DAMAGED if disk.exists(traces) else FindingKind.WITHOUT_TOKENS
+        yield finding(kind, f"the file of its token traces, {traces.parent.name}/{traces.name}, {flaw}")
 
 
 def _difference(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mac_runner import fork, open_run
+import pytest
+
+from mac_runner import RunDirectoryError, fork, open_run
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store.records import entry, objects
@@ -29,3 +31,24 @@ def test_a_fork_of_a_run_with_tokens_keeps_those_of_the_replies_that_it_keeps(tm
     assert {key: branch.traces[key] for key in kept} == {key: whole.traces[key] for key in kept}
     assert branch.traces.keys() == {turn.key for turn in branch.turns if turn.model == "learner"}
     assert verify(tmp_path / "forks") == Exit.OK
+
+
+def test_verify_says_of_a_conversation_without_its_tokens_what_is_missing_and_what_cannot_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, place = play(tmp_path, learning(conversations=1)), tmp_path / "small"
+    (place / "traces" / "small-000000.parquet").unlink()
+
+    assert verify(place) == Exit.FAILURES
+    out = capsys.readouterr().out
+    assert "lost 0, duplicated 0, unexpected 0, damaged 0, mismatched 0, without tokens 1" in out
+    assert "- without tokens: small-000000: the file of its token traces, traces/small-000000.parquet, is not" in out
+    assert f"`mac-run repair {place}` writes token traces again from the journal" in out
+    assert "cannot be exported as rollouts, verifiers or by the table traces" in out
+    for name in ("rollouts", "verifiers", "traces"):
+        with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):
+            run.table(name)
+    with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):
+        fork(place, 0, turn="#20", out=tmp_path / "forks", progress=False)
+    for name in ("conversations", "trl-sft", "trl-kto", "verl-sft", "openai-chat"):
+        assert run.table(name).num_rows

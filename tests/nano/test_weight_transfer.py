@@ -283,6 +283,25 @@ def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_
     with_engines(path, act, count=2)
 
 
+def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(path: Path) -> None:
+    weights = random_state_dict(path, seed=1)
+
+    async def act(*engines: AsyncEngine) -> None:
+        before = await sample(engines[0])
+        for receivers, number in ((2, 1), (1, 2)):
+            with sender(receivers, timeout_s=600.0) as source:
+                coming = [each.receive_weights(source.address, engines=number) for each in engines[:number]]
+                met = await asyncio.gather(send(source, weights, 5), *coming, return_exceptions=True)
+                text = f"receivers is {receivers}, but the number of engines that are up is {number}"
+                assert all(type(each) is BroadcastError and text in str(each) for each in met), met
+        with sender(receivers=2) as source:
+            assert await sample(engines[0]) == before
+            coming = [each.receive_weights(source.address, engines=2) for each in engines]
+            assert await asyncio.gather(*coming, send(source, weights, 5)) == [5, 5, None]
+
+    with_engines(path, act, count=2)
+
+
 def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_others(path: Path) -> None:
     weights = random_state_dict(path, seed=1)
     hello, fits, prepared = (b'{"protocol": 1}', b'{"fits": true}', b'{"prepared": true}')

@@ -255,7 +255,8 @@ def test_traces_that_are_damaged_or_gone_are_found_and_written_again(
     harm(run_dir / "traces/toy_00000.parquet")
 
     (finding,) = verify_run(run_dir, rebuild=player.rebuild).findings
-    assert finding.text.startswith("toy_00000: the file of its token traces")
+    assert finding.text.startswith("toy_00000: the file of its token traces, traces/toy_00000.parquet, ")
+    assert finding.kind == ("without tokens" if harm is remove else "damaged")
     with pytest.raises(RunDirectoryError, match=r"toy_00000\.parquet .*mac-run repair"):
         traces_in(player, run_dir)
     with open_thorough(player, run_dir) as run:

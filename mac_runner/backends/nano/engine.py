@@ -22,7 +22,7 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.updates import policy_of, stale
+from mac_runner.backends.updates import policy_of
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
     BroadcastError,
@@ -61,7 +61,7 @@ from mac_runner.types import (
     Sampling,
     TokenTrace,
 )
-from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate, stale
 
 
 class LoadedEngine:
@@ -179,6 +179,7 @@ class LoadedEngine:
                     blocking=is_blocking,
                     timeout_s=source.timeout_s,
                     keep=lambda tensors: digests.append(digest_of(tensors)),
+                    engines=None if update.is_shared else 1,
                 )
             else:
                 await self._engine.update_weights(await self._read(source), version, blocking=is_blocking)

@@ -15,11 +15,11 @@ from typing import Final
 from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.openai.weights import LOAD_S_MAX, STATE_S_MAX, Get, Sent, ServerWeights
-from mac_runner.backends.updates import policy_of, stale
+from mac_runner.backends.updates import policy_of
 from mac_runner.backends.weight_files import check_against, find_weights
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightUpdateError
 from mac_runner.types import JsonObject, PolicySpan
-from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate, stale
 
 CLOSED: Final = (
     "it takes no new weights; start vllm serve, 0.32 or newer, with VLLM_SERVER_DEV_MODE=1 in its environment; for "

@@ -18,7 +18,6 @@ from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, decode
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.updates import stale
 from mac_runner.backends.weight_files import KEPT_FILE, Placed, make_place, place
 from mac_runner.checkpoints import digest_of
 from mac_runner.errors import (
@@ -29,7 +28,7 @@ from mac_runner.errors import (
     WeightUpdateError,
 )
 from mac_runner.types import JsonObject, PolicySpan
-from mac_runner.weights import Broadcast, WeightUpdate
+from mac_runner.weights import Broadcast, WeightUpdate, stale
 
 LOAD_S_MAX: Final = 600.0
 """How long a server may take to load weights."""
@@ -160,9 +159,11 @@ class ServerWeights:
 
     async def _receive(self, update: WeightUpdate, source: Broadcast, urls: Sequence[str]) -> dict[str, str]:
         """Have all servers receive from a trainer; where that can be, the first one keeps the weights in a file."""
+        away = await self._away(urls)
+        urls = [url for url in urls if url not in away]
         kept = await asyncio.to_thread(make_place, self._directory) if self._keeps_broadcasts and urls else None
         try:
-            missed = await self._receive_all(update, source, urls, kept)
+            missed = away | await self._receive_all(update, source, urls, kept)
             if kept is not None and urls[0] in missed:
                 kept.remove()
                 kept = None
@@ -174,12 +175,23 @@ class ServerWeights:
         self._take(update.version, kept, digest)
         return missed
 
+    async def _away(self, urls: Sequence[str]) -> dict[str, str]:
+        """The servers that do not answer, for which a trainer would wait in vain. Raises WeightUpdateError for none."""
+        states = await asyncio.gather(*map(self._state, urls), return_exceptions=True)
+        away = {url: str(state) for url, state in zip(urls, states, strict=True) if isinstance(state, SendingError)}
+        if len(away) == len(urls):
+            why = "; ".join(f"{url}: {fault}" for url, fault in away.items()) or "none is up"
+            raise WeightUpdateError(f"no server can receive weights: {why}")
+        return away
+
     async def _receive_all(
         self, update: WeightUpdate, source: Broadcast, urls: Sequence[str], kept: Placed | None
     ) -> dict[str, str]:
         """Have all servers receive from a trainer, which sends to all of them at once."""
         body: JsonObject = {"address": source.address, "version": update.version, "blocking": update.blocking}
         body["timeout_s"] = source.timeout_s
+        if not update.is_shared:
+            body["engines"] = len(urls)
 
         async def receive(url: str) -> None:
             more = {"save_to": str(kept.path / KEPT_FILE)} if kept is not None and url == urls[0] else {}

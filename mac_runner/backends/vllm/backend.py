@@ -25,7 +25,7 @@ from mac_runner.backends.chat_template import (
     switches_of,
 )
 from mac_runner.backends.forms import names_form
-from mac_runner.backends.updates import OneAtATime, stale
+from mac_runner.backends.updates import OneAtATime
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import (
     Capacity,
@@ -50,7 +50,7 @@ from mac_runner.errors import (
     boundary,
 )
 from mac_runner.types import FinishReason, JsonValue, Reply, Request
-from mac_runner.weights import WeightUpdate
+from mac_runner.weights import WeightUpdate, stale
 
 _KILL_INTERVAL_S: Final = 0.1
 UPDATES_SINCE: Final = (0, 32)

@@ -60,6 +60,7 @@ SPEC = EnvironmentSpec(
     upgrade=recorded_selection,
     absent={"edition": 1, "identity_reveal_config.reveal_from_round": 1},
     reply_forms=("json",),
+    reward_names=("right",),
     results=_results,
     converters={
         name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()

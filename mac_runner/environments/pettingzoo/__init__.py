@@ -43,6 +43,7 @@ def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
         build=lambda experiment: _build(experiment, game),
         check=_check,
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
+        reward_names=("won", "rewards"),
     )
 
 

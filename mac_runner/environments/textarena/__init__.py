@@ -31,6 +31,7 @@ def spec_of(game: str) -> EnvironmentSpec[TextarenaConfig]:
         description="Settings of a game of TextArena.",
         build=lambda experiment: _build(experiment, game),
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
+        reward_names=("won", "rewards"),
     )
 
 

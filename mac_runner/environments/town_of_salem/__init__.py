@@ -122,5 +122,6 @@ SPEC = EnvironmentSpec(
     earlier=_earlier,
     honours=("reasoning", "reasoning_chars_max", "system"),
     materials=with_materials,
+    reward_names=("won", "faction_won", "survived"),
     results=_results,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
@@ -30,10 +30,14 @@ _UNPAIRED: Final = (
 )
 
 
-class Values(NamedTuple):
-    """What the conversations of a run have under one name: by number, the sum and the cases."""
+Deal: TypeAlias = int | str
+"""The number of a conversation, or the cluster of several."""
 
-    cases: dict[int, tuple[float, int]]
+
+class Values(NamedTuple):
+    """What the conversations of a run have under one name: by deal, the sum and the cases."""
+
+    cases: dict[Deal, tuple[float, int]]
     is_rate: bool
 
 
@@ -127,7 +131,7 @@ def values_of(data: RunData) -> dict[str, Values]:
         row = parse_row(raw)
         if row.reason is not None:
             continue
-        deal = row.index if row.group is None else row.group
+        deal = row.index if row.cluster is None else row.cluster
         outcome: JsonObject = row.outcome if isinstance(row.outcome, dict) else {}
         if outcome.get("kind") not in known:
             for name, value in outcome.items():
@@ -141,11 +145,11 @@ def values_of(data: RunData) -> dict[str, Values]:
     return found
 
 
-def _add(found: dict[str, Values], name: str, number: int, values: Sequence[float]) -> None:
+def _add(found: dict[str, Values], name: str, deal: Deal, values: Sequence[float]) -> None:
     is_rate = all(isinstance(value, bool) for value in values)
     before = found.get(name, Values({}, True))
-    total, n = before.cases.get(number, (0.0, 0))
-    before.cases[number] = (math.fsum([total, *values]), n + len(values))
+    total, n = before.cases.get(deal, (0.0, 0))
+    before.cases[deal] = (math.fsum([total, *values]), n + len(values))
     found[name] = before._replace(is_rate=before.is_rate and is_rate)
 
 
@@ -158,7 +162,7 @@ def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool
     return _mean_difference(first.cases, second.cases, is_paired=is_paired)
 
 
-def clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
+def clustered(cases: Mapping[Deal, tuple[int, int]]) -> ClusteredRate:
     """Cases by conversation as a rate."""
     rate = ClusteredRate()
     for total, n in cases.values():
@@ -167,7 +171,7 @@ def clustered(cases: Mapping[int, tuple[int, int]]) -> ClusteredRate:
 
 
 def _mean_difference(
-    first: Mapping[int, tuple[float, int]], second: Mapping[int, tuple[float, int]], *, is_paired: bool
+    first: Mapping[Deal, tuple[float, int]], second: Mapping[Deal, tuple[float, int]], *, is_paired: bool
 ) -> RateDifference | None:
     """The difference of two means of conversations; each counts with the mean of its own cases."""
     from scipy.stats import ttest_ind, ttest_rel

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from mac_runner.figures.estimates import counted
-from mac_runner.figures.every_run.played import Played, failures
+from mac_runner.figures.every_run.played import Lengths, Played, failures
 from mac_runner.figures.model import (
     ColumnKind,
     DataColumn,
@@ -19,12 +19,15 @@ from mac_runner.figures.model import (
     run_column,
 )
 from mac_runner.figures.plots import forest, histogram
-from mac_runner.intervals import mean_interval
+from mac_runner.intervals import ExactMean
 from mac_runner.results import integer
 from mac_runner.types import JsonObject
 
 _BARS: Final = 24
-_MEAN: Final = "A mean over conversations has Student's 95 % interval; conversations are independent of each other."
+_MEAN: Final = (
+    "A mean over conversations has Student's 95 % interval. Conversations are independent of each other, but for those "
+    "of one deal and for forks of one conversation: they are one cluster."
+)
 
 
 def endings_figure(runs: Sequence[Played]) -> Figure:
@@ -85,13 +88,13 @@ def length_figures(runs: Sequence[Played]) -> Iterator[Figure]:
 
 
 def _length(
-    runs: Sequence[Played], name: str, title: str, unit: str, of: Callable[[Played], Sequence[float]]
+    runs: Sequence[Played], name: str, title: str, unit: str, of: Callable[[Played], Lengths]
 ) -> Iterator[Figure]:
-    if sum(len(of(run)) for run in runs) < 2 or not any(map(any, map(of, runs))):
+    n = sum(len(of(run).values) for run in runs)
+    if n < 2 or not any(any(of(run).values) for run in runs):
         return
-    n = sum(len(of(run)) for run in runs)
     if len(runs) == 1:
-        values = sorted(of(runs[0]))
+        values = sorted(of(runs[0]).values)
         mean, middle = sum(values) / n, median(values)
         yield Figure(
             id=name,
@@ -109,7 +112,7 @@ def _length(
             spec=None if values[0] == values[-1] else _histogram(rows, unit),
         )
         return
-    rows = tuple(_mean_row(run, of(run)) for run in runs if len(of(run)))
+    rows = tuple(_mean_row(run, of(run).mean) for run in runs if of(run).mean.n)
     yield Figure(
         id=name,
         title=title,
@@ -139,12 +142,12 @@ def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple
     )
 
 
-def _mean_row(run: Played, values: Sequence[float]) -> dict[str, Value]:
-    interval = mean_interval(values)
+def _mean_row(run: Played, mean: ExactMean) -> dict[str, Value]:
+    interval = mean.interval
     return {
         "run": run.name,
-        "n": len(values),
-        "mean": sum(values) / len(values),
+        "n": mean.n,
+        "mean": mean.mean,
         "lo": None if interval is None else interval.lo,
         "hi": None if interval is None else interval.hi,
     }

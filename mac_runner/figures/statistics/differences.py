@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TypeVar
 
 from mac_runner.comparisons import common_deals, paired_difference
 from mac_runner.intervals import ClusteredRate, Interval
 from mac_runner.paired import Kind, adjusted, paired_ratio
+
+_Deal = TypeVar("_Deal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ def won_difference(first: dict[int, int], second: dict[int, int]) -> RateDiffere
 
 
 def ratio_difference(
-    first: dict[int, tuple[int, int]], second: dict[int, tuple[int, int]], *, kind: Kind = "share"
+    first: Mapping[_Deal, tuple[int, int]], second: Mapping[_Deal, tuple[int, int]], *, kind: Kind = "share"
 ) -> RateDifference | None:
     """How a ratio of sums differs over the deals that two groups share: by deal, the sum and the cases."""
     shared = [(*first[deal], *second[deal]) for deal in first if deal in second]

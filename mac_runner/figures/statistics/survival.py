@@ -16,7 +16,7 @@ from mac_runner.intervals import Interval, student_t, wilson
 class Case(NamedTuple):
     """One case of a game: how long it was seen, and whether it ended then."""
 
-    game: int
+    game: int | str
     time: int
     has_ended: bool
 

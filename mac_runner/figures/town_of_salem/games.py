@@ -60,7 +60,7 @@ class Game(GameResult, frozen=True):
 
     players: tuple[Seat, ...]
     number: int = 0
-    cluster: int | None = None
+    cluster: int | str | None = None
 
     @property
     def is_measured(self) -> bool:

@@ -140,6 +140,8 @@ class Reception(Body):
     timeout_s: Annotated[float, Field(gt=0, le=RECEIVE_S_MAX)] = PATIENCE_S
     save_to: Annotated[str, Field(pattern=r"\.safetensors$")] | None = None
     """A new file that keeps the weights."""
+    engines: Annotated[int, Field(ge=1)] | None = None
+    """How many engines receive from the trainer: one that waits for another number is an error at once."""
 
 
 class Pause(Body):
@@ -184,7 +186,12 @@ class AdminApi:
         body = await self._order(Reception, request)
         keep = None if body.save_to is None else partial(write_weights, path=Path(body.save_to))
         work = self._engine.receive_weights(
-            body.address, body.version, blocking=body.blocking, timeout_s=body.timeout_s, keep=keep
+            body.address,
+            body.version,
+            blocking=body.blocking,
+            timeout_s=body.timeout_s,
+            keep=keep,
+            engines=body.engines,
         )
         version = await unless_gone(request.receive, work)
         self._weights_path = None

@@ -21,7 +21,7 @@ from mac_runner.environments.town_of_salem.view.prompts import turn_text
 from mac_runner.types import Message, Prompt
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.watch import TABLES, watch_game
-from tests.faults.tier import SCALE
+from tests.faults.tier import one_in
 
 GAMES = 60
 HIDING, UNDEAD, MOVING, MASKED, JESTING, BURNING = range(len(TABLES))
@@ -211,7 +211,7 @@ def watch_games(table: tuple[str, ...]) -> None:
         watch_game(number, table)
 
 
-@pytest.mark.parametrize("name", list(LEAKS)[:: 12 if SCALE == 1 else 1])
+@pytest.mark.parametrize("name", one_in(20, LEAKS))
 def test_planted_leak_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, plant = LEAKS[name]
     plant(monkeypatch)

@@ -188,6 +188,30 @@ def test_servers_take_what_a_trainer_sends_all_of_them_or_none(model: Path, othe
     asyncio.run(main())
 
 
+def test_broadcast_for_a_server_that_is_down_is_an_error_on_both_sides_without_a_wait(model: Path, other: Path) -> None:
+    weights = load_file(other / "model.safetensors")
+
+    async def main() -> None:
+        with WeightSender("127.0.0.1:0", receivers=2, timeout_s=600.0) as trainer:
+            source = Broadcast(trainer.address, timeout_s=600.0)
+            async with AsyncExitStack() as stack:
+                first = await stack.enter_async_context(served(model, admin_key=KEY))
+                async with served(model, admin_key=KEY) as second:
+                    backend = backend_for(first, second)
+                    stack.push_async_callback(backend.close)
+                    await backend.start()
+                met = await asyncio.gather(
+                    backend.update_weights(WeightUpdate(version=3, weights=source)),
+                    asyncio.to_thread(trainer.send, weights, 3),
+                    return_exceptions=True,
+                )
+                for error in met:
+                    assert "receivers is 2, but the number of engines that are up is 1" in str(error), met
+                assert (await said(backend)).policy == PolicySpan(0, 0)
+
+    asyncio.run(main())
+
+
 def test_server_gives_a_receive_up_when_its_client_leaves(model: Path, other: Path) -> None:
     async def main() -> None:
         with WeightSender("127.0.0.1:0") as trainer:

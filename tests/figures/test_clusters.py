@@ -1,0 +1,77 @@
+"""Conversations of one deal, and forks of one conversation, are one cluster in the figures of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.figures.data import RunData
+from mac_runner.intervals import ClusteredRate, ExactClusteredMean
+from mac_runner.types import JsonObject
+
+pytest.importorskip("altair")
+
+TURNS = (3, 5, 9, 4, 8, 8)
+VERDICTS = (("lie", "lie"), ("lie", "honest"), ("honest",), (), ("honest", "honest", "unclear"), ("lie",))
+
+
+def data(shared: str) -> RunData:
+    """Six conversations of three clusters."""
+    of: list[JsonObject] = [
+        {"group": place // 2} if shared == "group" else {"fork_of": f"small-{place // 2:06d}-f3-d000"}
+        for place in range(6)
+    ]
+    rows: list[JsonObject] = [
+        {
+            "task_id": f"small-{place}",
+            "index": place,
+            "status": "finished",
+            "outcome": {},
+            "counts": {"turns": turns, "corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}},
+            **of[place],
+        }
+        for place, turns in enumerate(TURNS)
+    ]
+    claims = [
+        {"conversation": f"small-{place}", "kind": "role", "verdict": verdict}
+        for place, verdicts in enumerate(VERDICTS)
+        for verdict in verdicts
+    ]
+    return RunData(
+        name="small",
+        environment="town_of_salem",
+        experiment={},
+        planned=6,
+        read_rows=lambda: iter(rows),
+        read_table=lambda _name, _wanted: iter(claims),
+    )
+
+
+@pytest.mark.parametrize("shared", ["group", "fork_of"])
+def test_mean_lengths_are_by_cluster(shared: str) -> None:
+    from mac_runner.figures.every_run.conversations import length_figures
+    from mac_runner.figures.every_run.played import played
+
+    mean = ExactClusteredMean()
+    for place in range(0, 6, 2):
+        mean.add(TURNS[place : place + 2])
+    figure = next(iter(length_figures([played(data(shared), {})] * 2)))
+
+    assert mean.interval is not None
+    for row in figure.rows:
+        assert (row["n"], row["mean"], row["lo"], row["hi"]) == (6, mean.mean, mean.interval.lo, mean.interval.hi)
+
+
+@pytest.mark.parametrize("shared", ["group", "fork_of"])
+def test_claims_by_kind_are_by_cluster(shared: str) -> None:
+    from mac_runner.figures.town_of_salem.kinds import claims_by_kind
+
+    lies = ClusteredRate()
+    for place in range(0, 6, 2):
+        said = [verdict for verdicts in VERDICTS[place : place + 2] for verdict in verdicts]
+        lies.add(said.count("lie"), len(said))
+    figure = claims_by_kind(data(shared))
+
+    assert figure is not None
+    (row,) = [row for row in figure.rows if row["part"] == "lie"]
+    assert lies.interval is not None
+    assert (row["n"], row["lo"], row["hi"]) == (9, lies.interval.lo, lies.interval.hi)
