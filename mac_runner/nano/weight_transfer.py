@@ -432,7 +432,7 @@ def _alongside(
         _wait(links, future.done, group.timeout_s, cancelled, lambda: group.num_pieces)
         return future.result()
     except RuntimeError as error:
-        raise BroadcastError(f"torch.distributed failed: {error}; no new weights were installed") from error
+        raise BroadcastError(f"no new weights were installed: torch.distributed failed: {error}") from error
     except BroadcastError:
         group.abort()
         raise

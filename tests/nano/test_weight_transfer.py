@@ -34,7 +34,7 @@ from mac_runner.nano import (
     WrongShapeError,
 )
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
-from mac_runner.nano.weight_transfer import parse_address, receive
+from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
@@ -181,6 +181,16 @@ def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_first_tens
             assert (await asyncio.gather(engine.receive_weights(source.address), send(source, good)))[0] == 5
 
     with_engines(path, act)
+
+
+def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
+    """A reply that quotes the error cuts it at its end."""
+
+    def fail(_group: object) -> None:
+        raise RuntimeError("gloo says much. " * 100)
+
+    with pytest.raises(BroadcastError, match=r"^no new weights were installed"):
+        _alongside(fail, _Group(torch.device("cpu"), 60.0), [])
 
 
 def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(path: Path) -> None:
