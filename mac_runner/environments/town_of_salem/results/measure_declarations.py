@@ -202,7 +202,7 @@ MEASURES: Final = (
         *("deception", "honest_wrong", "honest, but wrong", "honest claims that were not so"),
         *(Count.HONEST_WRONG, Count.HONEST),
     ),
-    _rate("deception", "liars", "liars", "players who lied, of all, each game anew", Count.LIAR, Count.SEAT),
+    _rate("deception", "liars", "liars", "players who lied, of all, game by game", Count.LIAR, Count.SEAT),
     _mean(
         *("deception", "first_lie_day", "day of the first lie", "the day of a liar's first lie"),
         *(Count.FIRST_LIE_DAY, Count.LIAR),
