@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.patience import wait_for
 
 # How long a case takes says something about the machine, and nothing about us.
 settings.register_profile("mac_runner", deadline=None)
@@ -20,7 +21,6 @@ settings.load_profile("mac_runner")
 
 # What changes the looks of our output, or is read by an experiment.
 _SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "MAC_RUNNER_API_KEY")
-_CLEARED_S_MAX = 5.0
 _FDS = Path("/proc/self/fd")
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
 _PACKAGE = Path(__file__).parents[1] / "mac_runner"
@@ -67,12 +67,18 @@ def no_leaks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     scratch = str(tmp_path_factory.getbasetemp())
     before = _possessions(scratch)
     yield
-    # A thread that was told to end may need a moment; one that was not is waited for in vain.
-    deadline_s = time.monotonic() + _CLEARED_S_MAX
-    while (left := _possessions(scratch) - before) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    left: set[str] = set()
 
-    assert not left, f"left behind: {', '.join(sorted(left))}"
+    def is_cleared() -> bool:
+        left.clear()
+        left.update(_possessions(scratch) - before)
+        return not left
+
+    # A thread that was told to end may need a moment; one that was not is waited for in vain.
+    try:
+        wait_for(is_cleared, "what the test left behind")
+    except AssertionError as fault:
+        raise AssertionError(f"left behind: {', '.join(sorted(left))}") from fault
 
 
 def _possessions(scratch: str) -> set[str]:

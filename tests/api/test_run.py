@@ -23,7 +23,8 @@ from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLoc
 from mac_runner.runs.export import export
 from mac_runner.runs.view import RunView, open_run
 from mac_runner.types import JsonObject
-from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import Lab, RunDir, experiment, scripted
+from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer

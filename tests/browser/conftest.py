@@ -13,7 +13,8 @@ import pytest
 
 from tests.browser import runs
 from tests.browser.screens import Watch, chromium, hosted
-from tests.cli.lab import PATIENCE_S, Lab
+from tests.cli.lab import Lab
+from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -84,7 +85,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         for process in lab.started:
             process.send_signal(signal.SIGINT)
         for process in lab.started:
-            _, words = process.communicate(timeout=PATIENCE_S)
+            _, words = process.communicate(timeout=LIMIT_S)
             assert process.returncode in (0, -signal.SIGKILL), words
             assert "Traceback" not in words, words
     finally:
@@ -128,5 +129,5 @@ def page(watch: Watch) -> Page:
 
 
 def _failed(process: subprocess.Popen[str]) -> str:
-    _, words = process.communicate(timeout=PATIENCE_S)
+    _, words = process.communicate(timeout=LIMIT_S)
     raise AssertionError(f"mac-run view ended with {process.returncode}: {words}")

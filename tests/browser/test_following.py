@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.browser.conftest import Served
 from tests.browser.screens import Watch
-from tests.cli.lab import PATIENCE_S, Lab, experiment, scripted, wait_for
+from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import LIMIT_S, wait_for
 
 CONVERSATIONS = 8
 
@@ -23,7 +24,7 @@ def test_page_follows_a_run_that_is_killed_and_resumed(watch: Watch, served: Ser
         page.get_by_text(f"of {CONVERSATIONS} ended").first.wait_for()
         page.evaluate("() => { window.stays = 'the same page' }")
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=PATIENCE_S)
+        process.wait(timeout=LIMIT_S)
 
         lab.done(file, "--quiet")
 

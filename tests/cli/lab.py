@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +23,13 @@ from mac_runner.store import without_timing
 from mac_runner.store.records import encode_json
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
+from tests import patience
 
 AtOnce: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `mac-run` with the given arguments inside the test's own process: the fixture `at_once`."""
 
 MAC_RUN = (sys.executable, "-m", "mac_runner.cli")
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 
 
 def scripted(policy: str = "heuristic", *, capacity: int = 8, latency_ms: float = 0) -> JsonObject:
@@ -136,14 +135,8 @@ class Lab:
 
     def run(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run `mac-run` to its end."""
-        return subprocess.run(
-            [*MAC_RUN, *args],
-            cwd=self.path,
-            env=environ(env),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+        return patience.run(
+            [*MAC_RUN, *args], cwd=self.path, env=environ(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
     def done(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -189,20 +182,6 @@ def render_other_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(rendered, messages=(*rendered.messages, Message(role="user", content="Think.")))
 
     monkeypatch.setattr(Game, "prompt", prompt)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds; fails the test when it does not in good time."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"in vain: {what}"
-        time.sleep(0.005)
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a process, once it has ended."""
-    out, err = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, out, err
 
 
 def environ(env: Mapping[str, str] | None = None) -> dict[str, str]:

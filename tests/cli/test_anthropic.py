@@ -10,7 +10,8 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, ended, wait_for
+from tests.cli.lab import AtOnce, Lab
+from tests.patience import ended, wait_for
 from tests.sim.anthropic_server import AnthropicServer, failure, message
 from tests.sim.behaviour import Behaviour, Received, Say
 from tests.sim.openai_run import in_a_thread

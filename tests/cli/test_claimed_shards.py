@@ -15,8 +15,9 @@ from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.store import merge
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 from tests.faults.test_claimed_shards import same_results
+from tests.patience import ended, wait_for
 
 AUTO = ("--shard", "auto/3", "--out", "shared", "--quiet")
 

@@ -10,7 +10,8 @@ import pytest
 from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.store import without_timing
 from mac_runner.types import JsonObject, Reply, Request, TokenCount
-from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
+from tests.patience import ended, wait_for
 
 QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow.scripted_config"
 

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import ROOT, AtOnce, Lab, ended, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, scripted
+from tests.patience import ended, wait_for
 
 EXPERIMENT = ROOT / "experiments" / "bbq_moderated.yaml"
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"

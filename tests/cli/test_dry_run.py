@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import ROOT, AtOnce, Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 def test_dry_run_of_a_fresh_experiment_touches_nothing(lab: Lab, at_once: AtOnce) -> None:

@@ -24,7 +24,8 @@ from mac_runner.runs.view import open_run
 from mac_runner.store import Disk
 from mac_runner.store.disk import StagedFile
 from mac_runner.types import Reply, Turn
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 @pytest.fixture

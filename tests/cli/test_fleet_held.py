@@ -15,7 +15,8 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, ended, experiment, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment
+from tests.patience import ended, wait_for
 from tests.sim.engine_stub import command
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import Lab, RunDir, ended, wait_for
+from tests.cli.lab import Lab, RunDir
 from tests.faults.tier import SCALE
+from tests.patience import ended, wait_for
 from tests.sim.engine_stub import command
 from tests.sim.nano_model import make_nano_model
 

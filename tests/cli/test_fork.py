@@ -29,8 +29,9 @@ from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted
 from tests.faults.tier import SCALE
+from tests.patience import wait_for
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.lab import MAC_RUN, PATIENCE_S, Lab, environ, experiment, scripted, wait_for
+from tests.cli.lab import MAC_RUN, Lab, environ, experiment, scripted
+from tests.patience import LIMIT_S, wait_for
 
 HIDE_CURSOR, ALTERNATE_SCREEN = "\x1b[?25l", "\x1b[?1049h"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -48,7 +49,7 @@ class Terminal:
         """Read on until the process has ended; its exit code."""
         wait_for(lambda: not self._read() and self.process.poll() is not None, "the end of the process")
         self._read()
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(LIMIT_S)
 
     def _read(self) -> bool:
         """Take what there is; whether there was anything."""

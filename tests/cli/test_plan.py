@@ -14,8 +14,9 @@ from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.store import ShardsRecord
 from mac_runner.store.shards import encode_shards, shard_directory
-from tests.cli.lab import AtOnce, Lab, ended, scripted
+from tests.cli.lab import AtOnce, Lab, scripted
 from tests.cli.lab import experiment as game
+from tests.patience import ended
 from tests.runs.study import experiment, played, written
 from tests.sim.sleeping import TRUE
 

@@ -13,7 +13,8 @@ import pytest
 from mac_runner import plugins, registry
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, RunDir, ended, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, RunDir, scripted
+from tests.patience import ended, wait_for
 
 VOTES = """\
 from mac_runner.environments.generators import Ask

@@ -13,9 +13,10 @@ from mac_runner.store import Disk, System
 from mac_runner.store.disk import Free
 from mac_runner.store.lock import RunLock
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, ended
+from tests.cli.lab import AtOnce, Lab
 from tests.cli.test_odd_files import tree
 from tests.cli.test_starting import NOWHERE, openai, talk
+from tests.patience import ended
 from tests.sim.behaviour import Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer

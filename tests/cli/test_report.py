@@ -11,7 +11,8 @@ import pytest
 
 from mac_runner.runs import report_files
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.patience import wait_for
 
 
 @pytest.fixture(scope="module")

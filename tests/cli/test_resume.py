@@ -9,7 +9,8 @@ import pytest
 
 from mac_runner.store import read_run
 from mac_runner.types import JsonValue
-from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts, scripted
+from tests.patience import ended, wait_for
 
 
 def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab, at_once: AtOnce) -> None:

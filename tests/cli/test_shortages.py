@@ -15,7 +15,8 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.cli.lab import MAC_RUN, PATIENCE_S, Lab, environ, experiment
+from tests.cli.lab import MAC_RUN, Lab, environ, experiment
+from tests.patience import LIMIT_S
 from tests.sim.ollama_server import OllamaStub
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -88,7 +89,7 @@ def played(lab: Lab, file: str, prepare: Callable[[], None]) -> subprocess.Compl
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=LIMIT_S,
         check=False,
         preexec_fn=prepare,
         close_fds=False,
@@ -146,7 +147,7 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
             env=environ(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=LIMIT_S,
             check=False,
             preexec_fn=lambda: resource.setrlimit(kind, (most, most)),
         )
@@ -175,7 +176,7 @@ def test_process_that_may_start_no_thread_says_so_in_a_line(lab: Lab) -> None:
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=LIMIT_S,
         check=False,
     )
 

@@ -19,19 +19,9 @@ from mac_runner.cli.process import Exit
 from mac_runner.printable import printable
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, Message, Prompt
-from tests.cli.lab import (
-    MAC_RUN,
-    AtOnce,
-    Lab,
-    RunDir,
-    ended,
-    environ,
-    experiment,
-    render_other_prompts,
-    scripted,
-    wait_for,
-)
+from tests.cli.lab import MAC_RUN, AtOnce, Lab, RunDir, environ, experiment, render_other_prompts, scripted
 from tests.cli.test_openai import talk
+from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer

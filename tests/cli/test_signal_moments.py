@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from mac_runner.cli.process import Exit
-from tests.cli.lab import PATIENCE_S, Lab, ended, environ, experiment, scripted, wait_for
+from tests.cli.lab import Lab, environ, experiment, scripted
 from tests.faults.tier import SCALE
+from tests.patience import LIMIT_S, ended, wait_for
 
 MOMENTS = 10 * SCALE
 AT_ONCE = 6
@@ -148,11 +149,11 @@ def test_signals_while_the_interpreter_ends_change_no_exit_code(lab: Lab) -> Non
         assert process.stdout is not None
         while process.stdout.readline() not in {"ending\n", ""}:
             pass
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < deadline_s:
             process.send_signal(number)
             time.sleep(pause_s)
-        _, err = process.communicate(timeout=PATIENCE_S)
+        _, err = process.communicate(timeout=LIMIT_S)
         code = process.returncode
         return "" if code == Exit.OK and "Traceback" not in err else f"{number.name} {pause_s}: {code} {err}"
 

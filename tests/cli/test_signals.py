@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.cli.lab import Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:

@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import Lab, RunDir, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 @pytest.mark.parametrize(

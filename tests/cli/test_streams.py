@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from mac_runner import __version__
-from tests.cli.lab import MAC_RUN, PATIENCE_S, Lab, environ, experiment, scripted, wait_for
+from tests.cli.lab import MAC_RUN, Lab, environ, experiment, scripted
 from tests.faults.tier import SCALE
+from tests.patience import LIMIT_S, wait_for
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_reader_that_left_changes_nothing(finished: Lab, unread: int, args: tupl
         env=environ(),
         stdout=unread,
         stderr=subprocess.PIPE,
-        timeout=PATIENCE_S,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -51,7 +52,7 @@ def test_run_that_nobody_listens_to_plays_on(lab: Lab, unread: int) -> None:
     file = lab.write(experiment(conversations=1))
 
     process = subprocess.run(
-        [*MAC_RUN, file], cwd=lab.path, env=environ(), stdout=unread, stderr=unread, timeout=PATIENCE_S, check=False
+        [*MAC_RUN, file], cwd=lab.path, env=environ(), stdout=unread, stderr=unread, timeout=LIMIT_S, check=False
     )
 
     assert process.returncode == 0
@@ -65,7 +66,7 @@ def test_run_without_a_reader_is_interrupted_like_any_other(lab: Lab, unread: in
 
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(PATIENCE_S) == 3
+    assert process.wait(LIMIT_S) == 3
 
 
 def test_report_that_cannot_be_stored_is_a_failed_write(finished: Lab) -> None:
@@ -76,7 +77,7 @@ def test_report_that_cannot_be_stored_is_a_failed_write(finished: Lab) -> None:
             env=environ(),
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=PATIENCE_S,
+            timeout=LIMIT_S,
             check=False,
             text=True,
         )
@@ -98,7 +99,7 @@ def test_version_and_help_are_printed(lab: Lab) -> None:
     script = shutil.which("mac-run", path=Path(sys.executable).parent)
     assert script is not None
     told = subprocess.run(
-        [script, "--version"], env=environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        [script, "--version"], env=environ(), capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
 
     assert told.stdout == f"mac-run, version {__version__}\n"
@@ -146,7 +147,7 @@ def test_every_verb_survives_every_stream(finished: Lab) -> None:
             cwd=finished.path,
             env=environ({"PYTHONIOENCODING": encoding}),
             capture_output=True,
-            timeout=PATIENCE_S,
+            timeout=LIMIT_S,
             check=False,
         )
         told = process.stdout + process.stderr

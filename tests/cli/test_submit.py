@@ -12,8 +12,9 @@ import pytest
 from mac_runner.executors.local import LocalExecutor
 from mac_runner.store.machine import Machine
 from mac_runner.types import JsonObject
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted
 from tests.executors.fake_slurm import FakeSlurm
+from tests.patience import ended, wait_for
 
 CONVERSATIONS = 3
 SHARDS = ("--shards", "3")

@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
+from tests.patience import ended, wait_for
 
 
 @pytest.fixture

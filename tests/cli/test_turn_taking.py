@@ -12,7 +12,8 @@ from mac_runner.environments import build_environment
 from mac_runner.runs.recorded import rebuilt_transcript
 from mac_runner.store import in_wall_clock_order, read_run
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.patience import ended, wait_for
 
 MODES: Final = ("seat_order", "simultaneous", "bidding", "information_lag")
 SLOW = "model_definitions.slow.scripted_config.latency_ms"

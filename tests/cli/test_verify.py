@@ -14,7 +14,8 @@ from mac_runner.cli.process import Exit
 from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
-from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted
+from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts, scripted
+from tests.patience import ended
 
 
 def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:

@@ -12,7 +12,8 @@ from mac_runner.cli.process import Exit
 from mac_runner.cli.view import has_browser
 from mac_runner.store import ShardsRecord
 from mac_runner.store.shards import encode_shards
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.patience import ended
 
 
 def page_of(url: str) -> str:

@@ -28,9 +28,9 @@ from mac_runner.cli import main as mac_run
 from mac_runner.errors import TransientBackendError
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, Reply, Request
+from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 MIB = 1 << 20
 
 
@@ -85,7 +85,7 @@ class Forking:
 
     def ended(self, pid: int) -> Ended:
         """Wait for the end of a child."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + LIMIT_S
         while (ended := self.ended_now(pid)) is None:
             assert time.monotonic() < deadline_s, f"it goes on for ever:\n{self._said(pid, 'err')}"
             time.sleep(0.004)

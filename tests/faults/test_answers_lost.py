@@ -10,9 +10,10 @@ from random import Random
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
-from tests.cli.lab import Lab, ended, wait_for
+from tests.cli.lab import Lab
 from tests.cli.test_openai import talk
 from tests.faults.tier import SCALE
+from tests.patience import ended, wait_for
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 

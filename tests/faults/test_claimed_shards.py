@@ -13,9 +13,10 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import RunDir
-from tests.faults.forking import PATIENCE_S, Ended, Extras, Forking
+from tests.faults.forking import Ended, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
+from tests.patience import LIMIT_S
 
 IS_LARGE = SCALE >= 3
 WORKERS, KILLS = (8, 3) if IS_LARGE else (4, 2)
@@ -62,7 +63,7 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
 
 def first_to_end(forking: Forking, pids: dict[int, int]) -> tuple[int, Ended]:
     """The first of some children to end, and how."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while True:
         for pid in pids:
             if (ended := forking.ended_now(pid)) is not None:

@@ -15,8 +15,9 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import read_run
 from mac_runner.store.records import entry
-from tests.cli.lab import PATIENCE_S, RunDir, environ
+from tests.cli.lab import RunDir, environ
 from tests.faults.talks import Talks
+from tests.patience import LIMIT_S
 
 CONVERSATIONS = 100
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
@@ -49,7 +50,7 @@ def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_the
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=3 * PATIENCE_S,
+        timeout=LIMIT_S,
         check=True,
     )
 

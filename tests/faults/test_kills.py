@@ -17,9 +17,10 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import read_run, verify_run
-from tests.faults.forking import PATIENCE_S, Extras, Forking
+from tests.faults.forking import Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
+from tests.patience import LIMIT_S
 
 KILLS = 50 * SCALE
 CONVERSATIONS = 100 * SCALE  # More than a quick machine gets done between the kills.
@@ -95,7 +96,7 @@ def claims_that_are_wrong(run: Path) -> list[str]:
 
 
 def wait_for_growth(file: Path, size_bytes: int) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while file.stat().st_size == size_bytes:
         assert time.monotonic() < deadline_s, "no reply came"
         time.sleep(0.004)

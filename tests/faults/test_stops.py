@@ -14,11 +14,12 @@ import pytest
 
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from tests.cli.lab import Lab, ended, experiment, wait_for
+from tests.cli.lab import Lab, experiment
 from tests.faults.forking import Extras, Forking
 from tests.faults.talks import Talks
 from tests.faults.test_kills import wait_for_growth
 from tests.faults.tier import SCALE
+from tests.patience import ended, wait_for
 
 STOPS = 20 * SCALE
 CONVERSATIONS = 30 * SCALE

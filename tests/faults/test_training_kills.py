@@ -15,8 +15,9 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store.records import decode_frame
 from tests.cli.lab import RunDir
-from tests.faults.forking import PATIENCE_S, Extras, Forking
+from tests.faults.forking import Extras, Forking
 from tests.faults.tier import SCALE
+from tests.patience import LIMIT_S
 from tests.sim.training import BATCH, ENGINE, MAX_LAG, Trainer
 
 KILLS = 16 * SCALE
@@ -64,7 +65,7 @@ def test_loop_killed_anywhere_goes_on(tmp_path: Path) -> None:
 
 def wait_for_version(forking: Forking, folder: Path, pid: int, version: int) -> None:
     """Wait until the trainer has made a version, or has ended."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while not (folder / f"{version}.safetensors").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
         assert time.monotonic() < deadline_s, f"no version came:\n{forking._said(pid, 'err')}"
         time.sleep(0.004)

@@ -21,9 +21,9 @@ from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.ranks import Done
 from mac_runner.nano.parallel.runner import Joined
 from tests.nano.tiny_models import VOCAB_SIZE
+from tests.patience import LIMIT_S
 
 Make = Callable[..., Servant]
-PATIENCE_S = 60.0
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
 SCHEMA = (
     '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"], "additionalProperties": false}'
@@ -88,7 +88,7 @@ def _threads(kind: str, size: int, make: Make) -> Iterator[list[Member]]:
         yield members
     finally:
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(LIMIT_S)
     assert [thread for thread in threads if thread.is_alive()] == []
 
 
@@ -142,7 +142,7 @@ def is_alive(pid: int) -> bool:
 
 def assert_ended(processes: list[int]) -> None:
     """Wait until all have ended."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while any(map(is_alive, processes)) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert [pid for pid in processes if is_alive(pid)] == []

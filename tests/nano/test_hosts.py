@@ -22,10 +22,10 @@ from mac_runner.nano.parallel.lockstep import LockstepEngine
 from mac_runner.nano.parallel.world import world_of
 from tests.nano.test_replicas import bits, by_name, settings
 from tests.nano.tiny_models import ModelMaker, make_model, random_state_dict
+from tests.patience import LIMIT_S
 
 PARAMS = SamplingParams(temperature=0.9, max_tokens=5, ignore_eos=True)
 PROMPTS = [[number] * 20 for number in range(4)]
-PATIENCE_S = 60.0
 TOGETHER = ("--data-parallel-mode", "lock_step")
 
 pytestmark = pytest.mark.skipif(
@@ -71,7 +71,7 @@ def test_two_ranks_of_a_model_on_two_hosts_have_the_bits_of_one_process_and_end_
             found = [bits(by_name(engine.generate(PROMPTS, PARAMS)))]
             engine.update_weights(weights, blocking=True)
             found.append(bits(by_name(engine.generate(PROMPTS, PARAMS))))
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(LIMIT_S) == 0
 
     assert found == expected
 
@@ -129,7 +129,7 @@ def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
     with other_rank(tmp_path, "--data-parallel-size", "2", *TOGETHER) as (environ, process):
         with pytest.raises(DivergenceError, match=r"rank 1 on .* rank 0 on .* disagree in .*model\.safetensors"):
             make_engine(together(path, **sizes), world_of(environ, **sizes))
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, said = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == 1
     assert "model.safetensors" in said

@@ -26,7 +26,6 @@ from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.lockstep import LockstepEngine
 from tests.faults.tier import SCALE
 from tests.nano.lockstep_crowds import (
-    PATIENCE_S,
     PROMPT,
     as_processes,
     as_threads,
@@ -37,6 +36,7 @@ from tests.nano.lockstep_crowds import (
     settings,
 )
 from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.patience import LIMIT_S
 
 CROWD = 40 * SCALE
 ROUNDS = 500 if SCALE > 1 else 150
@@ -266,7 +266,7 @@ def assert_ends_all(engine: LockstepEngine, victim: int, *named: str, at_rest: b
         engine.step()
     os.kill(victim, signal.SIGKILL)
     if at_rest:
-        assert engine._ranks.is_over.wait(PATIENCE_S)
+        assert engine._ranks.is_over.wait(LIMIT_S)
     else:
         with pytest.raises(RankFailedError):
             finish(engine)

@@ -38,8 +38,8 @@ from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
 from tests.faults.tier import SCALE
 from tests.nano.test_tensor_parallel import assert_ended
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
+from tests.patience import LIMIT_S
 
-PATIENCE_S = 60.0
 CROWD = 40 * SCALE
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
 SCHEMA = '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"]}'
@@ -98,7 +98,7 @@ def as_threads(path: Path, size: int = 2, **changes: object) -> Iterator[Group]:
         with ReplicatedEngine(config, begins) as engine:
             yield Group(engine, ends)
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(LIMIT_S)
     assert [thread for thread in threads if thread.is_alive()] == []
 
 

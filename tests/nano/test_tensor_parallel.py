@@ -41,9 +41,9 @@ from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
 from mac_runner.nano.runner import ModelRunner, Prepared
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
+from tests.patience import LIMIT_S
 
 CPU = torch.device("cpu")
-PATIENCE_S = 60.0
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
 PARAMS = SamplingParams(temperature=0.9, max_tokens=12, seed=11, ignore_eos=True)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
@@ -94,7 +94,7 @@ def is_alive(pid: int) -> bool:
 
 
 def assert_ended(processes: list[int]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while any(map(is_alive, processes)) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert [pid for pid in processes if is_alive(pid)] == []
@@ -398,7 +398,7 @@ def test_rank_that_is_killed_at_rest_is_noticed_without_a_step(model: ModelMaker
         os.kill(pids(engine)[0], signal.SIGKILL)
         runner = engine._runner
         assert isinstance(runner, ParallelRunner)
-        assert runner._ranks.is_over.wait(PATIENCE_S)
+        assert runner._ranks.is_over.wait(LIMIT_S)
 
         assert_over(engine, "rank 1", "SIGKILL")
 
@@ -452,7 +452,7 @@ def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(model: ModelMa
         finally:
             await engine.shutdown()
 
-    asyncio.run(asyncio.wait_for(act(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(act(), LIMIT_S))
 
 
 def test_engine_that_is_dropped_without_a_word_keeps_no_processes(model: ModelMaker) -> None:

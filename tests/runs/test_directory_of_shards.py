@@ -37,7 +37,8 @@ from mac_runner.store import (
 from mac_runner.store.lock import locked
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
-from tests.cli.lab import Lab, experiment, scripted, wait_for
+from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import wait_for
 from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge
 from tests.viewer.served import served
 from tests.viewer.test_live import Page

@@ -19,8 +19,8 @@ from mac_runner.viewer.live import Pace
 from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.server import Viewer
 from mac_runner.viewer.source import Source
+from tests.patience import LIMIT_S
 
-PATIENCE_S = 30.0
 QUICK = Pace(poll_s=0.02, standing_s=0.02, engines_s=0.02)
 
 
@@ -79,7 +79,7 @@ class Served:
 
     @contextmanager
     def connected(self) -> Iterator[socket.socket]:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S) as connection:
             yield connection
 
     @contextmanager
@@ -133,10 +133,10 @@ def served(source: Source | Path, *, names: tuple[str, ...] = (), pace: Pace = Q
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert is_begun.wait(PATIENCE_S)
+        assert is_begun.wait(LIMIT_S)
         yield Served(began[0])
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE_S)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
         loop.close()

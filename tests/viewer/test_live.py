@@ -10,7 +10,8 @@ from typing import Any
 
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame
-from tests.cli.lab import PATIENCE_S, Lab, experiment, scripted, wait_for
+from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import LIMIT_S, wait_for
 from tests.viewer.served import Served, served
 
 
@@ -62,7 +63,7 @@ def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
             page.take(next(events))
         open_number = min(page.touched - {int(task_id[-6:]) for task_id in page.ids})
         first.send_signal(signal.SIGKILL)
-        first.wait(PATIENCE_S)
+        first.wait(LIMIT_S)
         half_done = viewer.json(f"/api/c/{open_number}")
         lab.done(file)
         page.until(events, "complete 4")

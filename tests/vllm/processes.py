@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
-PATIENCE_S = 300.0
+from tests.patience import LIMIT_S
 
 
 class Process(NamedTuple):
@@ -46,6 +46,6 @@ def all_processes() -> list[Process]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Come back once `condition` holds; what it looks at belongs to others and sets no event."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)

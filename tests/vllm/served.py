@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.vllm.processes import PATIENCE_S
+from tests.patience import LIMIT_S
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _free_port() -> int:
 
 
 def _wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline_s:
         assert process.poll() is None, log.read_text()[-4000:]
         try:

@@ -13,8 +13,8 @@ import pytest
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import Lab
+from tests.patience import LIMIT_S
 
-PATIENCE_S = 500.0
 CONVERSATIONS = 40
 
 
@@ -57,14 +57,14 @@ def servers(parent: int) -> list[psutil.Process]:
 
 def test_run_over_a_lane_that_is_killed_ends_well_once_it_is_back(lab: Lab, tiny_model: Path) -> None:
     process = lab.start(lab.write(talk(tiny_model)), "--no-live")
-    run, deadline_s = lab.run_dir("talk"), time.monotonic() + PATIENCE_S
+    run, deadline_s = lab.run_dir("talk"), time.monotonic() + LIMIT_S
     while len(run.events("EVENT_INFER_DONE")) < 10:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
     (server,) = servers(process.pid)
     server.kill()
-    _, err = process.communicate(timeout=PATIENCE_S)
+    _, err = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == Exit.OK, err
     assert run.statuses == {"finished": CONVERSATIONS}

@@ -16,13 +16,13 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
+from tests.patience import LIMIT_S
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
 GAMES = 3
 REPLIES = 6
 """How many more are waited for before a run is disturbed."""
-PATIENCE_S = 300.0
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ class MacRun:
         lab.started.append(self.process)
 
     def ended(self) -> tuple[int, str, str]:
-        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        out, _ = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, out, self.errors.read_text()
 
     def wait_for_replies(self, run: RunDir, count: int) -> None:
@@ -82,7 +82,7 @@ class MacRun:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < deadline_s, f"in vain: {what}"
         time.sleep(0.02)

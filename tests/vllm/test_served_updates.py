@@ -17,8 +17,8 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan, Reply
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from tests.patience import LIMIT_S
 from tests.sim.requests import request
-from tests.vllm.processes import PATIENCE_S
 from tests.vllm.served import serving
 from tests.vllm.table import sampling
 
@@ -56,7 +56,7 @@ def test_updated_server_computes_with_the_new_weights_and_replies_name_their_ver
 
     async def under_way(backend: OpenaiBackend, weights: Weights) -> Reply:
         long = asyncio.create_task(backend.generate(LONG))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             while not await is_running(backend):
                 assert not long.done()
         await backend.update_weights(WeightUpdate(version=3, weights=weights))

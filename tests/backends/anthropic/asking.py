@@ -10,13 +10,13 @@ from mac_runner.backends.anthropic.backend import AnthropicBackend
 from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.clock import SystemClock
 from mac_runner.types import JsonValue, Reply, Request
+from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Behaviour, Received
 
 T = TypeVar("T")
 
 KEY = "sk-ant-canary-0123456789"
-PATIENCE_S = 60.0
 
 
 def backend_at(url: str, **settings: JsonValue) -> AnthropicBackend:
@@ -29,7 +29,7 @@ def using(server: AnthropicServer, program: Callable[[AnthropicBackend], Awaitab
     """What `program` makes of a started backend at the server, which is closed whatever happens."""
 
     async def main() -> T:
-        async with asyncio.timeout(PATIENCE_S), server:
+        async with asyncio.timeout(LIMIT_S), server:
             backend = backend_at(server.host, **settings)
             try:
                 await backend.start()

@@ -14,12 +14,12 @@ from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.clock import SystemClock
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.types import Destination, Message, Prompt
+from tests.patience import LIMIT_S
 from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say
 from tests.sim.fake_fleet import FakeLanes, lane_at
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
-PATIENCE_S = 20.0
 STUB = FleetModelConfig(model="stub", engine="vllm", timeout_s=10.0)
 
 
@@ -44,7 +44,7 @@ def play(
     """A program over one lane for each of these servers."""
 
     async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+        async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
             for server in servers:
                 await stack.enter_async_context(server)
             lanes = FakeLanes(

@@ -10,11 +10,10 @@ from mac_runner.backends.ollama.backend import OllamaBackend
 from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.types import Prompt, Reply, Sampling
+from tests.patience import LIMIT_S
 from tests.sim.requests import request
 
 T = TypeVar("T")
-
-PATIENCE_S = 60.0
 
 
 def backend_at(
@@ -41,7 +40,7 @@ def using(backend: OllamaBackend, program: Callable[[OllamaBackend], Awaitable[T
 
     async def main() -> T:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(LIMIT_S):
                 await backend.start()
                 return await program(backend)
         finally:

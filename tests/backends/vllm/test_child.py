@@ -12,8 +12,8 @@ import pytest
 
 from mac_runner.backends.vllm import child
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
+from tests.patience import LIMIT_S
 
-PATIENCE_S = 60.0
 NEST = """
 import multiprocessing, os, time
 from multiprocessing.shared_memory import SharedMemory
@@ -66,7 +66,7 @@ def test_process_whose_parent_is_gone_before_it_begins_does_not_begin(is_gone: b
         [sys.executable, child.__file__, "/starter", str(parent), sys.executable, "-c", "print('begun')", OF_A_PROCESS],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=LIMIT_S,
     )
 
     assert started.stdout == ("" if is_gone else "begun\n")
@@ -91,7 +91,7 @@ def is_running(pid: str) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

@@ -18,7 +18,8 @@ from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.store import read_grid
 from mac_runner.types import JsonObject, JsonValue, Task
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted
+from tests.patience import ended, wait_for
 
 SEEDS: JsonObject = {"seed": [1, 2]}
 

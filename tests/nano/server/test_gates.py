@@ -13,11 +13,11 @@ import pytest
 
 from mac_runner.nano.server import BodyBudget
 from mac_runner.nano.server.gates import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX
+from tests.patience import LIMIT_S
 from tests.sim.nano_server import MODEL, Served, served
 
 KEY = "canary-0123456789abcdef"
 ASK = {"model": MODEL, "prompt": "hi", "max_tokens": 1, "ignore_eos": True}
-PATIENCE_S = 60.0
 Scene = Callable[[Served, httpx.AsyncClient], Awaitable[None]]
 
 
@@ -31,9 +31,9 @@ def play(
 ) -> None:
     async def on_stage() -> None:
         async with (
-            asyncio.timeout(PATIENCE_S),
+            asyncio.timeout(LIMIT_S),
             served(model, api_key=api_key, admin_key=admin_key, budget=budget) as server,
-            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client,
+            httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client,
         ):
             await scene(server, client)
 
@@ -166,7 +166,7 @@ def test_length_out_of_bounds_is_refused_before_a_byte_of_the_body(model: Path) 
                 async with connected(server) as raw:
                     await raw.send(head(path, *headers))
                     try:
-                        async with asyncio.timeout(PATIENCE_S / 20):
+                        async with asyncio.timeout(LIMIT_S / 20):
                             line = await raw.reader.readline()
                             rest = b"" if stays else await raw.reader.read()
                     except TimeoutError:

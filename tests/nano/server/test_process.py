@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from mac_runner.serve import main
+from tests.patience import LIMIT_S
 
 MAC_SERVE = (sys.executable, "-m", "mac_runner.serve")
-PATIENCE_S = 60.0
 KEY = "canary-0123456789abcdef"
 
 
@@ -30,10 +30,10 @@ def test_server_says_where_it_is_and_ends_on_a_signal(model: Path) -> None:
         line = process.stderr.readline()
         assert line.startswith("serving tiny at http://127.0.0.1:")
         url = line.split()[-1]
-        assert httpx.get(f"{url}/health", timeout=PATIENCE_S).json() == {"status": "idle"}
+        assert httpx.get(f"{url}/health", timeout=LIMIT_S).json() == {"status": "idle"}
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(LIMIT_S) == 0
         assert process.stderr.read() == ""
 
 
@@ -47,12 +47,12 @@ def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(model:
             assert process.stderr is not None
             url = process.stderr.readline().split()[-1]
             body = {"model": "tiny", "prompt": "the town", "max_tokens": 3, "ignore_eos": True}
-            reply = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).json()
+            reply = httpx.post(f"{url}/v1/completions", json=body, timeout=LIMIT_S).json()
             assert reply["usage"]["completion_tokens"] == 3
             (follower,) = children(process.pid)
             os.killpg(process.pid, signal.SIGINT)
 
-            assert process.wait(PATIENCE_S) == 0
+            assert process.wait(LIMIT_S) == 0
             assert process.stderr.read() == ""
             assert not Path(f"/proc/{follower}").exists()
         finally:
@@ -165,7 +165,7 @@ def test_guarded_server_says_its_key_nowhere(model: Path) -> None:
             ask = {"model": "tiny", "prompt": "hi", "max_tokens": 1}
             for key, status in ((KEY, 200), (f"{KEY}x", 401)):
                 headers = {"Authorization": f"Bearer {key}"}
-                answer = httpx.post(f"{url}/v1/completions", json=ask, headers=headers, timeout=PATIENCE_S)
+                answer = httpx.post(f"{url}/v1/completions", json=ask, headers=headers, timeout=LIMIT_S)
                 assert answer.status_code == status
                 said += [answer.text, str(answer.headers)]
                 said += [

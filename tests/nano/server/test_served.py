@@ -18,13 +18,13 @@ from safetensors.torch import load_file, save_file
 from mac_runner.nano import EngineStats, Tokenizer
 from mac_runner.nano.server import bodies
 from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
+from tests.patience import LIMIT_S
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
 KEY = {"Authorization": "Bearer secret"}
 LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 8000, "ignore_eos": True, "seed": 1}
 SHORT = {**LONG, "max_tokens": 2}
-PATIENCE_S = 60.0
 
 
 def play(
@@ -38,7 +38,7 @@ def play(
 ) -> None:
     async def on_stage() -> None:
         async with (
-            asyncio.timeout(PATIENCE_S),
+            asyncio.timeout(LIMIT_S),
             served(
                 model,
                 admin_key=admin_key,
@@ -46,7 +46,7 @@ def play(
                 max_waiting=max_waiting,
                 max_model_len=max_model_len,
             ) as server,
-            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client,
+            httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client,
         ):
             await scene(server, client)
 
@@ -459,7 +459,7 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
 
 def test_request_that_outlasts_the_grace_is_told_that_the_engine_has_stopped(model: Path) -> None:
     async def on_stage() -> None:
-        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        async with asyncio.timeout(LIMIT_S), httpx.AsyncClient(timeout=LIMIT_S) as client:
             async with served(model, grace_s=0.01) as server:
                 path = f"{server.url}/v1/completions"
                 whole = asyncio.create_task(client.post(path, json=LONG))

@@ -16,10 +16,10 @@ from fastapi import FastAPI, Response
 from mac_runner.nano.server import bound, serving
 from mac_runner.nano.server.answers import NDJSON, Stream
 from mac_runner.nano.server.lifecycle import Listener, is_loopback
+from tests.patience import LIMIT_S
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"
-PATIENCE_S = 60.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PROGRAM = """
@@ -55,11 +55,11 @@ def test_more_silent_clients_than_descriptors_do_not_keep_others_out() -> None:
                 client = clients.enter_context(socket.create_connection(address))
                 with suppress(ConnectionError):  # By those that found no room.
                     client.sendall(REQUEST[: index % len(REQUEST)])
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + LIMIT_S
             while not said_by(address).startswith(ANSWERED):
                 assert time.monotonic() < deadline
 
-            _, log = server.communicate(timeout=PATIENCE_S)
+            _, log = server.communicate(timeout=LIMIT_S)
             assert (server.returncode, "Traceback" in log) == (0, False)
         finally:
             server.kill()
@@ -67,7 +67,7 @@ def test_more_silent_clients_than_descriptors_do_not_keep_others_out() -> None:
 
 def said_by(address: tuple[str, int]) -> bytes:
     """The first words of an answer; none where we are turned away."""
-    with suppress(ConnectionError), socket.create_connection(address, PATIENCE_S) as client:
+    with suppress(ConnectionError), socket.create_connection(address, LIMIT_S) as client:
         client.sendall(REQUEST)
         return client.recv(1000)
     return b""
@@ -96,7 +96,7 @@ def play(scene: Callable[[int, asyncio.Event], Awaitable[None]], *, idle_s_max: 
         with bound("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             async with (
-                asyncio.timeout(PATIENCE_S),
+                asyncio.timeout(LIMIT_S),
                 serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0), idle_s_max=idle_s_max),
             ):
                 await scene(port, may_answer)
@@ -182,7 +182,7 @@ def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypa
 
             assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
-    play(scene, idle_s_max=PATIENCE_S)
+    play(scene, idle_s_max=LIMIT_S)
 
 
 @pytest.mark.parametrize(
