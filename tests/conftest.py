@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import tiers
 from tests.patience import wait_for
 
-# How long a case takes says something about the machine, and nothing about us.
-settings.register_profile("mac_runner", deadline=None)
+# How long a case takes says something about the machine, and nothing about us. A change is tried on the same examples
+# everywhere; the nightly draws new ones (--hypothesis-profile=nightly).
+settings.register_profile("nightly", deadline=None)
+settings.register_profile("mac_runner", deadline=None, derandomize=True)
 settings.load_profile("mac_runner")
 
 # What changes the looks of our output, or is read by an experiment.
@@ -27,7 +30,10 @@ _PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the package once, where PYTHONDONTWRITEBYTECODE would compile it in each process that a test starts."""
+    """Know the tiers. Compile the package once, where PYTHONDONTWRITEBYTECODE would do so in each process of a test."""
+    for mark, meaning in tiers.MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {meaning}")
+    config.pluginmanager.register(tiers.Guard(), "tiers")
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         compileall.compile_dir(_PACKAGE, quiet=2)
 

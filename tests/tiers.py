@@ -1,0 +1,111 @@
+"""The tiers of the tests, and what keeps the first one quick and steady.
+
+(a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process, no
+    real time and little of the processor. `smoke` declares the few that start a process all the same.
+(b) `real`: processes, sockets, signals, kills, servers. `.ci/run` plays it.
+(c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
+
+A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import pytest
+
+MARKS = {
+    "smoke": "starts a process, and is quick enough for the first tier all the same",
+    "real": "real processes, sockets or time: .ci/run plays it, pytest -m real",
+    "nightly": "large or long: .ci/nightly plays it, pytest -m nightly",
+}
+CPU_S_MAX = 2.0
+SLEPT_S_MAX = 0.25
+"""Nothing is meant to sleep. What polls another thread may sleep a few milliseconds at a time."""
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
+
+
+class Guard:
+    """Watches each test of the first tier from its set-up to its tear-down."""
+
+    def __init__(self) -> None:
+        self._started: list[str] = []
+        self._slept_s = 0.0
+        self._began_s = 0.0
+        sys.addaudithook(self._hear)
+        # A process that multiprocessing spawns raises no audit event.
+        _before(BaseProcess, "start", lambda process: self._started.append(repr(process)))
+        _before(time, "sleep", self._sleep)
+        _after_timeout(selectors.DefaultSelector, "select", self._sleep)
+        _after_timeout(threading.Condition, "wait", self._sleep)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Begin at nothing."""
+        self._started.clear()
+        self._slept_s, self._began_s = 0.0, _cpu_s()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        """Fail a test that does not keep to its tier."""
+        result = yield
+        took_s = _cpu_s() - self._began_s
+        if not any(item.get_closest_marker(mark) for mark in MARKS):
+            broken = list(self._faults(took_s))
+            if broken:
+                pytest.fail(f"no test of the first tier: {'; '.join(broken)} (see tests/tiers.py)", pytrace=False)
+        return result
+
+    def _faults(self, took_s: float) -> Iterator[str]:
+        if self._started:
+            yield f"it starts {self._started[0]}"
+        if self._slept_s > SLEPT_S_MAX:
+            yield f"it sleeps {self._slept_s:.2f} s"
+        if took_s > CPU_S_MAX:
+            yield f"it takes {took_s:.1f} CPU seconds"
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _STARTS:
+            self._started.append(f"{event} {arguments[1:2]}")
+
+    def _sleep(self, duration_s: float) -> None:
+        """Other threads may wait as long as they like: only this one holds up the tests."""
+        if threading.current_thread() is threading.main_thread():
+            self._slept_s += duration_s
+
+
+def _before(owner: Any, name: str, note: Callable[..., object]) -> None:
+    function = getattr(owner, name)
+
+    def noting(*arguments: Any) -> Any:
+        note(*arguments)
+        return function(*arguments)
+
+    setattr(owner, name, noting)
+
+
+def _after_timeout(owner: Any, name: str, note: Callable[[float], object]) -> None:
+    """Note the timeout of a wait that brought nothing."""
+    function = getattr(owner, name)
+
+    def noting(self: object, timeout: float | None = None) -> Any:
+        found = function(self, timeout)
+        if timeout is not None and timeout > 0 and not found:
+            note(timeout)
+        return found
+
+    setattr(owner, name, noting)
+
+
+def _cpu_s() -> float:
+    """What this process and its ended children have used."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
