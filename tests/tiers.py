@@ -1,8 +1,8 @@
 """The tiers of the tests, and what keeps the first one quick and steady.
 
-(a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process, no
-    real time and little of the processor. `smoke` declares the few that start a process all the same.
-(b) `real`: processes, sockets, signals, kills, servers. `.ci/run` plays it.
+(a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process,
+    no real time and little of the processor. `smoke` declares the few that start a process all the same.
+(b) `real`: processes, sockets, signals, kills, servers, and all of ROOMS. `.ci/run` plays it.
 (c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
 
 A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine.
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +27,13 @@ MARKS = {
     "real": "real processes, sockets or time: .ci/run plays it, pytest -m real",
     "nightly": "large or long: .ci/nightly plays it, pytest -m nightly",
 }
+ROOMS = ("backends/nano", "browser", "nano", "ray", "trainers", "vllm")
+"""What stands on an engine, a cluster or a browser is real, whatever its marks."""
 CPU_S_MAX = 2.0
 SLEPT_S_MAX = 0.25
 """Nothing is meant to sleep. What polls another thread may sleep a few milliseconds at a time."""
+_FOLDERS = tuple(f"{room}/" for room in ROOMS)
+_TESTS = Path(__file__).parent
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
 
 
@@ -45,6 +50,13 @@ class Guard:
         _before(time, "sleep", self._sleep)
         _after_timeout(selectors.DefaultSelector, "select", self._sleep)
         _after_timeout(threading.Condition, "wait", self._sleep)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Mark the tests of ROOMS, before the tier is chosen by its mark."""
+        for item in items:
+            if item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).as_posix().startswith(_FOLDERS):
+                item.add_marker("real")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
