@@ -42,8 +42,8 @@ def test_long(): compute(2.1)
 
 @pytest.mark.smoke
 def test_declared(): start()
-@pytest.mark.real
-def test_real(): start()
+@pytest.mark.ci
+def test_ci(): start()
 def test_quick(): compute(0.01)
 def test_other_thread_sleeps():
     thread = threading.Thread(target=time.sleep, args=(0.3,))
@@ -65,7 +65,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.real
+@pytest.mark.ci
 def test_first_tier_lets_no_test_start_a_process_sleep_or_take_long(tmp_path: Path) -> None:
     """Played by a pytest of its own, whose report names each test that breaks a rule, and no other."""
     (tmp_path / "conftest.py").write_text(CONFTEST)

@@ -2,7 +2,7 @@
 
 (a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process,
     no real time and little of the processor. `smoke` declares the few that start a process all the same.
-(b) `real`: processes, sockets, signals, kills, servers, and all of ROOMS. `.ci/run` plays it.
+(b) `ci`: processes, sockets, signals, kills, all of ROOMS, and what takes longer than (a) has time for. `.ci/run` plays it.
 (c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
 
 A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine.
@@ -15,7 +15,7 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,24 @@ import pytest
 
 MARKS = {
     "smoke": "starts a process, and is quick enough for the first tier all the same",
-    "real": "real processes, sockets or time: .ci/run plays it, pytest -m real",
+    "ci": "real processes, sockets or time, or long: .ci/run plays it, pytest -m ci",
     "nightly": "large or long: .ci/nightly plays it, pytest -m nightly",
 }
 ROOMS = ("backends/nano", "browser", "nano", "ray", "trainers", "vllm")
-"""What stands on an engine, a cluster or a browser is real, whatever its marks."""
+"""What stands on an engine, a cluster or a browser is of tier (b), whatever its marks."""
 CPU_S_MAX = 2.0
 SLEPT_S_MAX = 0.25
 """Nothing is meant to sleep. What polls another thread may sleep a few milliseconds at a time."""
 _FOLDERS = tuple(f"{room}/" for room in ROOMS)
 _TESTS = Path(__file__).parent
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
+
+
+def first(count: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the first tier tries so many of them, the second one all."""
+    return [
+        value if number < count else pytest.param(value, marks=pytest.mark.ci) for number, value in enumerate(values)
+    ]
 
 
 class Guard:
@@ -56,7 +63,7 @@ class Guard:
         """Mark the tests of ROOMS, before the tier is chosen by its mark."""
         for item in items:
             if item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).as_posix().startswith(_FOLDERS):
-                item.add_marker("real")
+                item.add_marker("ci")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
