@@ -2,7 +2,7 @@
 
 (a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process,
     no real time and little of the processor. `smoke` declares the few that start a process all the same.
-(b) `ci`: processes, sockets, signals, kills, all of ROOMS, and what takes longer than (a) has time for. `.ci/run` plays it.
+(b) `ci`: processes, sockets, signals, kills, all of ROOMS, and what takes longer than (a) has time for: `.ci/run`.
 (c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
 
 A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine.
