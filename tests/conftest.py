@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,20 @@ def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-@pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
-    """A test may call the entry point of a program, which takes over the signals of its process for good."""
+@contextmanager
+def kept_signals() -> Iterator[None]:
+    """Whoever calls the entry point of a program in this process: it takes over the signals for good."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """A test may call such an entry point."""
+    with kept_signals():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ def mac_serve_without(package: str, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.smoke
 def test_help_is_printed_without_the_extra() -> None:
     told = mac_serve_without("torch", "--help")
 

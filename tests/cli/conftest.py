@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from mac_runner.cli import main
+from mac_runner.cli.process import Exit
 from tests.cli.lab import Lab, experiment
+from tests.conftest import kept_signals
 
 
 @pytest.fixture
@@ -24,7 +26,10 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory in which `small.yaml` has been played to its end, without a flag; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("played"))
-    lab.done(lab.write(experiment()))
+    file = lab.write(experiment())
+    with pytest.MonkeyPatch.context() as monkeypatch, kept_signals():
+        monkeypatch.chdir(lab.path)
+        assert run_main(monkeypatch, file) == Exit.OK
     return lab.path
 
 
@@ -43,10 +48,15 @@ def at_once(
     monkeypatch.chdir(lab.path)
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["mac-run", *args])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        assert isinstance(ending.value.code, int)
-        return subprocess.CompletedProcess(args, ending.value.code, *capsys.readouterr())
+        return subprocess.CompletedProcess(args, run_main(monkeypatch, *args), *capsys.readouterr())
 
     return run
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
+    """Run `mac-run` in this process; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["mac-run", *args])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    assert isinstance(ending.value.code, int)
+    return ending.value.code

@@ -218,6 +218,7 @@ def test_engine_that_does_not_start_ends_the_run_with_the_reason_and_leaves_noth
     assert "no such model" in err
 
 
+@pytest.mark.smoke
 def test_grid_starts_each_engine_once(lab: Lab) -> None:
     grid = talk(stub(), _grid={"sweep": {"discussion.max_rounds": [1, 2]}})
     lab.done(lab.write(grid))

@@ -184,6 +184,7 @@ def test_a_run_may_move_with_its_code_to_another_folder(own: Lab, at_once: AtOnc
     assert RunDir(path=own.path / "run").statuses == {"finished": 12}
 
 
+@pytest.mark.smoke
 def test_an_installed_package_is_played_by_its_entry_point(own: Lab) -> None:
     """In a process of its own, which finds the package on its path as it would find an installed one."""
     site = own.path / "site"

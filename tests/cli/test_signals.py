@@ -11,6 +11,7 @@ from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import ended, wait_for
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_lets_what_is_in_flight_end_and_sends_nothing_more(lab: Lab, number: signal.Signals) -> None:
     file, run = lab.write(experiment(models={"m": scripted(latency_ms=50)})), lab.run_dir()

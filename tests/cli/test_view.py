@@ -8,6 +8,8 @@ import urllib.request
 from http.cookiejar import CookieJar
 from pathlib import Path
 
+import pytest
+
 from mac_runner.cli.process import Exit
 from mac_runner.cli.view import has_browser
 from mac_runner.store import ShardsRecord
@@ -33,6 +35,7 @@ def first_line(process: subprocess.Popen[str], beginning: str = "") -> str:
     raise AssertionError(f"no line begins with {beginning!r}")
 
 
+@pytest.mark.smoke
 def test_view_prints_its_address_and_ends_well_at_an_interrupt(finished: Lab) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         process = finished.start("view", "runs/small", "--no-open")

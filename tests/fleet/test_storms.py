@@ -12,6 +12,7 @@ from mac_runner.fleet.control import Control
 from mac_runner.fleet.lane import Lane
 from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.residency import Residency
+from tests import tiers
 from tests.faults.tier import SCALE
 from tests.sim.fleet_storm import FAULTS, play
 
@@ -20,7 +21,7 @@ BLOCK = 50
 HUNTED = 150
 
 
-@pytest.mark.parametrize("block", range(SEEDS // BLOCK))
+@pytest.mark.parametrize("block", tiers.first(2, range(SEEDS // BLOCK)))
 def test_storm_breaks_no_promise_and_leaves_every_turn_answered_once(block: int) -> None:
     """Agents are on lanes that are up or wait; slots are true; starts, memory, rests and budgets are kept."""
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

@@ -25,6 +25,7 @@ from mac_runner.scheduler.state import (
     TasksExhausted,
 )
 from mac_runner.types import Turn
+from tests import tiers
 from tests.sim.seeds import told
 from tests.sim.workload import Shape, World, play
 
@@ -47,7 +48,7 @@ def scheduler() -> Iterator[RequestScheduler]:
     scheduler.validate()
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", tiers.first(2, range(8)))
 def test_scheduler_keeps_its_invariants_and_finishes_in_any_world(block: int) -> None:
     """And stopped at any moment it lets nothing depart, and finishes when the air is clear."""
     for seed in range(block * 50, block * 50 + 50):

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from tests import tiers
 from tests.sim.seeds import told
 from tests.sim.storm import Played, play, play_twice
 from tests.sim.weather import Fault
@@ -25,7 +26,7 @@ def played(seed: int) -> Played:
         return play(seed)
 
 
-@pytest.mark.parametrize("block", range(SEEDS // BLOCK))
+@pytest.mark.parametrize("block", tiers.first(2, range(SEEDS // BLOCK)))
 def test_storm_leaves_every_conversation_done_once_as_without_it(block: int) -> None:
     """After each event all invariants hold and sums agree; what a storm leaves is settled ten minutes after it."""
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

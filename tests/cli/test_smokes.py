@@ -1,0 +1,56 @@
+"""The verbs as a user starts them: each in a process of its own, once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import ended, wait_for
+
+pytestmark = pytest.mark.smoke
+
+
+def test_a_run_that_is_killed_goes_on_to_what_an_undisturbed_one_has(finished: Lab) -> None:
+    """Its transcripts are byte for byte those of a run that played without a pause; its table goes to stdout alone."""
+    command = (finished.write(experiment(models={"m": scripted(latency_ms=5)}), "slow.yaml"), "--out", "runs/slow")
+    run = finished.run_dir("slow")
+    process = finished.start(*command)
+    wait_for(lambda: len(run.events("EVENT_INFER_DONE")) > 5, "five replies")
+    process.send_signal(signal.SIGKILL)
+    assert ended(process)[0] == -signal.SIGKILL
+
+    resumed = finished.done(*command)
+
+    assert run.statuses == {"finished": 2}
+    assert run.transcripts == finished.run_dir().transcripts
+    assert resumed.stdout.startswith("wins by faction (2 games)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed", "written"),
+    [
+        (("verify", "runs/small"), "attempted 2, acknowledged 2; lost 0", ""),
+        (("status", "runs/small"), "complete", ""),
+        (("show", "runs/small", "0"), "Day 1", ""),
+        (("report", "runs/small", "--out", "report.html"), "", "report.html"),
+        (("export", "runs/small", "--to", "tables"), "", "tables"),
+        (("fork", "runs/small", "0", "--turn", "#5", "--out", "runs/fork"), "", "runs/fork/summary.json"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_verb_reads_a_run_and_ends_well(
+    finished: Lab, arguments: tuple[str, ...], printed: str, written: str
+) -> None:
+    process = finished.done(*arguments)
+
+    assert printed in process.stdout
+    assert (finished.path / written).exists()
+
+
+def test_a_grid_is_played(lab: Lab) -> None:
+    lab.done(lab.write(experiment(_grid={"sweep": {"seed": [1, 2]}})))
+
+    assert len([*Path(lab.run_dir().path).glob("*/summary.json")]) == 2
