@@ -23,18 +23,28 @@ settings.register_profile("nightly", deadline=None)
 settings.register_profile("mac_runner", deadline=None, derandomize=True)
 settings.load_profile("mac_runner")
 
-# What changes the looks of our output, or is read by an experiment.
-_SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "MAC_RUNNER_API_KEY")
+# What changes the looks of our output, is read by an experiment, or leads requests to servers of the tests elsewhere.
+_SETTINGS = frozenset(
+    """columns lines no_color force_color clicolor clicolor_force mac_runner_api_key
+    http_proxy https_proxy ws_proxy wss_proxy ftp_proxy all_proxy no_proxy""".split()
+)
 _FDS = Path("/proc/self/fd")
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
 _PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the tiers. Compile the package once, where PYTHONDONTWRITEBYTECODE would do so in each process of a test."""
+    """Make the place the same for everybody, and say what the marks of the tiers mean."""
+    for name in [name for name in os.environ if name.lower() in _SETTINGS]:
+        del os.environ[name]
+    os.environ["TERM"] = "xterm-256color"
+    # A job in the background of a shell ignores Ctrl-C from its start, and so would all processes that tests start.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for mark, meaning in tiers.MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     config.pluginmanager.register(tiers.Guard(), "tiers")
+    # Else each process that a test starts would compile it.
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         compileall.compile_dir(_PACKAGE, quiet=2)
 
@@ -49,14 +59,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("tried")
         for line in sorted(lines):
             terminalreporter.line(line)
-
-
-@pytest.fixture(autouse=True)
-def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same environment for everybody: a known terminal, and no setting of the developer's."""
-    for name in _SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 @contextmanager
