@@ -25,8 +25,8 @@ settings.load_profile("mac_runner")
 
 # What changes the looks of our output, is read by an experiment, or leads requests to servers of the tests elsewhere.
 _SETTINGS = frozenset(
-    """columns lines no_color force_color clicolor clicolor_force mac_runner_api_key
-    http_proxy https_proxy ws_proxy wss_proxy ftp_proxy all_proxy no_proxy""".split()
+    {"columns", "lines", "no_color", "force_color", "clicolor", "clicolor_force", "mac_runner_api_key"}
+    | {"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"}
 )
 _FDS = Path("/proc/self/fd")
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
