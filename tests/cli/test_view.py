@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import urllib.request
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -14,8 +15,29 @@ from mac_runner.cli.process import Exit
 from mac_runner.cli.view import has_browser
 from mac_runner.store import ShardsRecord
 from mac_runner.store.shards import encode_shards
-from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, experiment
 from tests.patience import ended
+
+HELD = """
+import time
+from pathlib import Path
+from mac_runner.cli import main
+from mac_runner.store.disk import System
+link = System.link
+def held(*args):
+    while args[-1].parent.name == "transcripts" and Path("gate").exists():
+        time.sleep(0.005)
+    return link(*args)
+System.link = held
+main()
+"""
+
+
+def start_held(lab: Lab) -> subprocess.Popen[str]:
+    """A run with pages that ends once there is no gate any more."""
+    (lab.path / "gate").touch()
+    arguments = (lab.write(experiment()), "--view", "--no-open", "--no-live")
+    return lab.start(*arguments, program=(sys.executable, "-c", HELD))
 
 
 def page_of(url: str) -> str:
@@ -47,14 +69,14 @@ def test_view_prints_its_address_and_ends_well_at_an_interrupt(finished: Lab) ->
 
 
 def test_run_is_shown_while_it_plays_and_the_pages_end_with_it(lab: Lab) -> None:
+    """No transcript is published before its page has been read."""
+    gate = lab.path / "gate"
+    gate.touch()
     process = lab.start(
-        lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=30)})),
-        "--view",
-        "--no-open",
-        "--no-live",
+        lab.write(experiment()), "--view", "--no-open", "--no-live", program=(sys.executable, "-c", HELD)
     )
-    url = first_line(process, "pages: ")
-    page = page_of(url)
+    page = page_of(first_line(process, "pages: "))
+    gate.unlink()
     code, _, words = ended(process)
 
     assert '"name":"small"' in page or "has not begun yet" in page
@@ -65,16 +87,11 @@ def test_run_is_shown_while_it_plays_and_the_pages_end_with_it(lab: Lab) -> None
 
 
 def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
-    process = lab.start(
-        lab.write(experiment(conversations=50, models={"m": scripted(latency_ms=50)})),
-        "--view",
-        "--no-open",
-        "--no-live",
-    )
+    process = start_held(lab)
     url = first_line(process, "pages: ")
     page_of(url)
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait()
     # What the pages hold of the pipe ends with them.
     assert process.stdout is not None
     process.stdout.read()
