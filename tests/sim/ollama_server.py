@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from mac_runner.types import JsonObject, JsonValue
+from tests.patience import LIMIT_S
 
 CHARS_PER_TOKEN: Final = 4
 FAR_FUTURE: Final = "2100-01-01T00:00:00Z"
@@ -102,7 +103,7 @@ class OllamaStub:
 
     def __enter__(self) -> OllamaStub:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(LIMIT_S)
         return self
 
     def __exit__(
@@ -114,7 +115,7 @@ class OllamaStub:
         """Close the port and every connection; safe to call twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10)
+            self._thread.join(LIMIT_S)
 
     def shut(self) -> None:
         """Take no more connections; to be called by a fault."""

@@ -16,7 +16,9 @@ from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
+from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.types import JsonValue
+from tests.patience import LIMIT_S
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work
@@ -31,10 +33,10 @@ HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
 def backend_for(
     *urls: str, settings: Settings = MappingProxyType({}), key: str | None = None, said: list[str] | None = None
 ) -> OpenaiBackend:
-    """A backend for the model `stub` at `urls`, with these settings in its section."""
+    """A backend for the model `stub` at `urls`, with these settings in its section and the time of the running loop."""
     config = OpenaiConfig.model_validate({"model": "stub", "base_urls": list(urls), **settings})
     say = (said if said is not None else []).append
-    return OpenaiBackend("m", config, key=key, has_tokens=False, clock=SystemClock(), say=say)
+    return OpenaiBackend("m", config, key=key, has_tokens=False, clock=SimulatedClock(), say=say)
 
 
 async def play(
@@ -89,7 +91,7 @@ def in_a_thread(server: S) -> Iterator[S]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(LIMIT_S)
         yield server
     finally:
         for loop, over in loops:

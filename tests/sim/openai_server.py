@@ -130,9 +130,11 @@ class OpenaiServer:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for connection in list(self.connections):
+        connections = list(self.connections)
+        for connection in connections:
             connection.abort()
-        await asyncio.sleep(0.01)  # Connected clients have seen it by then.
+        for connection in connections:
+            await connection.lost.wait()
 
     def take(self, connection: Connection, received: Received) -> None:
         """A request has come in whole."""
@@ -188,6 +190,7 @@ class Connection(asyncio.Protocol):
         self._can_write.set()
         self._task: asyncio.Task[None] | None = None
         self._taken = 0
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -197,6 +200,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._can_write.set()
         self._server.connections.discard(self)
+        self.lost.set()
         if self._task is not None:
             self._task.cancel()
 

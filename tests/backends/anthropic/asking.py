@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mac_runner.backends.anthropic.backend import AnthropicBackend
 from mac_runner.backends.anthropic.settings import AnthropicConfig
-from mac_runner.clock import SystemClock
+from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.types import JsonValue, Reply, Request
-from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Behaviour, Received
+from tests.sim.held_time import in_held_time
 
 T = TypeVar("T")
 
@@ -22,14 +21,14 @@ KEY = "sk-ant-canary-0123456789"
 def backend_at(url: str, **settings: JsonValue) -> AnthropicBackend:
     """A backend of model `m`, not started."""
     config = AnthropicConfig.model_validate({"model": "stub", "base_url": url, "max_in_flight": 4, **settings})
-    return AnthropicBackend("m", config, key=KEY, clock=SystemClock())
+    return AnthropicBackend("m", config, key=KEY, clock=SimulatedClock())
 
 
 def using(server: AnthropicServer, program: Callable[[AnthropicBackend], Awaitable[T]], **settings: JsonValue) -> T:
-    """What `program` makes of a started backend at the server, which is closed whatever happens."""
+    """What `program` makes of a started backend at the server, which is closed whatever happens; time stands still."""
 
     async def main() -> T:
-        async with asyncio.timeout(LIMIT_S), server:
+        async with server:
             backend = backend_at(server.host, **settings)
             try:
                 await backend.start()
@@ -38,7 +37,7 @@ def using(server: AnthropicServer, program: Callable[[AnthropicBackend], Awaitab
                 await backend.close()
                 await backend.close()
 
-    return asyncio.run(main())
+    return in_held_time(main())
 
 
 def ask(answer: Callable[[Received], Behaviour], asked: Request, **settings: JsonValue) -> Reply:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mac_runner.backends.ollama.backend import OllamaBackend
 from mac_runner.backends.ollama.settings import OllamaConfig
-from mac_runner.clock import Clock, SystemClock
+from mac_runner.clock import Clock
+from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.types import Prompt, Reply, Sampling
-from tests.patience import LIMIT_S
+from tests.sim.held_time import in_held_time
 from tests.sim.requests import request
 
 T = TypeVar("T")
@@ -31,23 +31,22 @@ def backend_at(
     """A backend of model `m`, not started."""
     config = OllamaConfig(model=model, host=host, num_ctx=num_ctx, think=think, max_in_flight=max_in_flight)
     return OllamaBackend(
-        name="m", config=config, settings=settings, is_pulling=is_pulling, clock=clock or SystemClock(), say=say
+        name="m", config=config, settings=settings, is_pulling=is_pulling, clock=clock or SimulatedClock(), say=say
     )
 
 
 def using(backend: OllamaBackend, program: Callable[[OllamaBackend], Awaitable[T]]) -> T:
-    """What `program` makes of the started backend, which is closed whatever happens."""
+    """What `program` makes of the started backend, which is closed whatever happens; time stands still."""
 
     async def main() -> T:
         try:
-            async with asyncio.timeout(LIMIT_S):
-                await backend.start()
-                return await program(backend)
+            await backend.start()
+            return await program(backend)
         finally:
             await backend.close()
             await backend.close()
 
-    return asyncio.run(main())
+    return in_held_time(main())
 
 
 def started(backend: OllamaBackend) -> None:

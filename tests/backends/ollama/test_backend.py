@@ -1,4 +1,4 @@
-"""The backend through the official client against the stub, over real sockets."""
+"""The backend through the official client against the stub, over real sockets in held time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.backends.forms import held
-from mac_runner.backends.ollama import backend as module
-from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.backend import OLLAMA_LOOK_INTERVAL_S, OllamaBackend
 from mac_runner.backends.ollama.connection import OLLAMA_BODY_BYTES_MAX
 from mac_runner.errors import (
     RETRY_AFTER_S_MAX,
@@ -26,7 +25,8 @@ from mac_runner.errors import (
 )
 from mac_runner.types import Decoding, FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
-from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
+from tests.sim.held_time import HeldLoop
+from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, reset
 from tests.sim.requests import EVERY_SETTING, request
 
 FAR_FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
@@ -381,14 +381,23 @@ def test_server_that_denies_everybody_ends_the_run(stub: OllamaStub, status: int
     assert str(error) == f"Ollama at {stub.host}: status {status}: {text}"
 
 
-@pytest.mark.parametrize("canary", [None, hang, said("invalid", 400)])
-def test_denied_request_fails_alone_where_a_word_is_not_denied(
-    stub: OllamaStub, monkeypatch: pytest.MonkeyPatch, canary: Fault | None
-) -> None:
-    monkeypatch.setattr(module, "CANARY_S_MAX", 0.2)
-    stub.faults.extend([said("not with these words", 403), *([] if canary is None else [canary])])
+def silence() -> Fault:
+    """Nothing ever comes, and more time of the running loop passes than anybody waits."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, HeldLoop)
 
+    async def fault(_writer: asyncio.StreamWriter) -> bool:
+        loop.call_soon_threadsafe(loop.move, OLLAMA_LOOK_INTERVAL_S)
+        return await asyncio.Event().wait()
+
+    return fault
+
+
+@pytest.mark.parametrize("canary", ["well", "silent", "refused"])
+def test_denied_request_fails_alone_where_a_word_is_not_denied(stub: OllamaStub, canary: str) -> None:
     async def program(backend: OllamaBackend) -> str:
+        faults = {"well": [], "silent": [silence()], "refused": [said("invalid", 400)]}
+        stub.faults.extend([said("not with these words", 403), *faults[canary]])
         with pytest.raises(RequestRefusedError, match=r"status 403: not with these words"):
             await backend.generate(request())
         return (await backend.generate(request())).text
@@ -461,23 +470,15 @@ def test_counts_that_are_left_out_are_none(stub: OllamaStub) -> None:
     assert ask(backend_at(stub.host)) == Reply(text="x")
 
 
-def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OLLAMA_LOOK_INTERVAL_S", 0.05)
-    with OllamaStub() as stub:
-        backend = backend_at(stub.host)
+def test_server_that_hangs_is_found_out(stub: OllamaStub) -> None:
+    async def program(backend: OllamaBackend) -> TransientBackendError:
+        silent = silence()
+        stub.script = lambda _path, _body, _due: silent
+        with pytest.raises(TransientBackendError, match="hangs: it answers no request") as raised:
+            await backend.generate(request())
+        return raised.value
 
-        async def fall_silent(_writer: asyncio.StreamWriter) -> bool:
-            stub.is_hung = True
-            return await asyncio.Event().wait()
-
-        async def program(backend: OllamaBackend) -> TransientBackendError:
-            stub.faults.append(fall_silent)
-            monkeypatch.setattr(module, "OLLAMA_ANSWER_S_MAX", 0.1)
-            with pytest.raises(TransientBackendError, match="hangs: it answers no request") as raised:
-                await backend.generate(request())
-            return raised.value
-
-        error = using(backend, program)
+    error = using(backend_at(stub.host), program)
 
     assert (error.is_unreachable, error.is_engine_death) == (True, False)
 

@@ -1,3 +1,5 @@
+"""What becomes of a request whose server may hang, in simulated time."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,14 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from mac_runner.backends.ollama import backend
-from mac_runner.backends.ollama.backend import watched
+from mac_runner.backends.ollama.backend import OLLAMA_ANSWER_S_MAX, OLLAMA_LOOK_INTERVAL_S, watched
 from mac_runner.errors import TransientBackendError
-
-
-@pytest.fixture(autouse=True)
-def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "OLLAMA_LOOK_INTERVAL_S", 0.001)
+from mac_runner.simulation.loop import simulate
 
 
 def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
@@ -31,7 +28,7 @@ def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
 
         return await watched(answer(), is_there, host="h")
 
-    assert asyncio.run(main()) == "at last"
+    assert simulate(main) == "at last"
 
 
 def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
@@ -44,13 +41,12 @@ def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
 
         async def is_there() -> bool:
             answered.set()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await asyncio.sleep(OLLAMA_ANSWER_S_MAX)
             return False
 
         return await watched(answer(), is_there, host="h")
 
-    assert asyncio.run(main()) == "after all"
+    assert simulate(main) == "after all"
 
 
 def test_error_of_the_request_is_the_error() -> None:
@@ -61,7 +57,7 @@ def test_error_of_the_request_is_the_error() -> None:
         raise AssertionError("nobody asked")
 
     with pytest.raises(LookupError, match="no such thing"):
-        asyncio.run(watched(refuse(), is_there, host="h"))
+        simulate(lambda: watched(refuse(), is_there, host="h"))
 
 
 @pytest.mark.parametrize("is_given_up", [True, False])
@@ -79,13 +75,13 @@ def test_request_that_is_given_up_is_over_by_then(is_given_up: bool) -> None:
 
     async def main() -> None:
         try:
-            async with asyncio.timeout(0.05 if is_given_up else 10):
+            async with asyncio.timeout(1.5 * OLLAMA_LOOK_INTERVAL_S):
                 await watched(hang(), is_there, host="h")
         finally:
             assert over == ["over"]
 
     with pytest.raises(TimeoutError if is_given_up else TransientBackendError):
-        asyncio.run(main())
+        simulate(main)
 
 
 def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault_of_the_program() -> None:
@@ -103,11 +99,11 @@ def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
         with suppress(TimeoutError):
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(1.5 * OLLAMA_LOOK_INTERVAL_S):
                 await watched(fail(), is_there, host="h")
         gc.collect()
         await asyncio.sleep(0)
 
-    asyncio.run(main())
+    simulate(main)
 
     assert reported == []

@@ -14,6 +14,7 @@ from mac_runner.errors import (
 )
 from mac_runner.types import Reply
 from tests.sim.behaviour import Behaviour, Received, Say
+from tests.sim.held_time import in_held_time
 from tests.sim.openai_run import Settings, backend_for
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
@@ -34,7 +35,10 @@ def run(
     settings: Settings = MappingProxyType({}),
     said: list[str] | None = None,
 ) -> None:
-    """A program with a started backend for these servers, which puts what it tells into `said`."""
+    """A program with a started backend for these servers, which puts what it tells into `said`.
+
+    Time stands still: who needs it to pass moves it.
+    """
 
     async def main() -> None:
         async with asyncio.TaskGroup():
@@ -50,7 +54,7 @@ def run(
                 for server in servers:
                     await server.die()
 
-    asyncio.run(main())
+    in_held_time(main())
 
 
 def reply_of(server: OpenaiServer) -> Reply:

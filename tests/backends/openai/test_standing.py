@@ -1,13 +1,16 @@
-"""What the backend makes of an endpoint that fails, hangs, dies or refuses, over real sockets."""
+"""What the backend makes of an endpoint that fails, hangs, dies or refuses, over real sockets in held time."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 
 import pytest
 
-from mac_runner.backends.openai import data_plane
 from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.data_plane import CANARY_S_MAX
+from mac_runner.backends.openai.endpoints import ENDPOINT_REST_S
 from mac_runner.errors import (
     BackendError,
     EngineDeadError,
@@ -16,12 +19,37 @@ from mac_runner.errors import (
 )
 from mac_runner.types import Reply
 from tests.backends.openai.asking import error_of, only, run
-from tests.sim.behaviour import Behaviour, Drip, Hang, Received, Reset, Say, Send, failure
+from tests.sim.behaviour import Behaviour, Drip, Hang, Received, Reset, Say, Send, encoded, failure
+from tests.sim.held_time import move
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
+TIMEOUT_S = 20.0  # Longer than a canary is waited for.
+LATENCY_S = 1.0
 
-@pytest.mark.usefixtures("hurried")
+
+def silence(_received: Received) -> Hang:
+    """Longer than anybody waits."""
+    move(TIMEOUT_S)
+    return Hang()
+
+
+def once_there(number: int, behaviour: Behaviour) -> Callable[[Received], Behaviour]:
+    """Every request is answered so, the first of them once there are `number`."""
+
+    def script(received: Received) -> Behaviour:
+        if received.number >= number - 1:
+            asyncio.get_running_loop().call_soon(move, LATENCY_S)
+        return behaviour
+
+    return script
+
+
+def unkept(_received: Received) -> Send:
+    """The models, over a connection that ends with them, so that none is left to find out that the server has died."""
+    return Send(200, encoded({"data": [{"id": "stub"}]}), (("Connection", "close"),))
+
+
 def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
     server = OpenaiServer(script=lambda received: failure(503, "loading", headers=(("Retry-After", "30"),)))
 
@@ -29,12 +57,11 @@ def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> Non
         for number in range(3):
             with pytest.raises(TransientBackendError, match="loading"):
                 await backend.generate(request(conversation=f"c-{number}"))
-        await asyncio.sleep(0.1)
+        move(29.0)
         with pytest.raises(TransientBackendError, match="none of") as caught:
             await backend.generate(request())
 
-        assert caught.value.retry_after_s is not None
-        assert caught.value.retry_after_s > 25
+        assert caught.value.retry_after_s == 1.0
         assert server.requests == 3
 
     run(program, server)
@@ -58,30 +85,40 @@ def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> N
     run(program, server)
 
 
-@pytest.mark.usefixtures("hurried")
 def test_silent_server_is_found_out_by_a_canary() -> None:
-    error = error_of(OpenaiServer(script=lambda received: Hang()), settings={"timeout_s": 0.2})
+    error = error_of(OpenaiServer(script=silence), settings={"timeout_s": TIMEOUT_S})
 
     assert isinstance(error, TransientBackendError)
-    assert "no answer within 0.2 s" in str(error)
+    assert "no answer within 20 s" in str(error)
     assert error.is_unreachable
 
 
-@pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize("behaviour", [Drip(interval_s=0.05), Hang(), Say(latency_s=30.0)])
+@pytest.mark.parametrize("behaviour", [Drip(interval_s=1.0), Hang(), Say(latency_s=30.0)])
 def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
     """The whole time of a sending is bounded, not the time between two bytes; a canary tells slow from dead."""
-    server = OpenaiServer(script=only(behaviour))
+    passing: list[asyncio.Task[None]] = []
 
-    error = error_of(server, settings={"timeout_s": 0.2})
+    async def pass_slowly() -> None:
+        for _ in range(int(TIMEOUT_S) + 1):
+            await asyncio.sleep(0)
+            move(1.0)
+
+    def script(received: Received) -> Behaviour:
+        if received.is_canary:
+            return Say()
+        passing.append(asyncio.create_task(pass_slowly()))
+        return behaviour
+
+    server = OpenaiServer(script=script)
+
+    error = error_of(server, settings={"timeout_s": TIMEOUT_S})
     assert isinstance(error, TransientBackendError)
     assert not error.is_unreachable
     assert [received.is_canary for received in server.received] == [False, True]
 
 
-@pytest.mark.usefixtures("hurried")
 def test_requests_that_time_out_together_share_one_canary() -> None:
-    server = OpenaiServer(script=lambda received: Hang())
+    server = OpenaiServer(script=lambda received: Hang() if received.number < 19 else silence(received))
 
     async def program(backend: OpenaiBackend) -> None:
         async with asyncio.TaskGroup() as group:
@@ -92,13 +129,12 @@ def test_requests_that_time_out_together_share_one_canary() -> None:
         with pytest.raises(TransientBackendError):
             await backend.generate(request(conversation=conversation))
 
-    run(program, server, settings={"timeout_s": 0.2})
+    run(program, server, settings={"timeout_s": TIMEOUT_S})
     assert sum(received.is_canary for received in server.received) == 1
 
 
-@pytest.mark.usefixtures("hurried")
 def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
-    first, second = OpenaiServer(), OpenaiServer()
+    first, second = OpenaiServer(page=unkept), OpenaiServer()
     said: list[str] = []
 
     async def program(backend: OpenaiBackend) -> None:
@@ -109,14 +145,15 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
             await backend.generate(request(conversation=f"c-{number}"))
         served_alone = second.requests
         await first.__aenter__()
-        await asyncio.sleep(0.1)
-        for number in range(10, 20):
+        move(ENDPOINT_REST_S)
+        for number in itertools.count(10):
+            if first.requests > 1:
+                break
             await backend.generate(request(conversation=f"c-{number}"))
 
         assert not caught.value.is_unreachable
         assert served_alone == 10
-        assert [received.is_canary for received in first.received].count(True) == 1
-        assert first.requests > 1
+        assert [received.is_canary for received in first.received] == [True, False]
 
     run(program, first, second, said=said)
     assert [line.removeprefix(f"model m: {first.url} ").split(" (")[0] for line in said] == [
@@ -177,7 +214,7 @@ def test_server_whose_engine_has_ended_is_dead() -> None:
 
 
 def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
-    server = OpenaiServer()
+    server = OpenaiServer(page=unkept)
 
     async def program(backend: OpenaiBackend) -> None:
         await server.die()
@@ -208,7 +245,8 @@ def test_server_that_refuses_everybody_ends_the_run(status: int) -> None:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_server_that_refuses_whatever_it_is_asked_costs_two_conversations_at_most(others: int) -> None:
-    server = OpenaiServer(script=lambda received: failure(400, "no chat template"), latency_s=0.01)
+    refused = failure(400, "no chat template")
+    server = OpenaiServer(script=once_there(20 // (1 + others), refused), latency_s=LATENCY_S)
     kinds: list[type[BackendError]] = []
 
     async def program(backend: OpenaiBackend) -> None:
@@ -239,12 +277,11 @@ def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> N
     assert [received.is_canary for received in server.received].count(True) == 2
 
 
-@pytest.mark.usefixtures("hurried")
 def test_server_that_refuses_the_canary_alone_is_alive() -> None:
     def script(received: Received) -> Behaviour:
-        return failure(400, "at least 16 tokens") if received.is_canary else Hang()
+        return failure(400, "at least 16 tokens") if received.is_canary else silence(received)
 
-    error = error_of(OpenaiServer(script=script), settings={"timeout_s": 0.2})
+    error = error_of(OpenaiServer(script=script), settings={"timeout_s": TIMEOUT_S})
 
     assert isinstance(error, TransientBackendError)
     assert not error.is_unreachable
@@ -252,7 +289,7 @@ def test_server_that_refuses_the_canary_alone_is_alive() -> None:
 
 def test_requests_refused_together_all_end_the_run() -> None:
     """None of them fails its conversation while the canary is under way."""
-    server = OpenaiServer(script=lambda received: failure(401, "expired"), latency_s=0.01)
+    server = OpenaiServer(script=once_there(20, failure(401, "expired")), latency_s=LATENCY_S)
     errors: list[BackendError] = []
 
     async def program(backend: OpenaiBackend) -> None:
@@ -286,43 +323,41 @@ def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
     run(program, bad, good)
 
 
-@pytest.mark.usefixtures("hurried")
-def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_time_to_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server = OpenaiServer(script=lambda received: Hang())
-    monkeypatch.setattr(data_plane, "CANARY_S_MAX", 0.02)
+def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_time_to_answer() -> None:
+    server = OpenaiServer(script=silence)
 
     async def program(backend: OpenaiBackend) -> None:
         for _ in range(3):
-            await give_up(backend)
+            await give_up(backend, CANARY_S_MAX)
         with pytest.raises(TransientBackendError, match="none of") as caught:
-            async with asyncio.timeout(10):
-                await backend.generate(request())
+            await backend.generate(request())
         assert caught.value.is_unreachable
 
     run(program, server)
 
 
 def test_requests_given_up_from_outside_too_soon_count_against_nobody() -> None:
-    server = OpenaiServer(script=lambda received: Hang())
+    def script(_received: Received) -> Hang:
+        move(CANARY_S_MAX - 1.0)
+        return Hang()
+
+    server = OpenaiServer(script=script)
 
     async def program(backend: OpenaiBackend) -> None:
         for _ in range(4):
-            await give_up(backend)
+            await give_up(backend, CANARY_S_MAX - 1.0)
 
     run(program, server)
     assert not any(received.is_canary for received in server.received)
 
 
-async def give_up(backend: OpenaiBackend) -> None:
-    """Wait for a reply for a moment only."""
+async def give_up(backend: OpenaiBackend, after_s: float) -> None:
+    """Wait no longer for a reply."""
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(after_s):
             await backend.generate(request())
 
 
-@pytest.mark.usefixtures("hurried")
 def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good() -> None:
     server = OpenaiServer(script=lambda received: failure(401, "starting"))
 
@@ -330,14 +365,13 @@ def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_goo
         with pytest.raises(EngineDeadError):
             await backend.generate(request())
         await server.die()
-        await asyncio.sleep(0.1)
+        move(ENDPOINT_REST_S)
         with pytest.raises(TransientBackendError, match="none of"):
             await backend.generate(request())
 
     run(program, server)
 
 
-@pytest.mark.usefixtures("hurried")
 def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> None:
     server = OpenaiServer(script=lambda received: failure(400, "no such parameter"))
 
@@ -352,7 +386,6 @@ def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> N
     run(program, server)
 
 
-@pytest.mark.usefixtures("hurried")
 def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
     server = OpenaiServer(script=lambda received: Send(200, b"<html>Welcome!</html>"))
 
