@@ -11,12 +11,12 @@ import pytest
 from mac_runner.backends.base import PassingBackend, destination, isolates, on_resize
 from mac_runner.backends.fleet.backend import FleetBackend
 from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.clock import SystemClock
 from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
-from tests.patience import LIMIT_S
 from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say
 from tests.sim.fake_fleet import FakeLanes, lane_at
+from tests.sim.held_time import in_held_time
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
@@ -41,10 +41,10 @@ def play(
     is_swapped: bool = False,
     gpus: tuple[str, ...] = ("3",),
 ) -> None:
-    """A program over one lane for each of these servers."""
+    """A program over one lane for each of these servers; time stands still."""
 
     async def main() -> None:
-        async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
             for server in servers:
                 await stack.enter_async_context(server)
             lanes = FakeLanes(
@@ -52,7 +52,7 @@ def play(
                 is_swapped=is_swapped,
             )
             backend = FleetBackend(
-                "m", STUB, lanes=lanes, has_tokens=False, clock=SystemClock(), say=lambda _line: None
+                "m", STUB, lanes=lanes, has_tokens=False, clock=SimulatedClock(), say=lambda _line: None
             )
             scene = Scene(backend, lanes, servers)
             try:
@@ -61,7 +61,7 @@ def play(
             finally:
                 await backend.close()
 
-    asyncio.run(main())
+    in_held_time(main())
 
 
 def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once() -> None:
@@ -148,8 +148,7 @@ def test_request_on_a_lane_that_dies_goes_elsewhere_at_once_and_its_conversation
 def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine() -> None:
     async def program(scene: Scene) -> None:
         asked = asyncio.create_task(scene.backend.generate(request()))
-        while not scene.servers[0].received:  # noqa: ASYNC110 - the server says nothing
-            await asyncio.sleep(0.001)
+        await is_asked.wait()
         scene.lanes.change()
         await scene.servers[0].__aexit__(None, None, None)
 
@@ -158,7 +157,13 @@ def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine
         assert not fault.value.is_unreachable
         assert fault.value.is_engine_death
 
-    play(program, OpenaiServer(script=lambda _received: Hang()))
+    is_asked = asyncio.Event()
+
+    def hang(_received: Received) -> Behaviour:
+        is_asked.set()
+        return Hang()
+
+    play(program, OpenaiServer(script=hang))
 
 
 def test_model_that_takes_turns_waits_for_its_place_and_says_who_asks() -> None:

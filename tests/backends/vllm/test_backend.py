@@ -17,6 +17,7 @@ from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.process_logs import EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
+from tests.patience import LIMIT_S
 
 
 @pytest.fixture
@@ -49,15 +50,16 @@ def test_start_that_is_cancelled_again_and_again_leaves_no_engine_that_nobody_ow
 
     def load() -> None:
         loading.set()
-        loaded.wait(30)
+        loaded.wait(LIMIT_S)
 
     async def main() -> None:
         given_up = engine(load=load, shutdown=lambda: ends.append("ended"))
         start = asyncio.create_task(given_up.start())
-        await asyncio.to_thread(loading.wait, 30)
+        await asyncio.to_thread(loading.wait, LIMIT_S)
         for _ in range(5):
             start.cancel()
-            await asyncio.sleep(0.01)
+            for _ in range(5):  # More turns than a cancellation takes to arrive.
+                await asyncio.sleep(0)
         assert not start.done()
         loaded.set()
         with pytest.raises(asyncio.CancelledError):
@@ -72,21 +74,27 @@ def test_start_that_is_cancelled_again_and_again_leaves_no_engine_that_nobody_ow
 
 
 def test_engine_that_will_not_end_leaves_nothing_in_this_process(engine: Callable[..., VllmBackend]) -> None:
-    ended = threading.Event()
+    ending, ended = threading.Event(), threading.Event()
+
+    def linger() -> None:
+        ending.set()
+        ended.wait(LIMIT_S)
 
     def refuse() -> None:
         raise RuntimeError("no")
 
     async def main() -> None:
         rude = engine(load=lambda: None, shutdown=refuse)
-        slow = engine(load=lambda: None, shutdown=lambda: ended.wait(30))
+        slow = engine(load=lambda: None, shutdown=linger)
         await rude.start()
         await slow.start()
         with pytest.raises(RuntimeError, match="no"):
             await rude.close()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await slow.close()
+        closing = asyncio.create_task(slow.close())
+        await asyncio.to_thread(ending.wait, LIMIT_S)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
         ended.set()
 
     before = {**os.environ}

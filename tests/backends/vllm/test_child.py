@@ -4,15 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mac_runner.backends.vllm import child
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, wait_for
 
 NEST = """
 import multiprocessing, os, time
@@ -49,11 +47,11 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
         try:
             assert Path("/dev/shm", memory).exists()
             os.kill({"mac-run": run.pid, "engine": int(engine)}[victim], signal.SIGKILL)
-            wait_for(lambda: not is_running(engine) and not is_running(worker))
+            wait_for(lambda: not is_running(engine) and not is_running(worker), f"the end of {engine} and {worker}")
         finally:
             run.kill()
 
-    wait_for(lambda: not Path("/dev/shm", memory).exists())
+    wait_for(lambda: not Path("/dev/shm", memory).exists(), f"the end of {memory}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
@@ -88,10 +86,3 @@ def is_running(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
