@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.types import Reply
@@ -15,7 +16,8 @@ from tests.attacks.hostile_server import Schedule
 from tests.attacks.modes import MODES, http
 from tests.attacks.tally import Tally
 from tests.backends.openai.asking import run
-from tests.sim.behaviour import Raw, Say, completion
+from tests.sim.behaviour import Raw, Received, Say, completion
+from tests.sim.held_time import move
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 from tests.sim.seeds import told
@@ -50,21 +52,30 @@ def test_every_mode_is_played_by_day() -> None:
     assert {CASES[seed].name for seed in BY_DAY} == set(MODES)
 
 
-def test_answer_that_came_to_an_idle_connection_is_given_to_no_request() -> None:
+def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that speaks out of turn would otherwise answer each request with the reply to another."""
     replies: list[Reply] = []
+    stray = http(b'{"choices": [{"message": {"content": "stray"}, "finish_reason": "stop"}]}')
+    has_come = asyncio.Event()
+    take = ResponseHandler.data_received
+
+    def noting(connection: ResponseHandler, data: bytes) -> None:
+        take(connection, data)
+        if stray in data:
+            has_come.set()
+
+    monkeypatch.setattr(ResponseHandler, "data_received", noting)
 
     async def program(backend: OpenaiBackend) -> None:
         for number in range(3):
+            has_come.clear()
             replies.append(await backend.generate(request(conversation=f"task {number}")))
-            await asyncio.sleep(0.1)  # The stray answer comes while nothing is on its way.
+            move(1.0)
+            await has_come.wait()  # While nothing is on its way.
 
-    stray = http(b'{"choices": [{"message": {"content": "stray"}, "finish_reason": "stop"}]}')
-    server = OpenaiServer(
-        script=lambda received: Raw(
-            (http(completion(Say(f"reply {received.number}"), received)), stray), interval_s=0.01
-        )
-    )
-    run(program, server)
+    def script(received: Received) -> Raw:
+        return Raw((http(completion(Say(f"reply {received.number}"), received)), stray), interval_s=1.0)
+
+    run(program, OpenaiServer(script=script))
 
     assert [reply.text for reply in replies] == ["reply 0", "reply 1", "reply 2"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 from random import Random
 
@@ -65,7 +64,7 @@ def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_jo
             wait_for(lambda n=least, run=process: len(server.received) >= n or run.poll() is not None, "requests")  # type: ignore[misc]
             process.send_signal(signal.SIGKILL)
             assert ended(process)[0] == -signal.SIGKILL
-            time.sleep(0.1)  # What was under way on the sockets has come by then.
+            wait_for(lambda: not server.connections, "the ends of its connections, behind all that it sent")
             asked = [received.headers["x-request-id"] for received in server.received[before:]]
             assert len(set(asked)) == len(asked)
             assert known.isdisjoint(asked)

@@ -125,24 +125,25 @@ def test_nothing_is_looked_at_while_answers_come_or_nothing_is_in_flight(monkeyp
     in_simulated_time(program, monkeypatch, servers=2)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGUSR1])
 def test_process_that_is_stopped_or_wedged_is_found(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no other beside it, which might only be slow."""
     monkeypatch.setattr(data_plane, "CANARY_S_MAX", 0.5)
 
     async def main() -> None:
-        with running(latency_ms=5) as bad, running(latency_ms=5) as good:
-            backend = backend_for(bad.url, good.url, settings={"stall_s": 0.4})
+        with running(latency_ms=5) as bad:
+            backend = backend_for(bad.url, settings={"stall_s": 0.4})
             await backend.start()
             try:
-                await asyncio.gather(*(backend.generate(request(conversation=f"c-{one}")) for one in range(8)))
+                await backend.generate(request())
                 bad.process.send_signal(number)
                 if number is signal.SIGUSR1:
                     bad.wait_until_wedged()
-                asked = (backend.generate(request(conversation=f"c-{one}")) for one in range(8))
+                asked = (backend.generate(request(conversation=f"c-{one}")) for one in range(4))
                 found = await asyncio.gather(*asked, return_exceptions=True)
-                faults = [one for one in found if isinstance(one, TransientBackendError)]
-                assert len(faults) == 4, found
-                assert all(one.is_engine_death and one.goes_elsewhere and "no answer" in str(one) for one in faults)
+                assert all(isinstance(one, TransientBackendError) and one.is_engine_death for one in found), found
+                assert all("no answer" in str(one) for one in found), found
             finally:
                 await backend.close()
 

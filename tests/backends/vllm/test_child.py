@@ -35,6 +35,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 @pytest.mark.parametrize("victim", ["mac-run", "engine"])
 def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str, tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
     wait_for(lambda: not Path("/dev/shm", memory).exists(), f"the end of {memory}")
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_process_whose_parent_is_gone_before_it_begins_does_not_begin(is_gone: bool) -> None:

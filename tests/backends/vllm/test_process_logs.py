@@ -87,6 +87,7 @@ def said_by_engines(tmp_path: Path, *names: str) -> list[str]:
     return said
 
 
+@pytest.mark.ci
 def test_processes_of_each_engine_print_to_a_log_of_its_own_in_sessions_of_their_own(tmp_path: Path) -> None:
     said = said_by_engines(tmp_path, "a", "b/c")
 
@@ -168,6 +169,7 @@ def test_logs_are_kept_when_one_engine_broke(logs: ProcessLogs) -> None:
     assert log.path.exists()
 
 
+@pytest.mark.ci
 def test_what_the_user_has_set_stands(logs: ProcessLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
     monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "/mine.json")
