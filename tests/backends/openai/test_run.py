@@ -182,6 +182,7 @@ def test_endless_body_is_cut_off_in_memory() -> None:
     assert after_kib - before_kib < 32 * 1024
 
 
+@pytest.mark.ci
 def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
     server, recorder = OpenaiServer(script=echo, slots=100, latency_s=0.02), MemoryRecorder()
     played(server, recorder, {"max_in_flight": 5})

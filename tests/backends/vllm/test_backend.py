@@ -20,6 +20,13 @@ from mac_runner.clock import SystemClock
 from tests.patience import LIMIT_S
 
 
+class ImpatientClock(SystemClock):
+    """Nothing waits for it."""
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(0)
+
+
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VllmBackend]:
     """Makes backends that take `load` for the loading of the model, and `shutdown` for the end of the engine."""
@@ -27,7 +34,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VllmBackend]:
     monkeypatch.setattr(backend, "find_release", lambda: Release(version="0", arguments=arguments))
 
     def make(*, load: Callable[[], object], shutdown: Callable[[], object]) -> VllmBackend:
-        made = VllmBackend(name="m", config=VllmConfig(model="/m"), traces=False, clock=SystemClock(), say=print)
+        made = VllmBackend(name="m", config=VllmConfig(model="/m"), traces=False, clock=ImpatientClock(), say=print)
         running: Any = SimpleNamespace(
             engine=SimpleNamespace(shutdown=shutdown),
             renderers={None: SimpleNamespace(shape=SimpleNamespace(opens_thought=False))},
