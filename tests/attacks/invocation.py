@@ -63,7 +63,7 @@ def mac_run(
             code = ending.code
         except OverdueError:
             raise AssertionError(
-                f"mac-run {' '.join(args)}: no end within {deadline_s:g} CPU seconds: {_text(err)}"
+                f"mac-run {' '.join(args)}: no end within {deadline_s:g} CPU seconds, or {LIMIT_S:g} s: {_text(err)}"
             ) from None
     grew_mib = (_kib("VmHWM") - before_kib) / _KIB
     ended = Ended(

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
 from tests.cli.lab import Lab
@@ -47,6 +49,7 @@ main()
 """
 
 
+@pytest.mark.ci
 def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_journal(tmp_path: Path) -> None:
     """Real kills at 64 slots, of which the server keeps the books: what the journal has is never asked again, each
     request that was lost is asked again once, and there are no more of them than slots and the backlog allow.

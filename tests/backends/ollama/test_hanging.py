@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import pytest
 
 from mac_runner.backends.ollama.backend import OLLAMA_ANSWER_S_MAX, OLLAMA_LOOK_INTERVAL_S, watched
 from mac_runner.errors import TransientBackendError
 from mac_runner.simulation.loop import simulate
+
+T = TypeVar("T")
+
+
+def played(program: Callable[[], Awaitable[T]]) -> T:
+    """What a program comes to within an hour."""
+
+    async def within_an_hour() -> T:
+        async with asyncio.timeout(3600.0):
+            return await program()
+
+    return simulate(within_an_hour)
 
 
 def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
@@ -28,7 +42,7 @@ def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
 
         return await watched(answer(), is_there, host="h")
 
-    assert simulate(main) == "at last"
+    assert played(main) == "at last"
 
 
 def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
@@ -46,7 +60,7 @@ def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
 
         return await watched(answer(), is_there, host="h")
 
-    assert simulate(main) == "after all"
+    assert played(main) == "after all"
 
 
 def test_error_of_the_request_is_the_error() -> None:
@@ -57,7 +71,7 @@ def test_error_of_the_request_is_the_error() -> None:
         raise AssertionError("nobody asked")
 
     with pytest.raises(LookupError, match="no such thing"):
-        simulate(lambda: watched(refuse(), is_there, host="h"))
+        played(lambda: watched(refuse(), is_there, host="h"))
 
 
 @pytest.mark.parametrize("is_given_up", [True, False])
@@ -81,7 +95,7 @@ def test_request_that_is_given_up_is_over_by_then(is_given_up: bool) -> None:
             assert over == ["over"]
 
     with pytest.raises(TimeoutError if is_given_up else TransientBackendError):
-        simulate(main)
+        played(main)
 
 
 def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault_of_the_program() -> None:
@@ -104,6 +118,6 @@ def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault
         gc.collect()
         await asyncio.sleep(0)
 
-    simulate(main)
+    played(main)
 
     assert reported == []
