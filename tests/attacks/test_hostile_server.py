@@ -32,6 +32,7 @@ BY_DAY = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(PARTS))
 def test_run_against_a_hostile_server_ends_orderly_and_whole(part: int, tally: Tally) -> None:
     played, faults, hits = Counter[str](), list[str](), 0

@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 
+import pytest
+
 from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
@@ -189,6 +191,7 @@ def seconds(parse: Parser, text: str, *, enough_s: float) -> float:
     return best
 
 
+@pytest.mark.nightly
 def test_every_parser_of_model_text_takes_64_kb_in_a_few_passes() -> None:
     texts = dict(hostile_texts())
     extract("I am the Doctor.", ("Abel",))  # Its patterns are compiled when they are first asked for.
@@ -201,6 +204,7 @@ def test_every_parser_of_model_text_takes_64_kb_in_a_few_passes() -> None:
     assert slow == {}
 
 
+@pytest.mark.nightly
 def test_every_role_of_a_discussion_hears_64_kb_and_prompts_the_next_in_a_few_passes() -> None:
     experiment = talk(*AGENTS, routing_strategy={"channels": {"team": ["ann", "jud"]}})
     environment = DiscussionEnvironment(experiment)

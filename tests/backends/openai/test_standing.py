@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.data_plane import CANARY_S_MAX
-from mac_runner.backends.openai.endpoints import ENDPOINT_REST_S
+from mac_runner.backends.openai.endpoints import CANARY_S_MAX, ENDPOINT_REST_S
 from mac_runner.errors import (
     BackendError,
     EngineDeadError,
