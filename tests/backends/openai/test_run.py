@@ -76,6 +76,7 @@ def test_server_that_dies_or_hangs_loses_nothing(
     assert faults
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("hurried")
 def test_work_done_but_not_told_is_one_turn(undisturbed: dict[str, JsonValue]) -> None:
     """Every request is answered by a broken connection first, most of them after the work was done."""
@@ -102,6 +103,7 @@ def test_work_done_but_not_told_is_one_turn(undisturbed: dict[str, JsonValue]) -
     assert sorted(f"{task_id}/{key}" for task_id, key in turns) == sorted(bodies)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("hurried")
 def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> None:
     kinds: list[Behaviour] = [
@@ -128,6 +130,7 @@ def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> N
     assert recorder.results() == undisturbed
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
 def test_server_that_fails_at_everything_at_once_draws_nobody_in(
