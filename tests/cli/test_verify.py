@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,32 @@ from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
 from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts, scripted
-from tests.patience import ended
+from tests.patience import ended, wait_for
+
+CALLS = 6
+"""From the name of a transcript to its row in the index."""
+HELD = f"""
+import time
+from pathlib import Path
+from mac_runner.cli import main
+from mac_runner.store import writer
+from mac_runner.store.disk import System
+gate, link, left = Path("gate"), System.link, 0
+def held(call):
+    def wait(*args):
+        global left
+        left = {CALLS} if call is link else left - 1
+        if left > 0:
+            gate.touch()
+            while gate.exists():
+                time.sleep(0.005)
+        return call(*args)
+    return wait
+for name in ("link", "unlink", "fsync_directory", "write", "fsync"):
+    setattr(System, name, held(getattr(System, name)))
+writer.WRITER_STALL_S_MAX = 3600
+main()
+"""
 
 
 def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
@@ -32,22 +58,31 @@ def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, 
 
 
 def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
-    """Again and again, until it has ended; of a grid its tables too."""
-    small = experiment(conversations=6, models={"m": scripted(capacity=8, latency_ms=1)})
+    """Held before each call that brings a transcript to its row, and as it goes on from there; of a grid its tables."""
+    small = experiment(conversations=3, models={"m": scripted(latency_ms=1)})
     single, many = lab.write(small), lab.write({**small, "_grid": {"sweep": {"seed": [1, 2]}}}, "many.yaml")
-    looks = 0
+    gate = lab.path / "gate"
     for file, out in ((single, "single"), (many, "many")):
-        process = lab.start(file, "--out", out)
+        process, looks = lab.start(file, "--out", out, program=(sys.executable, "-c", HELD)), 0
         while process.poll() is None:
-            for run in (lab.path / out, *(lab.path / out).glob("seed-*")):
-                if has_run(run):
-                    report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
-                    assert report.findings == ()
-                    looks += bool(report.notes)
-            if (grid := read_grid(lab.path / out) if is_grid(lab.path / out) else None) is not None:
-                assert check_tables(lab.path / out, grid).findings == ()
+            wait_for(lambda process=process: gate.exists() or process.poll() is not None, "a gate")  # type: ignore[misc]
+            looks += bool(notes_on(lab.path / out))
+            gate.unlink(missing_ok=True)
+            notes_on(lab.path / out)
         assert ended(process)[0] == 0
-    assert looks > 3
+        assert looks >= CALLS
+
+
+def notes_on(directory: Path) -> list[str]:
+    """What is said of the runs in a directory, in which nothing is wrong."""
+    notes: list[str] = []
+    for run in filter(has_run, (directory, *directory.glob("seed-*"))):
+        report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
+        assert report.findings == ()
+        notes += report.notes
+    if is_grid(directory):
+        assert check_tables(directory, read_grid(directory)).findings == ()
+    return notes
 
 
 def test_verify_plays_a_discussion_again(lab: Lab) -> None:
