@@ -95,9 +95,9 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     ),
     Scaled(
         id="A1",
-        what="kills at random moments: nothing lost, nothing doubled",
+        what="kills at random changes of the disk and replies: nothing lost, nothing doubled",
         test="tests/faults/test_kills.py",
-        by_day=100,
+        by_day=24,
         promised=2_000,
         share=0.08,
     ),

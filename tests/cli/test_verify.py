@@ -23,15 +23,18 @@ CALLS = 6
 HELD = f"""
 import time
 from pathlib import Path
+from threading import get_ident
 from mac_runner.cli import main
 from mac_runner.store import writer
 from mac_runner.store.disk import System
-gate, link, calls = Path("gate"), System.link, 0
+gate, link, calls, writing = Path("gate"), System.link, 0, None
 def held(call):
     def wait(*args):
-        global calls
-        calls += calls > 0 or call is link and args[2].parent.name == "transcripts"
-        if 0 < calls <= {CALLS}:
+        global calls, writing
+        if writing is None and call is link and args[2].parent.name == "transcripts":
+            writing = get_ident()
+        if get_ident() == writing and calls < {CALLS}:
+            calls += 1
             gate.touch()
             while gate.exists():
                 time.sleep(0.005)
