@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 
+import pytest
+
 from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
@@ -34,6 +36,8 @@ from tests.attacks.test_town_of_salem import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 from tests.faults.tier import SCALE
+
+pytestmark = pytest.mark.nightly
 
 PASSES_MAX = 80
 REDACTOR = Redactor("sk-0123456789abcdef")
@@ -83,7 +87,21 @@ PIECES = (
         "1. ",
     ),
     *("<think>", "</think>", "<think></think>", "<speak>", "<speak ", '<speak to="', "</speak>", "<vote>Abel</vote>"),
-    *("<tool_request>", "<|", "[INST]", "Abel ", "Abel, ", "I checked Abel ", "I am the real ", "but ", "very ", "a "),
+    *(
+        "<tool_request>",
+        "<|",
+        "[INST]",
+        "Abel ",
+        "Abel, ",
+        "I checked Abel ",
+        "I am the real ",
+        "but ",
+        "very ",
+        "a ",
+        "I ",
+        "N1 ",
+    ),
+    *("Abel and ", "Abel is really "),
     *("not ", "Answer: ", "answer: B\n", "the my ", "A or B ", "x" * 79 + "\n", ">" * 79 + "\n", "\n ", "? ", "// "),
     *('{"', '{"a":', '{"a":"', '"}', '",', '":', '" :', '"\n', '("\n', '"0', '\n"', "\\n}", '{"answer":"A"}', '{"a":['),
     *("[1,", "{}", "[]", "true ", "-1e", '"a" ', "A. ", "A) ", "***\n", "Abel\n", "\u00e9", '""', "''", "/*", ";"),
