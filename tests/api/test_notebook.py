@@ -12,6 +12,8 @@ import pytest
 from tests.cli.lab import ROOT, Lab, environ, experiment, scripted
 from tests.patience import run
 
+pytestmark = pytest.mark.ci
+
 NOTEBOOK = ROOT / "examples" / "analysis.ipynb"
 
 EXECUTE = """

@@ -60,6 +60,7 @@ def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, 
     assert run.hashes() == before
 
 
+@pytest.mark.ci
 def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
     """Held before each call that brings a transcript to its row, and as it goes on; of a grid its tables too."""
     small = experiment(models={"m": scripted(latency_ms=1)})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 from random import Random
+
+import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
@@ -48,6 +49,7 @@ main()
 """
 
 
+@pytest.mark.ci
 def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_journal(tmp_path: Path) -> None:
     """Real kills at 64 slots, of which the server keeps the books: what the journal has is never asked again, each
     request that was lost is asked again once, and there are no more of them than slots and the backlog allow.
@@ -65,7 +67,7 @@ def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_jo
             wait_for(lambda n=least, run=process: len(server.received) >= n or run.poll() is not None, "requests")  # type: ignore[misc]
             process.send_signal(signal.SIGKILL)
             assert ended(process)[0] == -signal.SIGKILL
-            time.sleep(0.1)  # What was under way on the sockets has come by then.
+            wait_for(lambda: not server.connections, "the end of what was under way on the sockets")
             asked = [received.headers["x-request-id"] for received in server.received[before:]]
             assert len(set(asked)) == len(asked)
             assert known.isdisjoint(asked)

@@ -24,6 +24,7 @@ REPLIES_MAX = 25
 TIMED = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s", "models")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, forking: Forking, seed: int) -> None:
     chance, witness = Random(seed), tmp_path / "witness"

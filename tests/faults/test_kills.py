@@ -34,6 +34,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
     forking.close()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("at", "traced", "seed"), [("changes", False, 1), ("changes", True, 2), ("replies", False, 3), ("replies", True, 4)]
 )

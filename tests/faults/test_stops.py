@@ -18,6 +18,8 @@ from tests.faults.talks import Talks
 from tests.faults.tier import SCALE
 from tests.patience import ended, wait_for
 
+pytestmark = pytest.mark.ci
+
 STOPS = 20 * SCALE
 CONVERSATIONS = 30 * SCALE
 PLACES_MAX = 12

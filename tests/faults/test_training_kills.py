@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from mac_runner.checkpoints import digest_of
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
@@ -26,6 +28,7 @@ MOMENT_S_MAX = 0.08
 PROGRAM = Extras(program="tests.sim.training:main")
 
 
+@pytest.mark.ci
 def test_loop_killed_anywhere_goes_on(tmp_path: Path) -> None:
     """Half of the kills come soon after the start, the others soon after a version."""
     (tmp_path / "learner.py").write_text(ENGINE)

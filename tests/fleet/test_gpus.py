@@ -85,6 +85,7 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: p
         discover()
 
 
+@pytest.mark.ci
 def test_a_hang_ends_at_the_deadline_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, communicate = tmp_path / "hanging", subprocess.Popen.communicate
 

@@ -58,6 +58,7 @@ async def alive(log: Path) -> list[psutil.Process]:
     return await asyncio.to_thread(members, log)
 
 
+@pytest.mark.ci
 def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
     async def play() -> tuple[str, list[psutil.Process]]:
         lane = await LaneProcess.start(family(), {}, tmp_path / "log")
@@ -74,6 +75,7 @@ def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Pat
     check_gone(family_members)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("manner", "grace_s", "signals"),
     [
@@ -106,6 +108,7 @@ def test_stop_leaves_no_process_whatever_it_ignores(
     check_gone(family_members)
 
 
+@pytest.mark.ci
 def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", 0.2)
 
@@ -123,6 +126,7 @@ def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pyte
     check_gone(processes)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("manner", ["mild", "forks"])
 def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner: str, tmp_path: Path) -> None:
     """Also where a process that it forked has copies of its pipes."""
@@ -139,6 +143,7 @@ def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner:
                 os.kill(int(fork), signal.SIGKILL)
 
 
+@pytest.mark.ci
 def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
     async def play() -> tuple[int, int]:
         lane = await LaneProcess.start(family(), {}, tmp_path / "log")
@@ -154,6 +159,7 @@ def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
     assert group != os.getpgid(0)
 
 
+@pytest.mark.ci
 def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
     async def play() -> str:
         lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
@@ -164,6 +170,7 @@ def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> 
     assert asyncio.run(play()) == "it could not be started: /no/such/program: No such file or directory"
 
 
+@pytest.mark.ci
 def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ValueError: of the start before\n")
 

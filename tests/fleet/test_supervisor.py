@@ -32,6 +32,8 @@ from tests.fleet.real_fleet import (
 )
 from tests.patience import LIMIT_S
 
+pytestmark = pytest.mark.ci
+
 FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
 HOLDER = """
 import asyncio, sys

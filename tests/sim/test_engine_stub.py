@@ -7,6 +7,8 @@ import signal
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.patience import LIMIT_S, wait_for
 from tests.sim.engine_stub import running
 
@@ -28,6 +30,7 @@ def counter(url: str, name: str) -> float:
     return float(next(line.split()[-1] for line in lines if line.startswith(f"vllm:{name}")))
 
 
+@pytest.mark.ci
 def test_engine_stub_remembers_prefixes_counts_tokens_and_can_be_wedged() -> None:
     with ThreadPoolExecutor(1) as thread, running(cache_tokens=1000, tokens=10, latency_ms=1) as engine:
         process, url = engine.process, engine.url.removesuffix("/v1")
