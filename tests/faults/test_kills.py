@@ -36,7 +36,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("at", "traced", "seed"), [("changes", False, 1), ("changes", True, 2), ("replies", False, 3), ("replies", True, 4)]
+    ("at", "traced", "seed"), [("change", False, 1), ("change", True, 2), ("reply", False, 3), ("reply", True, 4)]
 )
 def test_run_killed_again_and_again_ends_like_one_that_was_not(
     tmp_path: Path, forking: Forking, at: str, traced: bool, seed: int
@@ -47,8 +47,12 @@ def test_run_killed_again_and_again_ends_like_one_that_was_not(
     acknowledged = 0
 
     for kill in range(KILLS):
-        place = {f"after_{at}": chance.randrange(CHANGES_MAX if at == "changes" else REPLIES_MAX)}
-        extras = Extras(witness=str(witness), is_slower_than_disk=True, **place)
+        extras = Extras(
+            witness=str(witness),
+            is_slower_than_disk=True,
+            after_changes=chance.randrange(CHANGES_MAX) if at == "change" else None,
+            after_replies=chance.randrange(REPLIES_MAX) if at == "reply" else None,
+        )
         ended = forking.run(*talks.args(), extras=extras)
         assert ended.code == -signal.SIGKILL, ended.err
         if kill % LOOK_EVERY == LOOK_EVERY - 1 and (talks.out / "task_manifest.json").exists():
