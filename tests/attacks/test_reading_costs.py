@@ -37,6 +37,8 @@ from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 from tests.faults.tier import SCALE
 
+pytestmark = pytest.mark.nightly
+
 PASSES_MAX = 80
 REDACTOR = Redactor("sk-0123456789abcdef")
 TRIALS = 20
@@ -85,7 +87,21 @@ PIECES = (
         "1. ",
     ),
     *("<think>", "</think>", "<think></think>", "<speak>", "<speak ", '<speak to="', "</speak>", "<vote>Abel</vote>"),
-    *("<tool_request>", "<|", "[INST]", "Abel ", "Abel, ", "I checked Abel ", "I am the real ", "but ", "very ", "a "),
+    *(
+        "<tool_request>",
+        "<|",
+        "[INST]",
+        "Abel ",
+        "Abel, ",
+        "I checked Abel ",
+        "I am the real ",
+        "but ",
+        "very ",
+        "a ",
+        "I ",
+        "N1 ",
+    ),
+    *("Abel and ", "Abel is really "),
     *("not ", "Answer: ", "answer: B\n", "the my ", "A or B ", "x" * 79 + "\n", ">" * 79 + "\n", "\n ", "? ", "// "),
     *('{"', '{"a":', '{"a":"', '"}', '",', '":', '" :', '"\n', '("\n', '"0', '\n"', "\\n}", '{"answer":"A"}', '{"a":['),
     *("[1,", "{}", "[]", "true ", "-1e", '"a" ', "A. ", "A) ", "***\n", "Abel\n", "\u00e9", '""', "''", "/*", ";"),
@@ -191,7 +207,6 @@ def seconds(parse: Parser, text: str, *, enough_s: float) -> float:
     return best
 
 
-@pytest.mark.nightly
 def test_every_parser_of_model_text_takes_64_kb_in_a_few_passes() -> None:
     texts = dict(hostile_texts())
     extract("I am the Doctor.", ("Abel",))  # Its patterns are compiled when they are first asked for.
@@ -204,7 +219,6 @@ def test_every_parser_of_model_text_takes_64_kb_in_a_few_passes() -> None:
     assert slow == {}
 
 
-@pytest.mark.nightly
 def test_every_role_of_a_discussion_hears_64_kb_and_prompts_the_next_in_a_few_passes() -> None:
     experiment = talk(*AGENTS, routing_strategy={"channels": {"team": ["ann", "jud"]}})
     environment = DiscussionEnvironment(experiment)

@@ -45,6 +45,17 @@ def some() -> Iterator[MadeUpRun]:
         yield made
 
 
+def test_a_hundred_thousand_conversations_are_sent_once_and_few_of_them_drawn(many: MadeUpRun, watch: Watch) -> None:
+    page = watch.open(many.url)
+    _count(page, "100,000")
+    for change in CHANGES:
+        page.evaluate(_CHANGE, change)
+
+    assert len(many.answers["/api/index"]) <= INDEX_BYTES_MAX
+    assert page.locator(".rows tbody tr").count() < 80
+
+
+@pytest.mark.nightly
 def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun, watch: Watch) -> None:
     """In CPU time of the page's thread: what it takes on a machine that does nothing else."""
     page = watch.open()
@@ -64,10 +75,8 @@ def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun
         page.evaluate(_CHANGE, change)
         changes[change] = spent_ms() - before
 
-    assert len(many.answers["/api/index"]) <= INDEX_BYTES_MAX
     assert first_rows_ms < FIRST_ROWS_MS_MAX * SLACK
     assert {change: took for change, took in changes.items() if took > CHANGE_MS_MAX * SLACK} == {}
-    assert page.locator(".rows tbody tr").count() < 80
 
 
 def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_end(watch: Watch) -> None:

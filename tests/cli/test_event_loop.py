@@ -7,6 +7,7 @@ import pytest
 
 from mac_runner.runs import event_loop
 from mac_runner.runs.event_loop import run
+from tests.patience import LIMIT_S
 
 
 def test_loop_ends_while_a_call_still_blocks() -> None:
@@ -14,11 +15,11 @@ def test_loop_ends_while_a_call_still_blocks() -> None:
 
     def block() -> None:
         begun.set()
-        go_on.wait(60)
+        go_on.wait(LIMIT_S)
 
     async def program() -> str:
         asyncio.get_running_loop().run_in_executor(None, block)
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(begun.wait, LIMIT_S)
         return "done"
 
     assert run(program()) == "done"

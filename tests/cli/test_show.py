@@ -21,7 +21,7 @@ from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.cli.lab import MAC_RUN, AtOnce, Lab, RunDir, environ, experiment, render_other_prompts, scripted
 from tests.cli.test_openai import talk
-from tests.patience import ended, wait_for
+from tests.patience import LIMIT_S, ended, wait_for
 from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -386,7 +386,7 @@ def shown_on_terminal(lab: Lab, *args: str) -> str:
     except OSError:
         pass  # Linux says so when the process has closed the terminal.
     os.close(ours)
-    assert process.wait(30) == Exit.OK
+    assert process.wait(LIMIT_S) == Exit.OK
     return data.decode()
 
 

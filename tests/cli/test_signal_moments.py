@@ -16,7 +16,7 @@ import pytest
 from mac_runner.cli.process import Exit
 from tests.cli.lab import Lab, environ, experiment, scripted
 from tests.faults.tier import SCALE
-from tests.patience import LIMIT_S, ended, wait_for
+from tests.patience import Patience, ended, wait_for
 
 MOMENTS = 10 * SCALE
 AT_ONCE = 6
@@ -149,12 +149,12 @@ def test_signals_while_the_interpreter_ends_change_no_exit_code(lab: Lab) -> Non
         assert process.stdout is not None
         while process.stdout.readline() not in {"ending\n", ""}:
             pass
-        deadline_s = time.monotonic() + LIMIT_S
-        while process.poll() is None and time.monotonic() < deadline_s:
+        patience = Patience("the end of the interpreter")
+        while process.poll() is None:
+            patience.check()
             process.send_signal(number)
             time.sleep(pause_s)
-        _, err = process.communicate(timeout=LIMIT_S)
-        code = process.returncode
+        code, _, err = ended(process)
         return "" if code == Exit.OK and "Traceback" not in err else f"{number.name} {pause_s}: {code} {err}"
 
     cases = [(KINDS[number % 2], 0.0005 * number) for number in range(MOMENTS // 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,35 @@ from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
 from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts, scripted
-from tests.patience import ended
+from tests.patience import ended, wait_for
+
+CALLS = 6
+"""From the name of the first transcript to its row in the index."""
+HELD = f"""
+import time
+from pathlib import Path
+from threading import get_ident
+from mac_runner.cli import main
+from mac_runner.store import writer
+from mac_runner.store.disk import System
+gate, link, calls, writing = Path("gate"), System.link, 0, None
+def held(call):
+    def wait(*args):
+        global calls, writing
+        if writing is None and call is link and args[2].parent.name == "transcripts":
+            writing = get_ident()
+        if get_ident() == writing and calls < {CALLS}:
+            calls += 1
+            gate.touch()
+            while gate.exists():
+                time.sleep(0.005)
+        return call(*args)
+    return wait
+for name in ("link", "unlink", "fsync_directory", "write", "fsync"):
+    setattr(System, name, held(getattr(System, name)))
+writer.WRITER_STALL_S_MAX = 3600
+main()
+"""
 
 
 def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
@@ -31,23 +60,35 @@ def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, 
     assert run.hashes() == before
 
 
+@pytest.mark.ci
 def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
-    """Again and again, until it has ended; of a grid its tables too."""
-    small = experiment(conversations=6, models={"m": scripted(capacity=8, latency_ms=1)})
+    """Held before each call that brings a transcript to its row, and as it goes on; of a grid its tables too."""
+    small = experiment(models={"m": scripted(latency_ms=1)})
     single, many = lab.write(small), lab.write({**small, "_grid": {"sweep": {"seed": [1, 2]}}}, "many.yaml")
-    looks = 0
+    gate = lab.path / "gate"
     for file, out in ((single, "single"), (many, "many")):
-        process = lab.start(file, "--out", out)
+        process, looks = lab.start(file, "--out", out, program=(sys.executable, "-c", HELD)), 0
         while process.poll() is None:
-            for run in (lab.path / out, *(lab.path / out).glob("seed-*")):
-                if has_run(run):
-                    report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
-                    assert report.findings == ()
-                    looks += bool(report.notes)
-            if (grid := read_grid(lab.path / out) if is_grid(lab.path / out) else None) is not None:
-                assert check_tables(lab.path / out, grid).findings == ()
+            wait_for(lambda process=process: gate.exists() or process.poll() is not None, "a gate")  # type: ignore[misc]
+            is_held = gate.exists()
+            notes = notes_on(lab.path / out)
+            looks += is_held and bool(notes)
+            gate.unlink(missing_ok=True)
+            notes_on(lab.path / out)
         assert ended(process)[0] == 0
-    assert looks > 3
+        assert looks == CALLS
+
+
+def notes_on(directory: Path) -> list[str]:
+    """What is said of the runs in a directory, in which nothing is wrong."""
+    notes: list[str] = []
+    for run in filter(has_run, (directory, *directory.glob("seed-*"))):
+        report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
+        assert report.findings == ()
+        notes += report.notes
+    if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
+        assert check_tables(directory, grid).findings == ()
+    return notes
 
 
 def test_verify_plays_a_discussion_again(lab: Lab) -> None:

@@ -16,7 +16,7 @@ from mac_runner.cli.view import has_browser
 from mac_runner.store import ShardsRecord
 from mac_runner.store.shards import encode_shards
 from tests.cli.lab import AtOnce, Lab, experiment
-from tests.patience import ended
+from tests.patience import LIMIT_S, ended
 
 HELD = """
 import time
@@ -43,8 +43,8 @@ def start_held(lab: Lab) -> subprocess.Popen[str]:
 def page_of(url: str) -> str:
     """The JSON of the head of a run, asked for as a browser does."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    assert browser.open(url, timeout=30).status == 200
-    return str(browser.open(url.partition("?")[0] + "api/run", timeout=30).read().decode())
+    assert browser.open(url, timeout=LIMIT_S).status == 200
+    return str(browser.open(url.partition("?")[0] + "api/run", timeout=LIMIT_S).read().decode())
 
 
 def first_line(process: subprocess.Popen[str], beginning: str = "") -> str:
@@ -91,7 +91,7 @@ def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
     url = first_line(process, "pages: ")
     page_of(url)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.wait(LIMIT_S)
     # What the pages hold of the pipe ends with them.
     assert process.stdout is not None
     process.stdout.read()

@@ -16,6 +16,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import LIMIT_S
+
 JOB = 4242
 _KNOWN = {
     *("--job-name", "--array", "--nodes", "--ntasks", "--gres", "--output", "--open-mode", "--requeue", "--signal"),
@@ -116,7 +118,7 @@ class FakeSlurm:
 
     def wait(self, number: int) -> int:
         """The end of a task."""
-        return self.tasks[number].wait(60)
+        return self.tasks[number].wait(LIMIT_S)
 
     def requeued(self) -> list[int]:
         """The tasks queued again since the last look."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ import psutil
 
 from mac_runner.clock import SystemClock
 from mac_runner.executors.base import Job, Terminal
+from tests.patience import wait_for
 
-WAIT_S = 60.0
 STUB = Path(__file__).with_name("stub.py")
 
 
@@ -82,10 +81,7 @@ class Listener:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    wait_for(is_so, "workers")
 
 
 def running(numbers: Sequence[int]) -> list[int]:

@@ -13,12 +13,12 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,12 +26,15 @@ from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.cli import commands  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.cli import main as mac_run
 from mac_runner.errors import TransientBackendError
+from mac_runner.store import writer
+from mac_runner.store.disk import System
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, Reply, Request
-from tests.patience import LIMIT_S
+from tests.patience import wait_for
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
+CHANGES = ("create", "write", "fsync", "link", "replace", "unlink", "make_directory", "fsync_directory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +42,19 @@ class Extras:
     """`witness`: a file that gets a line for each reply the engine made, which outlives the child.
 
     `lost_replies_every`: the engine makes every so manieth reply and loses it. `spare_memory_mib`: what the child may
-    take beside what it has, while each of its replies takes a mebibyte for good. `killed_after_replies`: the child is
-    killed in the middle of a reply, after so many. `program`: what the child runs in place of `mac-run`, as
+    take beside what it has, while each of its replies takes a mebibyte for good. `signals`: the child gets them in the
+    middle of a reply, `after_replies`, or before a change of its disk, `after_changes`. `is_slower_than_disk`: the
+    engine gets no request while something is not written. `program`: what the child runs in place of `mac-run`, as
     `module:function`; it gets the arguments.
     """
 
     witness: str | None = None
     lost_replies_every: int | None = None
     spare_memory_mib: int | None = None
-    killed_after_replies: int | None = None
+    signals: Sequence[int] = (signal.SIGKILL,)
+    after_replies: int | None = None
+    after_changes: int | None = None
+    is_slower_than_disk: bool = False
     program: str | None = None
 
 
@@ -85,11 +92,18 @@ class Forking:
 
     def ended(self, pid: int) -> Ended:
         """Wait for the end of a child."""
-        deadline_s = time.monotonic() + LIMIT_S
-        while (ended := self.ended_now(pid)) is None:
-            assert time.monotonic() < deadline_s, f"it goes on for ever:\n{self._said(pid, 'err')}"
-            time.sleep(0.004)
-        return ended
+        return self.first_to_end([pid])[1]
+
+    def first_to_end(self, pids: Collection[int]) -> tuple[int, Ended]:
+        """Wait for the first of some children to end; its process id, and how."""
+        found: list[tuple[int, Ended]] = []
+
+        def has_ended() -> bool:
+            found.extend((pid, ended) for pid in pids if not found and (ended := self.ended_now(pid)) is not None)
+            return bool(found)
+
+        wait_for(has_ended, f"the end of one of {pids}")
+        return found[0]
 
     def ended_now(self, pid: int) -> Ended | None:
         """How a child ended; None for one that is at work."""
@@ -179,9 +193,15 @@ def _add(extras: Extras) -> None:
     if extras.lost_replies_every is not None:
         every, made = extras.lost_replies_every, [0]
         notes.append(lambda request: _lose(made, every))
-    if extras.killed_after_replies is not None:
-        left = [extras.killed_after_replies]
-        notes.append(lambda request: _die(left))
+    if extras.is_slower_than_disk:
+        writer.WRITE_BACKLOG_ITEMS_MAX = 1  # type: ignore[misc]
+    if extras.after_replies is not None:
+        count_reply = _signalling(extras.signals, extras.after_replies)
+        notes.append(lambda request: count_reply())
+    if extras.after_changes is not None:
+        count_change = _signalling(extras.signals, extras.after_changes)
+        for name in CHANGES:
+            setattr(System, name, _counted(getattr(System, name), count_change))
     if extras.spare_memory_mib is not None:
         kept: list[bytearray] = []
         notes.append(lambda request: kept.append(bytearray(b"x") * MIB))
@@ -209,10 +229,24 @@ def _lose(made: list[int], every: int) -> None:
         raise TransientBackendError("the connection was lost")
 
 
-def _die(left: list[int]) -> None:
-    left[0] -= 1
-    if left[0] < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+def _signalling(signals: Sequence[int], after: int) -> Callable[[], None]:
+    """What sends itself signals once it has been called so often."""
+    calls = count()
+
+    def called() -> None:
+        if next(calls) == after:
+            for number in signals:
+                os.kill(os.getpid(), number)
+
+    return called
+
+
+def _counted(call: Callable[..., object], count_call: Callable[[], None]) -> Callable[..., object]:
+    def counted(*args: object) -> object:
+        count_call()
+        return call(*args)
+
+    return counted
 
 
 def _preload(module: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 from random import Random
 
@@ -16,7 +15,6 @@ from tests.cli.lab import RunDir
 from tests.faults.forking import Ended, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
-from tests.patience import LIMIT_S
 
 IS_LARGE = SCALE >= 3
 WORKERS, KILLS = (8, 3) if IS_LARGE else (4, 2)
@@ -26,6 +24,7 @@ REPLIES_MAX = 25
 TIMED = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s", "models")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, forking: Forking, seed: int) -> None:
     chance, witness = Random(seed), tmp_path / "witness"
@@ -37,12 +36,12 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
 
     def start(kills: int) -> int:
         after = chance.randrange(1, REPLIES_MAX) if kills < KILLS else None
-        return forking.start(*command, extras=Extras(witness=str(witness), killed_after_replies=after))
+        return forking.start(*command, extras=Extras(witness=str(witness), after_replies=after))
 
     lives = {start(0): 0 for _ in range(WORKERS)}
     ends: list[Ended] = []
     while lives:
-        pid, ended = first_to_end(forking, lives)
+        pid, ended = forking.first_to_end(lives)
         kills = lives.pop(pid)
         if ended.code == -signal.SIGKILL:
             lives[start(kills + 1)] = kills + 1
@@ -59,17 +58,6 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
     # What an engine did again: replies that nobody had written down when a kill came, one for each slot at most.
     made = witness.read_text().splitlines()
     assert len(made) - len({*made}) <= CAPACITY * KILLS * WORKERS
-
-
-def first_to_end(forking: Forking, pids: dict[int, int]) -> tuple[int, Ended]:
-    """The first of some children to end, and how."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while True:
-        for pid in pids:
-            if (ended := forking.ended_now(pid)) is not None:
-                return pid, ended
-        assert time.monotonic() < deadline_s, "no worker ends"
-        time.sleep(0.004)
 
 
 def same_results(shared: RunDir, single: RunDir) -> None:

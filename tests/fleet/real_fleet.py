@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +20,10 @@ from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
 from mac_runner.fleet.ports import LoopbackPorts
 from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.types import JsonObject
+from tests import patience
+from tests.patience import LIMIT_S, wait_for
 
 T = TypeVar("T")
-WAIT_S = 60.0
 STUB = (sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--slots", "2")
 
 
@@ -88,20 +90,18 @@ def names_up(fleet: LocalFleet, model: str) -> list[str]:
 
 
 def run(play: Coroutine[object, object, T]) -> T:
-    """Run a test's part, for so long at most."""
+    """Run a test's part."""
 
     async def limited() -> T:
-        async with asyncio.timeout(2 * WAIT_S):
+        async with asyncio.timeout(LIMIT_S):
             return await play
 
     return asyncio.run(limited())
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(WAIT_S):
-        while not is_so():  # noqa: ASYNC110 - conditions of other processes
-            await asyncio.sleep(0.01)
+    """Wait for a condition of lanes."""
+    await patience.until(is_so, "lanes")
 
 
 def processes_below(pid: int) -> list[psutil.Process]:
@@ -109,6 +109,15 @@ def processes_below(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Without those whose parent has not yet heard of their end."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+def check_gone(processes: list[psutil.Process]) -> None:
+    """Who has been sent a SIGKILL ends as soon as the system gets to it; without one they would sleep for minutes.
+
+    A zombie is one of whose end its parent has not yet heard.
+    """
+
+    def is_there(one: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+        return False
+
+    wait_for(lambda: not any(map(is_there, processes)), "the end of processes")

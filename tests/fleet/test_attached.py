@@ -22,7 +22,9 @@ from mac_runner.fleet.client import FleetClient
 from mac_runner.fleet.held import HeldFleet, held_model, read_held
 from mac_runner.fleet.host import FleetHost, control_socket
 from mac_runner.fleet.model import LaneState
+from tests import patience
 from tests.fleet.fakes import FakeFleet
+from tests.patience import LIMIT_S
 
 TOKEN = "secret-token"
 CONFIGS = {"a": FleetModelConfig(model="small"), "b": FleetModelConfig(model="big", engine_args={"x": [1, {"y": 2}]})}
@@ -55,9 +57,7 @@ def attached(path: Path, **more: FleetModelConfig) -> AttachedFleet:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what another process does sets no event here
-            await asyncio.sleep(0.005)
+    await patience.until(condition, "the other side")
 
 
 def play(main: Coroutine[object, object, None]) -> None:
@@ -67,7 +67,7 @@ def play(main: Coroutine[object, object, None]) -> None:
 def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -> None:
     async def main() -> None:
         fleet = FakeFleet()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             changes: list[tuple[str, ...]] = []
             hosting = hosted(tmp_path / "fleet.json", fleet)
             await hosting.__aenter__()
@@ -114,7 +114,7 @@ def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(t
         fleet = FakeFleet()
         model = fleet.models["a"]
         model.is_swapped = True
-        async with asyncio.timeout(30), hosted(tmp_path / "fleet.json", fleet):
+        async with asyncio.timeout(LIMIT_S), hosted(tmp_path / "fleet.json", fleet):
             async with attached(tmp_path / "fleet.json") as one:
                 lanes = one.model("a")
                 assert lanes.is_swapped
@@ -144,7 +144,7 @@ def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
     async def main() -> None:
         fleet = FakeFleet()
         events: list[tuple[str, dict[str, object]]] = []
-        async with asyncio.timeout(30), hosted(tmp_path / "fleet.json", fleet) as host:
+        async with asyncio.timeout(LIMIT_S), hosted(tmp_path / "fleet.json", fleet) as host:
             host.note("EVENT_LANE_UP", {"lane": "before the run", "model": "a"})
             fleet.models["b"].up = fleet.models["b"].all
             one = AttachedFleet(
@@ -182,7 +182,7 @@ def test_a_drain_waits_for_requests_in_flight_and_can_be_undone(tmp_path: Path) 
     async def main() -> None:
         fleet = FakeFleet()
         path = tmp_path / "fleet.json"
-        async with asyncio.timeout(30), hosted(path, fleet), attached(path) as one:
+        async with asyncio.timeout(LIMIT_S), hosted(path, fleet), attached(path) as one:
             client = FleetClient(read_held(path), path)
             async with client:
                 fleet.models["a"].may_start.set()

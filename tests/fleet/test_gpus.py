@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.gpus import GpuError, among, ask, discover, parse
 from tests.fleet.smi import H100, listing, put_smi, slices
+from tests.patience import LIMIT_S, wait_for
 
 
 def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +85,23 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: p
         discover()
 
 
+@pytest.mark.ci
 def test_a_hang_ends_at_the_deadline_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_smi(tmp_path / "bin", monkeypatch, script="sleep 30; echo never")
+    hanging, communicate = tmp_path / "hanging", subprocess.Popen.communicate
+
+    def communicate_once_it_hangs(self: subprocess.Popen[str], **options: Any) -> tuple[str, str]:
+        wait_for(lambda: hanging.exists() and hanging.read_text().endswith("\n"), "a hanging nvidia-smi")
+        return communicate(self, **options)
+
+    put_smi(tmp_path / "bin", monkeypatch, script=f"sleep 600 & echo $$ $! > {hanging}; wait")
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate_once_it_hangs)
+    monkeypatch.setattr("mac_runner.fleet.gpus._GIVEN_UP_S", LIMIT_S)
 
     with pytest.raises(GpuError, match=r"gave no answer in 0\.2 s and was killed"):
         ask((), deadline_s=0.2)
 
-    left = [process for process in psutil.Process().children(recursive=True) if process.status() != "zombie"]
-    assert [process.cmdline() for process in left if "sleep" in process.cmdline()] == []
+    left = [int(number) for number in hanging.read_text().split()]
+    wait_for(lambda: not any(map(psutil.pid_exists, left)), "the end of killed processes")
 
 
 @pytest.mark.parametrize(

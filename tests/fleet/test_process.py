@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,6 +14,8 @@ import pytest
 
 from mac_runner.fleet import child
 from mac_runner.fleet.process import LaneProcess, last_error
+from tests.fleet.real_fleet import check_gone
+from tests.patience import LIMIT_S, wait_for
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -27,7 +27,6 @@ if sys.argv[1] == "stubborn":
 print("family", os.getpid(), near.pid, far.pid, flush=True)
 time.sleep(600)
 """
-WAIT_S = 60.0
 HOLDER = """
 import asyncio, os, sys, time
 from pathlib import Path
@@ -51,27 +50,15 @@ def family(manner: str = "mild") -> list[str]:
 
 def members(log: Path) -> list[psutil.Process]:
     """The engine and its helpers, as its log names them."""
-    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"), "the family")
     return [psutil.Process(int(word)) for word in log.read_text().split()[1:]]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition, from outside the loop."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
-def running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Without those whose parent has not yet heard of their end."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 async def alive(log: Path) -> list[psutil.Process]:
     return await asyncio.to_thread(members, log)
 
 
+@pytest.mark.ci
 def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
     async def play() -> tuple[str, list[psutil.Process]]:
         lane = await LaneProcess.start(family(), {}, tmp_path / "log")
@@ -85,22 +72,43 @@ def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Pat
     how, family_members = asyncio.run(play())
 
     assert how == "it was killed by SIGKILL"
-    assert running(family_members) == []
+    check_gone(family_members)
 
 
-@pytest.mark.parametrize("manner", ["mild", "stubborn", "stopped"])
-def test_stop_leaves_no_process_whatever_it_ignores(manner: str, tmp_path: Path) -> None:
-    async def play() -> list[psutil.Process]:
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("manner", "grace_s", "signals"),
+    [
+        ("mild", LIMIT_S, [signal.SIGTERM]),
+        ("stubborn", 0.2, [signal.SIGKILL]),
+        # Some systems deliver SIGTERM to a process that is stopped.
+        ("stopped", 0.2, [signal.SIGTERM, signal.SIGKILL]),
+    ],
+)
+def test_stop_leaves_no_process_whatever_it_ignores(
+    manner: str, grace_s: float, signals: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guardian that is at work ends them all by itself, however long it takes, and is the last to end."""
+    monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", LIMIT_S)
+
+    async def play() -> tuple[int | None, psutil.Process, list[psutil.Process]]:
         lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
         family_members = await alive(tmp_path / "log")
+        guardian = family_members[0].parent()
+        assert guardian is not None
         if manner == "stopped":
             family_members[0].suspend()
-        await lane.stop(0.2)
-        return family_members
+        await lane.stop(grace_s)
+        return lane.status, guardian, family_members
 
-    assert running(asyncio.run(play())) == []
+    status, guardian, family_members = asyncio.run(play())
+
+    assert status in [-one for one in signals]
+    assert not guardian.is_running()
+    check_gone(family_members)
 
 
+@pytest.mark.ci
 def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", 0.2)
 
@@ -115,9 +123,10 @@ def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pyte
 
     processes = asyncio.run(play())
 
-    until(lambda: running(processes) == [])
+    check_gone(processes)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("manner", ["mild", "forks"])
 def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner: str, tmp_path: Path) -> None:
     """Also where a process that it forked has copies of its pipes."""
@@ -128,12 +137,13 @@ def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner:
         family_members = members(tmp_path / "log")
         holder.kill()
         try:
-            until(lambda: running(family_members) == [])
+            check_gone(family_members)
         finally:
             if fork:
                 os.kill(int(fork), signal.SIGKILL)
 
 
+@pytest.mark.ci
 def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
     async def play() -> tuple[int, int]:
         lane = await LaneProcess.start(family(), {}, tmp_path / "log")
@@ -149,6 +159,7 @@ def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
     assert group != os.getpgid(0)
 
 
+@pytest.mark.ci
 def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
     async def play() -> str:
         lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
@@ -159,6 +170,7 @@ def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> 
     assert asyncio.run(play()) == "it could not be started: /no/such/program: No such file or directory"
 
 
+@pytest.mark.ci
 def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ValueError: of the start before\n")
 

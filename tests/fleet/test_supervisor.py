@@ -15,21 +15,24 @@ import psutil
 import pytest
 
 from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.fleet import lane_engine, process, supervisor
 from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.probe import Figures, figures_of
 from tests.fleet.real_fleet import (
     Heard,
+    check_gone,
     fleet_of,
     lane,
     names_up,
     plan_of,
     processes_below,
     run,
-    still_there,
     stub_model,
     until,
 )
-from tests.fleet.test_process import until as until_blocking
+from tests.patience import LIMIT_S
+
+pytestmark = pytest.mark.ci
 
 FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
 HOLDER = """
@@ -68,7 +71,7 @@ def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> No
     processes: list[psutil.Process] = []
     run(play())
 
-    assert still_there(processes) == []
+    check_gone(processes)
     assert heard.names("a@0") == ["START", "UP"]
     assert heard.lines == []
 
@@ -191,11 +194,16 @@ def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     processes: list[psutil.Process] = []
     run(play())
 
-    assert still_there(processes) == []
+    check_gone(processes)
 
 
-def test_engines_that_ignore_the_end_are_gone_within_ten_seconds(tmp_path: Path) -> None:
-    async def play() -> float:
+def test_engines_that_ignore_the_end_are_killed_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within ten seconds, where the machine is not too busy for it."""
+    assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < supervisor.CLOSE_S < 10
+    monkeypatch.setattr(lane_engine, "STOP_GRACE_S", 0.2)
+    monkeypatch.setattr(supervisor, "CLOSE_S", LIMIT_S)
+
+    async def play() -> None:
         async with fleet_of(plan_of({"m": stub_model()}, 2), Heard(), tmp_path) as fleet:
             await fleet.model("m").start()
             await until(lambda: len(names_up(fleet, "m")) == 2)
@@ -203,15 +211,13 @@ def test_engines_that_ignore_the_end_are_gone_within_ten_seconds(tmp_path: Path)
                 assert status.pid is not None
                 os.kill(status.pid, signal.SIGSTOP)
             processes.extend(processes_below(os.getpid()))
-            began_s = asyncio.get_running_loop().time()
             await fleet.close()
-            return asyncio.get_running_loop().time() - began_s
+            assert processes_below(os.getpid()) == []
 
     processes: list[psutil.Process] = []
-    took_s = run(play())
+    run(play())
 
-    assert still_there(processes) == []
-    assert took_s < 10
+    check_gone(processes)
 
 
 def test_nothing_is_left_after_a_kill_of_the_supervising_process(tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def test_nothing_is_left_after_a_kill_of_the_supervising_process(tmp_path: Path)
         holder.kill()
 
     assert len(processes) == 4
-    until_blocking(lambda: still_there(processes) == [])
+    check_gone(processes)
 
 
 def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path: Path) -> None:
@@ -300,7 +306,7 @@ def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path)
     with pytest.raises(ZeroDivisionError):
         run(play())
 
-    assert still_there(processes) == []
+    check_gone(processes)
 
 
 def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:

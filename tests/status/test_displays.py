@@ -18,6 +18,7 @@ import pytest
 
 from mac_runner.status import Display, Reading, StatusFrame, choose_display
 from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
+from tests.patience import LIMIT_S
 
 MakeReading = Callable[..., Reading]
 
@@ -131,7 +132,7 @@ def test_cursor_is_visible_however_the_process_ends(
     while_shown = terminal.output()
     if kill is not None:
         child.send_signal(kill)
-    child.wait(timeout=30)
+    child.wait(timeout=LIMIT_S)
     output = while_shown + terminal.output()
 
     assert b"1/4" in output

@@ -20,6 +20,7 @@ import pytest
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, read_run, survey, verify_run
 from mac_runner.types import JsonObject
+from tests.patience import LIMIT_S
 
 CONVERSATIONS = 4
 
@@ -127,7 +128,7 @@ def test_what_gathers_is_committed_with_one_sync(player: ModuleType, run_dir: Pa
     go_on = threading.Event()
     with player.open_toy(run_dir, 50, disk=disk) as run:
         system.calls.clear()
-        system.gate = lambda call, name: go_on.wait(20)
+        system.gate = lambda call, name: go_on.wait(LIMIT_S)
         player.play(run)
         go_on.set()
         run.contents()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,9 @@ from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.store import Disk, System, read_run, survey, verify_run, writer
 from mac_runner.store.session import MANIFEST_INTERVAL_S
 from mac_runner.types import JsonObject
+from tests.patience import LIMIT_S, wait_for
+
+CALLS_IN_A_WAIT = 8
 
 Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
 
@@ -492,14 +494,14 @@ def test_flow_waits_while_too_much_waits_for_the_disk(
     async def fill() -> tuple[bool, int]:
         with player.open_toy(run_dir, 1, disk=disk) as run:
             await run.flow()
-            system.gate = lambda call, name: go_on.wait(20)
+            system.gate = lambda call, name: go_on.wait(LIMIT_S)
             for _ in range(3):
                 run.event("EVENT_X", {})
             waiting = asyncio.ensure_future(run.flow())
             await asyncio.sleep(0)
             was_waiting = not waiting.done()
             go_on.set()
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, LIMIT_S)
             return was_waiting, run.backlog
 
     assert asyncio.run(fill()) == (True, 0)
@@ -517,12 +519,30 @@ def test_closed_run_takes_nothing_more(player: ModuleType, run_dir: Path) -> Non
 def test_disk_that_is_slow_and_not_stuck_is_waited_for(
     player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that takes many times as long as a disk may hang: something gets done all the while."""
-    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 1.0)
+    """In the time that a disk may hang, this one makes a few of the calls of a batch: something gets done."""
+    may_call, waits, came = threading.Semaphore(0), 0, writer.Writer._came
+
+    def came_to(self: writer.Writer[object], wait: Callable[[float], bool]) -> bool:
+        def some_calls(_: float) -> bool:
+            nonlocal waits
+            waits += 1
+            goal = len(system.calls) + CALLS_IN_A_WAIT
+            may_call.release(CALLS_IN_A_WAIT)
+            wait_for(lambda: wait(0) or len(system.calls) >= goal, "calls of the writer, or its end")
+            return wait(0)
+
+        return came(self, some_calls)
+
+    def by_permission(call: str, name: str) -> None:
+        if threading.current_thread().name == writer.THREAD_NAME:
+            may_call.acquire()
+
+    monkeypatch.setattr(writer.Writer, "_came", came_to)
     with player.open_toy(run_dir, 12, disk=disk) as run:
-        system.gate = lambda call, name: time.sleep(0.03)
+        system.gate = by_permission
         player.play(run)
 
+    assert waits > 10
     assert run.failure is None
     assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 12
 
@@ -533,10 +553,10 @@ def test_disk_that_hangs_does_not_hang_the_exit(
     monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 0.05)
     forever = threading.Event()
     run = player.open_toy(run_dir, 1, disk=disk)
-    system.gate = lambda call, name: forever.wait(20)
+    system.gate = lambda call, name: forever.wait(LIMIT_S)
     run.event("EVENT_X", {})
 
     with pytest.raises(StoreError, match="the disk did nothing"):
         run.close()
     forever.set()
-    run._writer._thread.join(20)
+    run._writer._thread.join(LIMIT_S)

@@ -7,6 +7,7 @@ import pytest
 
 from mac_runner.errors import StoreError
 from mac_runner.store.writer import Writer
+from tests.patience import LIMIT_S
 
 LOOKS = 6
 
@@ -43,7 +44,7 @@ class Slow:
 
     def _do(self, what: str) -> None:
         if what == self.slow_at:
-            self.is_over.wait(20)
+            self.is_over.wait(LIMIT_S)
 
 
 @pytest.mark.parametrize("slow_at", ["commit", "finish", "close"])
@@ -68,4 +69,4 @@ def test_a_disk_on_which_nothing_gets_done_is_given_up(slow_at: str, monkeypatch
     with pytest.raises(StoreError, match="the disk did nothing"):
         writer.close()
     committer.is_over.set()
-    writer._thread.join(20)
+    writer._thread.join(LIMIT_S)

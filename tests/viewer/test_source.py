@@ -20,6 +20,7 @@ from mac_runner.viewer.run_source import RunSource
 from mac_runner.views.conversation import whole_view
 from mac_runner.views.index import index_columns
 from tests.cli.lab import Lab, experiment, scripted
+from tests.patience import LIMIT_S
 from tests.viewer.served import served
 
 
@@ -166,7 +167,7 @@ class SlowSource(RunSource):
 
     def run(self, slug: str) -> RunPage:
         self.is_asked.set()
-        assert self.may_go_on.wait(30)
+        assert self.may_go_on.wait(LIMIT_S)
         return super().run(slug)
 
 
@@ -175,7 +176,7 @@ def test_slow_page_holds_up_no_other_request(played: Path) -> None:
     with served(source) as viewer, viewer.connected() as waiting:
         lines = ["GET /api/run HTTP/1.1", f"Host: 127.0.0.1:{viewer.port}", f"Cookie: {viewer.cookie}", "", ""]
         waiting.sendall("\r\n".join(lines).encode())
-        assert source.is_asked.wait(30)
+        assert source.is_asked.wait(LIMIT_S)
 
         assert viewer.get("/").status == 200
         assert viewer.get("/api/engines").status == 200

@@ -61,9 +61,7 @@ def survive(folder: Path, servers: Servers, games: Mapping[str, int]) -> None:
 
         straight = servers.undisturbed.run(str(file), "--out", str(one))
         assert straight.code == 0, f"{environment}: {straight.err}"
-        killed = servers.killed.run(
-            str(file), "--out", str(other), extras=Extras(killed_after_replies=REPLIES_UNTIL_KILLED)
-        )
+        killed = servers.killed.run(str(file), "--out", str(other), extras=Extras(after_replies=REPLIES_UNTIL_KILLED))
         assert killed.code == -signal.SIGKILL, f"{environment}: {killed.err}"
         assert len(RunDir(path=other).transcripts) < CONVERSATIONS, f"{environment}: killed too late"
         resumed = servers.killed.run(str(file), "--out", str(other))

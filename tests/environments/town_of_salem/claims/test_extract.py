@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import pytest
@@ -234,12 +233,9 @@ def test_any_text_is_read_and_its_spans_lie_within_it() -> None:
 @pytest.mark.parametrize(
     "piece", ["I ", "Abel, ", "Abel and ", "I checked Abel ", "very ", "Abel is really ", "I am the real ", '"', "N1 "]
 )
-def test_hostile_text_costs_no_more_than_its_length_allows(piece: str) -> None:
-    """Processor time, generously: a pattern that backtracks exponentially would never come to an end."""
-    started = time.process_time()
+def test_hostile_text_is_read_to_its_end(piece: str) -> None:
+    """A pattern that backtracks exponentially would never come to one; tests/attacks/test_reading_costs.py measures."""
     extract((piece * 2000)[:2000], NAMES)
-
-    assert time.process_time() - started < 5
 
 
 def test_results_count_for_and_against_like_opinions() -> None:
