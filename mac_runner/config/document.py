@@ -35,6 +35,7 @@ YAML_NODES_MAX: Final = 10_000
 """Nodes of a file, with every alias expanded."""
 YAML_DEPTH_MAX: Final = 32
 """How deep values may nest."""
+_TOO_DEEP: Final = f"nested deeper than {YAML_DEPTH_MAX} levels; close what was left open, or nest less"
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -106,6 +107,9 @@ def _syntax(fault: yaml.YAMLError, source: str) -> str:
     mark = getattr(fault, "problem_mark", None)
     where = source if mark is None else f"{source}:{mark.line + 1}"
     problem = getattr(fault, "problem", None) or "it cannot be read"
+    # PyYAML looks ahead, and from 6.0.4 on it refuses 1,000 levels before it gives us the first of them.
+    if "nesting depth" in problem:
+        return f"{where}: {_TOO_DEEP}"
     # An unquoted `*` names an anchor; as a key of its own it means all that is left.
     hint = "; quote a text that begins with * or &" if "alphabetic or numeric character" in problem else ""
     return f"{where}: not valid YAML: {problem}{hint}"
@@ -225,7 +229,7 @@ class _Reader:
         if self.nodes > YAML_NODES_MAX:
             raise self._refused(event, f"more than {YAML_NODES_MAX} values, aliases written out")
         if depth > YAML_DEPTH_MAX:
-            raise self._refused(event, f"nested deeper than {YAML_DEPTH_MAX} levels")
+            raise self._refused(event, _TOO_DEEP)
 
     def _problem(self, event: Event, text: str) -> None:
         self.problems.append(f"{self.source}:{_line(event)}: {text}")

@@ -163,7 +163,8 @@ class RunState:
         """The last session. The sessions of several journals are side by side, so there it is the youngest."""
         if not self.sessions or self.sessions[-1].number < SESSIONS_PER_SHARD:
             return self.sessions[-1] if self.sessions else None
-        return max(self.sessions, key=lambda session: session.started_at or "")
+        # Of those that began within a millisecond it is the last one, as in a merge.
+        return max(self.sessions, key=lambda session: (session.started_at or "", session.number))
 
     @property
     def usage(self) -> JsonObject:

@@ -25,6 +25,7 @@ from typing import Final, Protocol, TypeVar
 
 from mac_runner.clock import Clock
 from mac_runner.errors import MacRunnerError
+from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.answers import encoded
 from mac_runner.viewer.source import Pulse, Source
 
@@ -211,21 +212,26 @@ class _Stream:
         if cursor.version is None:
             # The page has a list from before the stream: it learns how long the list is now, and asks for the rest.
             cursor.version, cursor.rows = pulse.version, pulse.rows
-            yield await self._rows_event()
-        while cursor.version != pulse.version or cursor.rows < pulse.rows:
-            yield await self._rows_event()
+            yield (await self._rows_event())[0]
+        is_behind = cursor.version != pulse.version or cursor.rows < pulse.rows
+        while is_behind:
+            event, is_full = await self._rows_event()
+            yield event
+            # The list may have been made anew since the pulse, so its version is not waited for.
+            is_behind = is_full and cursor.rows < pulse.rows
 
-    async def _rows_event(self) -> bytes:
-        """An event with the rows from the cursor on, which moves the cursor."""
+    async def _rows_event(self) -> tuple[bytes, bool]:
+        """An event with the rows from the cursor on, which moves the cursor; whether it has as many as it may."""
         cursor, source, slug = self._cursor, self._live.source, self._slug
         since, version = cursor.rows, cursor.version
 
-        def work() -> tuple[int, int, bytes]:
+        def work() -> tuple[IndexColumns, bytes]:
             columns = source.index(slug, since, version, ROWS_MAX)
-            return columns.version, columns.since + columns.rows, encoded(columns)
+            return columns, encoded(columns)
 
-        cursor.version, cursor.rows, data = await self._live.work(work)
-        return _event("rows", data, f"{cursor.version}.{cursor.rows}")
+        columns, data = await self._live.work(work)
+        cursor.version, cursor.rows = columns.version, columns.since + columns.rows
+        return _event("rows", data, f"{cursor.version}.{cursor.rows}"), columns.rows == ROWS_MAX
 
     async def _page(self, name: str) -> bytes:
         """An event with a page that is due; nothing where there is none."""

@@ -15,10 +15,12 @@ ALIAS_BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
+TOO_DEEP = f"nested deeper than {YAML_DEPTH_MAX} levels; close what was left open, or nest less"
 HOSTILE = {
-    "nested brackets": (b"[" * 3_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
-    "nested braces": (b"{" * 500_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
-    "nested dashes": (b"- " * 500_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
+    "brackets of 33 levels": (b"[" * 33 + b"]" * 33, f"f:1: {TOO_DEEP}"),
+    "nested brackets": (b"[" * 3_000, f"f:1: {TOO_DEEP}"),
+    "nested braces": (b"{" * 500_000, f"f:1: {TOO_DEEP}"),
+    "nested dashes": (b"- " * 500_000, f"f:1: {TOO_DEEP}"),
     "alias bomb": (ALIAS_BOMB.encode(), f"f:5: more than {YAML_NODES_MAX} values, aliases written out"),
     "a mebibyte of values": (b"[" + b"1," * 524_000 + b"]", f"f:1: more than {YAML_NODES_MAX} values"),
     "too large": (b"#" * (YAML_SIZE_BYTES_MAX + 1), f"f: larger than {YAML_SIZE_BYTES_MAX} bytes"),

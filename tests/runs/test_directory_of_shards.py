@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 from msgspec import to_builtins
@@ -35,6 +36,8 @@ from mac_runner.store import (
     read_standing,
 )
 from mac_runner.store.lock import locked
+from mac_runner.view_model import IndexColumns
+from mac_runner.viewer.live import Cursor, Live
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
 from tests.cli.lab import Lab, experiment, scripted
@@ -43,6 +46,7 @@ from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove
 from tests.viewer.served import served
 from tests.viewer.test_live import Page
 
+T = TypeVar("T")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -276,6 +280,28 @@ def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_me
     assert all(text.path.parent == shared / "transcripts" and text.path.is_file() for text in source.texts(""))
 
 
+def test_page_is_sent_once_the_list_that_a_merge_made_anew_after_the_poll(own: Path, merged: Path) -> None:
+    asked: list[int] = []
+
+    class Overtaken(RunSource):
+        def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
+            if not asked:
+                put(merged, own)
+            asked.append(since)
+            assert len(asked) == 1, "the page has the list"
+            return super().index(slug, since, version, most)
+
+    async def at_once(call: Callable[[], T]) -> T:
+        return call()
+
+    async def first_events() -> bytes:
+        live = Live(Overtaken(own), at_once, at_once, SystemClock())
+        async with live.events("", Cursor(0, 0)) as events:
+            return await anext(events)
+
+    assert b"id: 1.7\nevent: rows\n" in asyncio.run(first_events())
+
+
 def test_viewer_serves_shards_over_http(own: Path) -> None:
     with served(own) as viewer:
         page = viewer.get("/api/run").json
@@ -284,7 +310,8 @@ def test_viewer_serves_shards_over_http(own: Path) -> None:
 
 
 def test_open_page_follows_workers_that_claim_shards_die_and_merge(lab: Lab) -> None:
-    slow = experiment(conversations=6, models={"m": scripted(latency_ms=10)})
+    # Too slow to end a conversation before the page has seen one begin.
+    slow = experiment(conversations=6, models={"m": scripted(latency_ms=1_000)})
     file, directory, page = lab.write(slow), lab.path / "shared", Page()
     command = (file, "--shard", "auto/3", "--out", "shared")
     first = lab.start(*command)
@@ -294,7 +321,7 @@ def test_open_page_follows_workers_that_claim_shards_die_and_merge(lab: Lab) -> 
             page.take(next(events))
         first.kill()
         first.communicate()
-        lab.start(*command)
+        lab.start(*command, "--set", "model_definitions.m.scripted_config.latency_ms=0")
         page.until(events, "complete 6")
 
     assert sorted(page.ids) == [f"small-{index:06d}" for index in range(6)]

@@ -10,6 +10,8 @@ import pytest
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store import ShardsRecord, is_shards, read_shards, read_workers, shard_directories
+from mac_runner.store.layout import SESSIONS_PER_SHARD
+from mac_runner.store.run_state import RunState
 from mac_runner.store.shards import encode_shards, shard_directory
 
 RECORD = ShardsRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
@@ -59,3 +61,12 @@ def test_shards_that_have_begun_are_found_in_their_order(tmp_path: Path) -> None
 
 def test_directory_without_workers_has_none(tmp_path: Path) -> None:
     assert read_workers(tmp_path) == ()
+
+
+def test_latest_session_of_those_that_began_at_once_is_that_of_a_merge() -> None:
+    state = RunState()
+    for number in (1, 2):
+        state.begin(number * SESSIONS_PER_SHARD + 1)
+        state.apply({"kind": "session", "id": "", "started_at": "2026-01-01T00:00:00.000Z"})
+
+    assert state.latest is state.sessions[-1]
