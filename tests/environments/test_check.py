@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -77,7 +78,7 @@ class InThisProcess:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._monkeypatch, self._trace = monkeypatch, folder / "trace"
-        self._left_s = 0.0
+        self._left_s = self.slept_s = 0.0
         monkeypatch.setattr(time, "sleep", self._sleep)
 
     def wind(self, limit_s: float) -> None:
@@ -97,6 +98,7 @@ class InThisProcess:
         return subprocess.CompletedProcess([], 0, out.getvalue().encode(), b"")
 
     def _sleep(self, delay_s: float) -> None:
+        self.slept_s += delay_s
         self._left_s -= delay_s
         if self._left_s < 0:
             with self._trace.open("w") as file:
@@ -107,8 +109,9 @@ class InThisProcess:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> InThisProcess:
-    return InThisProcess(monkeypatch, tmp_path)
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InThisProcess]:
+    with monkeypatch.context() as patched:
+        yield InThisProcess(patched, tmp_path)
 
 
 def tried(name: str) -> list[Finding]:
@@ -155,16 +158,14 @@ def test_a_step_that_does_not_return_is_found_with_its_line(
 
     check(CheckRequest(f"{game}:hangs"), as_json=True, play=play)
     (hanging,) = json.loads(capsys.readouterr().out)["promises"]
-    assert hanging["what"] == "a step took longer than 10 s"
+    assert (hanging["what"], play.slept_s) == ("a step took longer than 10 s", 11)
     assert hanging["where"] == f"{game}:{SLEEPS.splitlines().index('        time.sleep(1)') + 1}"
 
     slow = CheckRequest(f"{game}:takes_its_time", agents=2, conversations=1)
     assert b'"ended"' in play(json.dumps({**slow._asdict(), "is_playing_only": True}), "1").stdout
 
 
-def test_loading_has_more_time_than_a_step(
-    play: InThisProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_loading_has_more_time_than_a_step(play: InThisProcess, tmp_path: Path) -> None:
     game = tmp_path / "slow.py"
     for sleeps_s, ends in ((59, "sys.exit"), (61, "longer than 60 s")):
         game.write_text(f"import sys, time\ntime.sleep({sleeps_s})\nsys.exit('sys.exit')")
