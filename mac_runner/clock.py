@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -35,6 +36,37 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:  # noqa: D102
         await asyncio.sleep(delay_s)
+
+
+class Watchdog(Protocol):
+    """Ends this process, with where its threads are on stderr, unless it is wound again in time."""
+
+    def wind(self, limit_s: float) -> None:
+        """Let the process go on for `limit_s` seconds from now."""
+        ...
+
+    def stop(self) -> None:
+        """Let it go on for as long as it likes."""
+        ...
+
+
+class SystemWatchdog:
+    """By the machine's own clock; it ends a process that holds the interpreter's lock too.
+
+    Winding starts a thread, so it is left out where a tenth of the limit has not passed since.
+    """
+
+    def __init__(self) -> None:
+        self._limit_s = self._wound_s = 0.0
+
+    def wind(self, limit_s: float) -> None:  # noqa: D102
+        now_s = time.monotonic()
+        if limit_s != self._limit_s or now_s - self._wound_s > 0.1 * limit_s:
+            self._limit_s, self._wound_s = limit_s, now_s
+            faulthandler.dump_traceback_later(limit_s, exit=True)
+
+    def stop(self) -> None:  # noqa: D102
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pause(delay_s: float) -> None:

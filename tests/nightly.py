@@ -201,7 +201,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         id="A4",
         what="games of TextArena and PettingZoo, killed and resumed: equal to an undisturbed run",
         test="tests/environments/adapters/test_kills.py",
-        by_day=78,
+        by_day=18,
         promised=650,
         share=0.04,
     ),

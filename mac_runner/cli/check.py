@@ -11,10 +11,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mac_runner.cli.process import Exit, report
 from mac_runner.errors import ConfigError
@@ -34,6 +34,9 @@ _RETURNS_REMEDY: Final = (
 _TRACE_LINE: Final = re.compile(r'  File "(.+)", line (\d+) in ')
 _OURS: Final = re.compile(r"[\\/]mac_runner[\\/](?:testing|environments[\\/]generators|environments[\\/]replay)")
 
+Play: TypeAlias = Callable[[str, str], "subprocess.CompletedProcess[bytes]"]
+"""A process with a hash seed that runs the worker with an argument, to its end."""
+
 
 @dataclass
 class _Output:
@@ -46,12 +49,24 @@ class _Output:
     has_ended: bool = False
 
 
-def check(request: CheckRequest, *, as_json: bool) -> Exit:
+def in_process(argument: str, hash_seed: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the worker in a process of its own."""
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return subprocess.run(  # noqa: S603 - this interpreter, and a program of ours
+        [sys.executable, "-P", "-c", _PROGRAM, argument],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+
+
+def check(request: CheckRequest, *, as_json: bool, play: Play = in_process) -> Exit:
     """Print which promises are kept and which are not; FAILURES when one is not."""
-    first = _run(request, _HASH_SEEDS[0], is_playing_only=False)
+    first = _played(request, play, _HASH_SEEDS[0], is_playing_only=False)
     findings = list(first.findings)
     if first.has_ended:
-        second = _run(request, _HASH_SEEDS[1], is_playing_only=True)
+        second = _played(request, play, _HASH_SEEDS[1], is_playing_only=True)
         findings += [each for each in second.findings if not each["is_kept"]] or [_compared(first, second)]
     broken = sum(not each["is_kept"] for each in findings)
     about = {"environment": request.target, **first.about}
@@ -63,17 +78,9 @@ def check(request: CheckRequest, *, as_json: bool) -> Exit:
     return Exit.FAILURES if broken else Exit.OK
 
 
-def _run(request: CheckRequest, hash_seed: str, *, is_playing_only: bool) -> _Output:
+def _played(request: CheckRequest, play: Play, hash_seed: str, *, is_playing_only: bool) -> _Output:
     """What a process of its own finds. Raises ConfigError for an environment that cannot be loaded."""
-    argument = json.dumps({**request._asdict(), "is_playing_only": is_playing_only})
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    ended = subprocess.run(  # noqa: S603 - this interpreter, and a program of ours
-        [sys.executable, "-P", "-c", _PROGRAM, argument],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    ended = play(json.dumps({**request._asdict(), "is_playing_only": is_playing_only}), hash_seed)
     output = _read(ended.stdout.decode("utf-8", "replace"))
     if not output.has_ended:
         said = ended.stderr.decode("utf-8", "replace")
@@ -104,7 +111,8 @@ def _ended_early(request: CheckRequest, output: _Output, code: int, said: str) -
     """The finding about a process that did not get to its end."""
     where = ""
     if "Timeout (" in said:
-        what = f"a step took longer than {request.seconds:g} s"
+        limit_s = request.loading_s if output.begun == "loading" else request.seconds
+        what = f"a step took longer than {limit_s:g} s"
         trace = said[said.rindex("Timeout (") :]
         folder = str(Path(output.about["code"]).parent) if output.about.get("code") else ""
         lines = [(file, line) for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]

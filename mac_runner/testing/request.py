@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_LOADING_S_MIN: Final = 60.0
 
 
 class CheckRequest(NamedTuple):
@@ -20,3 +22,8 @@ class CheckRequest(NamedTuple):
     """A step that takes longer does not end."""
     policy: str | None = None
     """The scripted player whose replies are used; None: `random` where there is one."""
+
+    @property
+    def loading_s(self) -> float:
+        """How long loading may take: it is no step, and imports libraries."""
+        return max(self.seconds, _LOADING_S_MIN)

@@ -1,20 +1,18 @@
 """One process of `mac-run check`: tries an environment, and writes what it finds as lines of JSON.
 
 `mac-run check` runs it in processes of its own, so that code that never returns, or ends the process, is found too, and
-so that two processes with other hash seeds can be compared. When a step takes too long, `faulthandler` writes where
-every thread is and ends the process.
+so that two processes with other hash seeds can be compared. When a step takes too long, a watchdog writes where every
+thread is and ends the process.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from itertools import count
-from typing import Final
 
+from mac_runner.clock import SystemWatchdog, Watchdog
 from mac_runner.errors import ConversationError, MacRunnerError, boundary
 from mac_runner.testing.examination import digests, examine
 from mac_runner.testing.promises import Subject, prefix_share
@@ -22,11 +20,8 @@ from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.subjects import subject_of
 from mac_runner.types import JsonObject
 
-STEPS_PER_TIMER: Final = 100
-"""The timer is set again after so many steps, as that takes time itself."""
 
-
-def main(argument: str) -> None:
+def main(argument: str, watchdog: Watchdog | None = None) -> None:
     """Try the environment of a request, which is JSON: the fields of CheckRequest, and whether only to play."""
     wanted = json.loads(argument)
     is_playing_only = bool(wanted.pop("is_playing_only"))
@@ -39,18 +34,18 @@ def main(argument: str) -> None:
 
     # What the environment prints is not part of the report.
     with redirect_stdout(sys.stderr):
-        _try(request, is_playing_only, write)
+        _try(request, is_playing_only, write, watchdog or SystemWatchdog())
 
 
-def _try(request: CheckRequest, is_playing_only: bool, write: Callable[[JsonObject], None]) -> None:
-    on_step = _timer(request.seconds)
+def _try(request: CheckRequest, is_playing_only: bool, write: Callable[[JsonObject], None], watchdog: Watchdog) -> None:
+    watchdog.wind(request.loading_s)
     try:
         write({"begun": "loading"})
         subject = subject_of(request)
     except MacRunnerError as fault:
         write({"error": str(fault)})
         return
-    subject.on_step = on_step
+    subject.on_step = lambda: watchdog.wind(request.seconds)
     write(_described(subject))
     if not is_playing_only:
         for finding in examine(subject, lambda promise: write({"begun": promise.name})):
@@ -58,7 +53,7 @@ def _try(request: CheckRequest, is_playing_only: bool, write: Callable[[JsonObje
         write({"prefix_share": _share(subject)})
     write({"begun": "processes"})
     write({"digests": {name: [*marks] for name, marks in digests(subject)}})
-    faulthandler.cancel_dump_traceback_later()
+    watchdog.stop()
     write({"ended": True})
 
 
@@ -78,15 +73,3 @@ def _share(subject: Subject) -> float | None:
             return prefix_share(subject)
     except MacRunnerError:  # It is among the findings.
         return None
-
-
-def _timer(seconds: float) -> Callable[[], None]:
-    """Ends the process unless it is called again within so many seconds; for a loop that never returns."""
-    steps = count()
-
-    def on_step() -> None:
-        if next(steps) % STEPS_PER_TIMER == 0:
-            faulthandler.dump_traceback_later(seconds, exit=True)
-
-    on_step()
-    return on_step

@@ -6,12 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from mac_runner.config import Loaded, identity_of
 from mac_runner.environments.town_of_salem.settings import GameConfig
 from mac_runner.latency import Calibration, Calibrations, StepModel
-from mac_runner.types import JsonValue
 
 STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)
 MODEL = """\
@@ -64,44 +61,33 @@ def test_a_clock_from_a_calibration_is_the_experiment_with_its_numbers(
     assert identity_of(load(of_game).experiment) == identity_of(numbers.experiment)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "c.json: cannot be read: No such file or directory; name a file that exists"),
-        ("{", "c.json is no calibration file: Invalid JSON"),
-        (json.dumps({"calibrations": [{"model": "m"}]}), "is no calibration file at calibrations.0."),
-        (json.dumps({"format": 2}), "is no calibration file at format: "),
-        ([], "no calibration; the file has: none"),
-        (
-            [measured(), measured(gpu="A100")],
-            "2 calibrations fit; choose one by model, gpu and engine",
-        ),
-        ([measured(model="other")], None),
-    ],
-)
+UNUSABLE: list[tuple[str | list[Calibration] | None, str | None]] = [
+    (None, "c.json: cannot be read: No such file or directory; name a file that exists"),
+    ("{", "c.json is no calibration file: Invalid JSON"),
+    (json.dumps({"calibrations": [{"model": "m"}]}), "is no calibration file at calibrations.0."),
+    (json.dumps({"format": 2}), "is no calibration file at format: "),
+    ([], "no calibration; the file has: none"),
+    ([measured(), measured(gpu="A100")], "2 calibrations fit; choose one by model, gpu and engine"),
+    ([measured(model="other")], None),
+]
+
+
 def test_a_calibration_that_cannot_be_used_is_refused_with_its_line(
-    content: JsonValue | list[Calibration],
-    expected: str | None,
-    refusal: Callable[..., list[str]],
-    load: Callable[..., Loaded],
-    game_text: str,
+    refusal: Callable[..., list[str]], load: Callable[..., Loaded], game_text: str
 ) -> None:
     load(game_text)
-    if isinstance(content, list):
-        write(*content)
-    elif content is not None:
-        Path("c.json").write_text(str(content))
-    of_model, of_game = latencies(game_text)
-    if expected is None:
-        of_model = of_model.replace("c.json,", "c.json, model: m,")
-        of_game = of_game.replace("c.json,", "c.json, model: m,")
-        expected = "no calibration for model 'm'; the file has: other on H100 with vllm 1"
-
-    for text, key in ((of_model, "model_definitions.folk.latency.calibration"), (of_game, "game.latency.calibration")):
-        (line,) = refusal(text)
-        assert line.startswith("trial.yaml:")
-        assert key in line
-        assert expected in line
+    for content, told in UNUSABLE:
+        if isinstance(content, list):
+            write(*content)
+        elif content is not None:
+            Path("c.json").write_text(content)
+        expected = told or "no calibration for model 'm'; the file has: other on H100 with vllm 1"
+        keys = ("model_definitions.folk.latency.calibration", "game.latency.calibration")
+        for text, key in zip(latencies(game_text), keys, strict=True):
+            (line,) = refusal(text if told else text.replace("c.json,", "c.json, model: m,"))
+            assert line.startswith("trial.yaml:")
+            assert key in line
+            assert expected in line
 
 
 def test_a_time_beside_the_calibration_that_sets_it_is_refused(

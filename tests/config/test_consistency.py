@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from mac_runner.config import Loaded, recorded
 from mac_runner.config.document import parse_document
 from mac_runner.environments.town_of_salem import GameConfig
@@ -56,23 +54,19 @@ def test_thinking_is_refused_where_the_backend_would_ignore_it(refusal: Refusal,
     assert "settings it honours reasoning_effort, verbosity; leave it out" in line
 
 
-@pytest.mark.parametrize(
-    ("waits", "expected"),
-    [
+def test_waiting_in_a_circle_or_for_an_unknown_agent_is_refused(talk_among: Talk) -> None:
+    cases: list[tuple[dict[str, list[str]], str]] = [
         ({"a": ["a"]}, "agents wait for each other: a -> a; none could begin"),
         ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; none could begin"),
         ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; none"),
         ({"ann": ["bob", "ban"], "bob": []}, "there is no agent 'ban'; allowed: ann, bob (did you mean 'ann'?)"),
-    ],
-)
-def test_waiting_in_a_circle_or_for_an_unknown_agent_is_refused(
-    talk_among: Talk, waits: dict[str, list[str]], expected: str
-) -> None:
-    (line,) = talk_among(waits)
+    ]
+    for waits, expected in cases:
+        (line,) = talk_among(waits)
 
-    assert line.startswith("trial.yaml:")
-    assert ".role_specific_config.speak_after_within_round" in line
-    assert expected in line
+        assert line.startswith("trial.yaml:")
+        assert ".role_specific_config.speak_after_within_round" in line
+        assert expected in line
 
 
 def test_a_long_chain_of_waiting_is_followed_to_its_end(talk_among: Talk) -> None:

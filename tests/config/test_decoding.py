@@ -52,39 +52,26 @@ def test_forms_follow_from_backend_and_environment(load: Load, subtests: pytest.
             assert (decoding_of(model), reply_form_of(experiment, model)) == (decoding, form)
 
 
+CONTRADICTIONS = [
+    *((GAME, f"{engine}, reply_form: markup", 'reply_form: found the text "markup"; `constr') for engine in ENGINES),
+    (
+        GAME,
+        f"{VLLM}, reply_form: markup, constrained_decoding: json_object",
+        'reply_form: found the text "markup"; `c',
+    ),
+    (GAME, f"{SCRIPTED}, constrained_decoding: json_object", "constrained_decoding: the backend 'scripted'"),
+    (GAME, f"{PLAIN}, constrained_decoding: json_object", "constrained_decoding: the backend 'openai'"),
+    (GAME, f"{SCRIPTED}, reply_form: json", 'reply_form: found the text "json"; scripted players write markup'),
+    (PANEL, f"{VLLM}, reply_form: markup", "reply_form: found the text \"markup\"; the environment 'discussion' asks"),
+    (ECHO, f"{VLLM}, reply_form: json", "reply_form: found the text \"json\"; the environment 'echo' asks for no form"),
+    (GAME, f"{VLLM}, constrained_decoding: grammar", 'constrained_decoding: found the text "grammar"; allowed: one of'),
+]
+
+
 def test_contradictions_are_refused_with_their_key(
     refusal: Callable[..., list[str]], subtests: pytest.Subtests
 ) -> None:
-    rows = [
-        *(
-            (GAME, f"{engine}, reply_form: markup", 'reply_form: found the text "markup"; `constrained')
-            for engine in ENGINES
-        ),
-        (
-            GAME,
-            f"{VLLM}, reply_form: markup, constrained_decoding: json_object",
-            'reply_form: found the text "markup"; `constr',
-        ),
-        (GAME, f"{SCRIPTED}, constrained_decoding: json_object", "constrained_decoding: the backend 'scripted'"),
-        (GAME, f"{PLAIN}, constrained_decoding: json_object", "constrained_decoding: the backend 'openai'"),
-        (GAME, f"{SCRIPTED}, reply_form: json", 'reply_form: found the text "json"; scripted players write markup'),
-        (
-            PANEL,
-            f"{VLLM}, reply_form: markup",
-            "reply_form: found the text \"markup\"; the environment 'discussion' asks for json",
-        ),
-        (
-            ECHO,
-            f"{VLLM}, reply_form: json",
-            "reply_form: found the text \"json\"; the environment 'echo' asks for no form",
-        ),
-        (
-            GAME,
-            f"{VLLM}, constrained_decoding: grammar",
-            'constrained_decoding: found the text "grammar"; allowed: one of',
-        ),
-    ]
-    for base, definition, text in rows:
+    for base, definition, text in CONTRADICTIONS:
         with subtests.test(definition):
             (line,) = refusal(text_of(base, definition))
 

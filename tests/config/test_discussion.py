@@ -34,70 +34,45 @@ agent_definitions:
 ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("  topics: [bridges]", "  max_rounds: 3", "trial.yaml:3: discussion.questions: is missing"),
-        ("topics: [bridges]", "{topics: [x], questions: [q.jsonl]}", "discussion.topics: is given beside questions"),
-        ("topics: [bridges]", "questions: [none.jsonl]", "trial.yaml:4: discussion.questions.0: none.jsonl: cannot"),
-        ("role: judge", "role: jugde", "trial.yaml:10: agent_definitions.2.role: the environment 'discussion' has no"),
-        ("[ann]", "[]", "trial.yaml:12: agent_definitions.2.role_specific_config.speak_after_within_round: names no"),
-        ("[ann]", "[anne]", "there is no agent 'anne'; allowed: ann, bob, jud (did you mean 'ann'?)"),
-        ("agent_id: bob", "agent_id: ann", "trial.yaml:8: agent_definitions.1.agent_id: 'ann' is taken"),
-        ("bob, role: participant", "bob, role: judge", "'bob' is the judge already"),
-        (
-            "topics: [bridges]",
-            "{topics: [x], stopping: {min_rounds: 9}}",
-            "discussion.stopping.min_rounds: is more than max_rounds, which is 2",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {topology: star}}",
-            "discussion.routing_strategy.hub: is missing; a star needs",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {topology: star, hub: anna}}",
-            "discussion.routing_strategy.hub: there is no agent 'anna'",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {topology: groups}}",
-            "discussion.routing_strategy.groups: is missing",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {groups: {g: [ann, bo]}}}",
-            "discussion.routing_strategy.groups.g.1: there is no agent 'bo'",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {channels: {duo: [ann]}}}",
-            "discussion.routing_strategy.channels.duo: has fewer than two members",
-        ),
-        (
-            "topics: [bridges]",
-            "{topics: [x], routing_strategy: {channels: {duo: [ann, bob], Duo: [ann, bob]}}}",
-            "discussion.routing_strategy.channels.Duo: reads like the channel 'duo'",
-        ),
-        (
-            "speak_after_within_round: [ann]",
-            "speak_after_within_round: [ann], visible_to: [amm]",
-            "agent_definitions.2.role_specific_config.visible_to.0: there is no agent 'amm'",
-        ),
-    ],
-)
-def test_bad_discussion_is_refused_with_line_and_remedy(refusal: Refusal, old: str, new: str, expected: str) -> None:
-    assert old in TALK
-    text = TALK.replace(f"  {old}" if new.startswith("{") else old, f"  {new}" if new.startswith("{") else new)
-
-    assert any(expected in line for line in refusal(text)), refusal(text)
+SECTIONS = {
+    "topics: [x], questions: [q.jsonl]": "topics: is given beside questions",
+    "topics: [x], stopping: {min_rounds: 9}": "stopping.min_rounds: is more than max_rounds, which is 2",
+    "topics: [x], routing_strategy: {topology: star}": "routing_strategy.hub: is missing; a star needs",
+    "topics: [x], routing_strategy: {topology: star, hub: anna}": "routing_strategy.hub: there is no agent 'anna'",
+    "topics: [x], routing_strategy: {topology: groups}": "routing_strategy.groups: is missing",
+    "topics: [x], routing_strategy: {groups: {g: [ann, bo]}}": "routing_strategy.groups.g.1: there is no agent 'bo'",
+    "topics: [x], routing_strategy: {channels: {duo: [ann]}}": "routing_strategy.channels.duo: has fewer than two",
+    "topics: [x], routing_strategy: {channels: {duo: [ann, bob], Duo: [ann, bob]}}": (
+        "routing_strategy.channels.Duo: reads like the channel 'duo'"
+    ),
+}
+AGENTS = {
+    ("role: judge", "role: jugde"): "trial.yaml:10: agent_definitions.2.role: the environment 'discussion' has no",
+    ("[ann]", "[]"): "trial.yaml:12: agent_definitions.2.role_specific_config.speak_after_within_round: names no",
+    ("[ann]", "[anne]"): "there is no agent 'anne'; allowed: ann, bob, jud (did you mean 'ann'?)",
+    ("agent_id: bob", "agent_id: ann"): "trial.yaml:8: agent_definitions.1.agent_id: 'ann' is taken",
+    ("bob, role: participant", "bob, role: judge"): "'bob' is the judge already",
+    ("[ann]", "[ann], visible_to: [amm]"): "2.role_specific_config.visible_to.0: there is no agent 'amm'",
+    ("role: participant", "role: moderator"): "hold no agent with the role 'participant'",
+}
+TOPICS = {
+    "max_rounds: 3": "trial.yaml:3: discussion.questions: is missing",
+    "questions: [none.jsonl]": "trial.yaml:4: discussion.questions.0: none.jsonl: cannot",
+}
 
 
-def test_a_discussion_needs_a_participant(refusal: Refusal) -> None:
-    messages = refusal(TALK.replace("role: participant", "role: moderator"))
+def test_bad_discussion_is_refused_with_line_and_remedy(refusal: Refusal, subtests: pytest.Subtests) -> None:
+    cases = {
+        **{("  topics: [bridges]", f"  {{{new}}}"): f"discussion.{told}" for new, told in SECTIONS.items()},
+        **{("topics: [bridges]", new): told for new, told in TOPICS.items()},
+        **AGENTS,
+    }
+    for (old, new), expected in cases.items():
+        with subtests.test(new):
+            assert old in TALK
+            lines = refusal(TALK.replace(old, new))
 
-    assert any("hold no agent with the role 'participant'" in message for message in messages)
+            assert any(expected in line for line in lines), lines
 
 
 def test_bad_questions_are_reported_by_their_own_file_and_line(load: Load) -> None:
@@ -151,14 +126,12 @@ def test_the_text_of_a_template_is_part_of_the_identity_and_its_place_is_not(loa
     assert [d.path for d in changed.identity] == ["discussion.prompt.template"]
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"), [(b"", "0 characters"), (b"\xff", "not UTF-8"), (None, "cannot be read")]
-)
-def test_a_template_that_cannot_be_read_is_refused(refusal: Refusal, data: bytes | None, expected: str) -> None:
+def test_a_template_that_cannot_be_read_is_refused(refusal: Refusal) -> None:
     text = TALK.replace("topics: [bridges]", "topics: [bridges]\n  prompt: {template_file: t.jinja}")
-    if data is not None:
-        Path("t.jinja").write_bytes(data)
+    for data, expected in ((None, "cannot be read"), (b"", "0 characters"), (b"\xff", "not UTF-8")):
+        if data is not None:
+            Path("t.jinja").write_bytes(data)
 
-    (message,) = refusal(text)
-    assert message.startswith("trial.yaml:5: discussion.prompt.template_file: t.jinja")
-    assert expected in message
+        (message,) = refusal(text)
+        assert message.startswith("trial.yaml:5: discussion.prompt.template_file: t.jinja")
+        assert expected in message

@@ -19,50 +19,52 @@ Refusal = Callable[..., list[str]]
 ONE = "model_definitions.folk={backend: fleet, fleet_config: {model: m, %s}}"
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ("engine: command", "fleet_config.command: is missing; the engine 'command' needs its command line"),
-        ("engine: command, command: [serve]", "fleet_config.command: has no {port}; the engine must listen"),
-        (
-            "engine: command, command: [serve, '{port}', '{modle}']",
-            "fleet_config.command.2: there is no field {modle}; allowed: gpus, model, port (did you mean 'model'?)",
-        ),
-        (
-            "engine: command, command: [serve, '{port}'], engine_args: {a: 1}",
-            "fleet_config.engine_args: changes nothing for the engine 'command'",
-        ),
-        ("command: [serve, '{port}']", "fleet_config.command: belongs to the engine 'command', and this entry has"),
-        (
-            "engine_args: {port: 8000}",
-            "engine_args.port: is set by the fleet; leave it out, and write fleet.first_port",
-        ),
-        (
-            "engine_args: {max-num-seqs: 8}",
-            "max-num-seqs: is set by the fleet; leave it out, and write fleet_config.max",
-        ),
-        (
-            "engine_args: {gpu_memory_util: 0.5}",
-            "is read as short for gpu_memory_utilization, which is set by the fleet",
-        ),
-        ("engine_args: {data_parallel_size: 2}", "spreads an engine over more GPUs than its own"),
-        ("engine_args: {--dtype: half}", "is no name of a flag; write it without the dashes"),
-        ("engine_args: {kv_cache_dtype: fp8, kv-cache-dtype: fp8}", "is written twice, with '-' and with '_'"),
-        ("engine_args: {dtype: null}", "engine_args.dtype: has no value; leave it out"),
-        ("engine: nano, engine_args: {kv_cache: 1}", "mac-serve has no such flag; allowed: cache_type, device"),
-        ("server: vllm", "fleet_config.server: is for the engine 'command'; 'vllm' serves with vLLM's additions"),
-        (
-            "engine: command, command: [serve, '{port}'], chat_template_kwargs: {enable_thinking: false}",
-            "fleet_config.chat_template_kwargs: only servers with vLLM's additions take these; set `server: vllm`",
-        ),
-    ],
-)
-def test_settings_that_cannot_start_an_engine_are_refused_with_their_place(
-    refusal: Refusal, game_text: str, settings: str, expected: str
-) -> None:
-    lines = refusal(game_text, overrides=[ONE % settings])
+COMMAND = "engine: command, command: [serve, '{port}']"
+SETTINGS = {
+    "engine: command": "command: is missing; the engine 'command' needs its command line",
+    "engine: command, command: [serve]": "command: has no {port}; the engine must listen",
+    "engine: command, command: [serve, '{port}', '{modle}']": (
+        "command.2: there is no field {modle}; allowed: gpus, model, port (did you mean 'model'?)"
+    ),
+    f"{COMMAND}, engine_args: {{a: 1}}": "engine_args: changes nothing for the engine 'command'",
+    "command: [serve, '{port}']": "command: belongs to the engine 'command', and this entry has",
+    "engine_args: {port: 8000}": "engine_args.port: is set by the fleet; leave it out, and write fleet.first_port",
+    "engine_args: {max-num-seqs: 8}": "engine_args.max-num-seqs: is set by the fleet; leave it out, and write fleet_",
+    "engine_args: {gpu_memory_util: 0.5}": (
+        "engine_args.gpu_memory_util: is read as short for gpu_memory_utilization, which is set by the fleet"
+    ),
+    "engine_args: {data_parallel_size: 2}": "engine_args.data_parallel_size: spreads an engine over more GPUs than its",
+    "engine_args: {--dtype: half}": "engine_args.--dtype: is no name of a flag; write it without the dashes",
+    "engine_args: {kv_cache_dtype: fp8, kv-cache-dtype: fp8}": "is written twice, with '-' and with '_'",
+    "engine_args: {dtype: null}": "engine_args.dtype: has no value; leave it out",
+    "engine: nano, engine_args: {kv_cache: 1}": "mac-serve has no such flag; allowed: cache_type, device",
+    "server: vllm": "server: is for the engine 'command'; 'vllm' serves with vLLM's additions",
+    f"{COMMAND}, chat_template_kwargs: {{enable_thinking: false}}": (
+        "chat_template_kwargs: only servers with vLLM's additions take these; set `server: vllm`"
+    ),
+}
+GPUS = {
+    "[0, 1, 0]": "fleet.gpus: lists 0 twice; each GPU is one place",
+    "9": "fleet.gpus: asks for 9, and fleet.max_gpus is 8; raise it, or ask for fewer",
+    "[]": "fleet.gpus: found an empty list; allowed: ",
+    "0": "fleet.gpus: found 0; allowed: ",
+    "[-1]": "fleet.gpus.0: found -1; allowed: at least 0",
+}
 
-    assert any(expected in line for line in lines), lines
+
+def test_settings_that_cannot_start_an_engine_are_refused_with_their_place(
+    refusal: Refusal, game_text: str, subtests: pytest.Subtests
+) -> None:
+    for settings, expected in SETTINGS.items():
+        with subtests.test(settings):
+            lines = refusal(game_text, overrides=[ONE % settings])
+
+            assert any("fleet_config." in line and expected in line for line in lines), lines
+    for gpus, expected in GPUS.items():
+        with subtests.test(gpus=gpus):
+            lines = refusal(f"{game_text}fleet: {{gpus: {gpus}}}\n", overrides=[ONE % "engine: nano"])
+
+            assert any(expected in line for line in lines), lines
 
 
 def test_fleet_is_refused_where_no_model_uses_it(refusal: Refusal, game_text: str) -> None:
@@ -70,22 +72,6 @@ def test_fleet_is_refused_where_no_model_uses_it(refusal: Refusal, game_text: st
         "trial.yaml:12: fleet: no model has the backend 'fleet', so it changes nothing; leave it out, or write it into "
         "the profile whose models use it"
     ]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "expected"),
-    [
-        ("[0, 1, 0]", "fleet.gpus: lists 0 twice; each GPU is one place"),
-        ("9", "fleet.gpus: asks for 9, and fleet.max_gpus is 8; raise it, or ask for fewer"),
-        ("[]", "fleet.gpus: found an empty list; allowed: "),
-        ("0", "fleet.gpus: found 0; allowed: "),
-        ("[-1]", "fleet.gpus.0: found -1; allowed: at least 0"),
-    ],
-)
-def test_gpus_that_cannot_be_are_refused(refusal: Refusal, game_text: str, gpus: str, expected: str) -> None:
-    lines = refusal(f"{game_text}fleet: {{gpus: {gpus}}}\n", overrides=[ONE % "engine: nano"])
-
-    assert any(expected in line for line in lines), lines
 
 
 def test_a_fleet_is_loaded_with_its_defaults_and_need_not_be_written(load: Load, game_text: str) -> None:

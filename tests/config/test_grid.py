@@ -75,19 +75,14 @@ def test_sweep_takes_every_value_with_every_other_the_first_key_slowest(lay: Lay
     assert [dict(one.values) for one in grid.combinations][1] == {"game.lobby": "classic-7", "seed": 2}
 
 
-ROWS = "[{game.lobby: classic-7, seed: 1}, {seed: 2, game.lobby: classic-10}]"
-COLUMNS = "{game.lobby: [classic-7, classic-10], seed: [1, 2]}"
+def test_zip_varies_its_keys_together_by_row_or_by_column(lay: Lay) -> None:
+    rows = "[{game.lobby: classic-7, seed: 1}, {seed: 2, game.lobby: classic-10}]"
+    for group in (rows, "{game.lobby: [classic-7, classic-10], seed: [1, 2]}"):
+        grid = lay(f"_grid: {{zip: {{tables: {group}}}}}\n")
 
-
-@pytest.mark.parametrize("group", [ROWS, COLUMNS])
-def test_zip_varies_its_keys_together_by_row_or_by_column(lay: Lay, group: str) -> None:
-    grid = lay(f"_grid: {{zip: {{tables: {group}}}}}\n")
-
-    assert [(one.settings_as(GameConfig).lobby, one.seed) for one in experiments(grid)] == [
-        ("classic-7", 1),
-        ("classic-10", 2),
-    ]
-    assert grid.columns == ("game.lobby", "seed")
+        found = [(one.settings_as(GameConfig).lobby, one.seed) for one in experiments(grid)]
+        assert found == [("classic-7", 1), ("classic-10", 2)]
+        assert grid.columns == ("game.lobby", "seed")
 
 
 def test_broadcast_gives_all_its_keys_one_value_and_is_one_column(lay: Lay) -> None:
@@ -282,56 +277,57 @@ def test_values_in_words_are_on_one_line() -> None:
     assert in_words({"a.b": "two\nlines", "c": [1], "d": 0.5}).count("=") == 3
 
 
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ("_grid: {}", "trial.yaml:10: _grid: varies nothing"),
-        ("_grid: 3", "trial.yaml:10: _grid: found 3; allowed: a mapping"),
-        ("_grid: {swep: {seed: [1]}}", "trial.yaml:10: _grid.swep: unknown key"),
-        ("_grid: {sweep: {seed: []}}", "trial.yaml:10: _grid.sweep.seed: found an empty list; allowed: at least 1"),
-        ("_grid: {sweep: {seed: 4}}", "trial.yaml:10: _grid.sweep.seed: found 4; allowed: a list"),
-        ("_grid:\n  sweep:\n    game.loby: [a]", "trial.yaml:12: game.loby: unknown key"),
-        ("_grid: {sweep: {gme.lobby: [a]}}", "trial.yaml:10: gme: unknown key"),
-        ("_grid: {sweep: {model_definitions.fol.backend: [a]}}", "there is no model definition 'fol'"),
-        ("_grid: {sweep: {agent_definitions.2.role: [a]}}", "trial.yaml:10: _grid.sweep.agent_definitions.2.role: "),
-        ("_grid: {sweep: {seed.deep: [1]}}", "trial.yaml:10: _grid.sweep.seed.deep: seed is a single value"),
-        ("_grid: {sweep: {seed..x: [1]}}", "_grid.sweep.seed..x: write the path as section.key"),
-        ("_grid:\n  sweep:\n    seed:\n    - 1\n    - -1", "trial.yaml:14: seed: found -1; allowed: at least 0"),
-        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 is listed twice"),
-        ("_grid: {sweep: {profile: [a]}}", "_grid.sweep.profile: cannot vary: a profile is chosen before"),
-        ("_grid: {sweep: {experiment_metadata.experiment_name: [a]}}", "cannot vary: each combination is named"),
-        ("_grid: {sweep: {experiment_metadata: [a]}}", "cannot vary: each combination is named"),
-        ("_grid: {zip: {z: {seed: [1, 2], game.lobby: [a]}}}", "_grid.zip.z.game.lobby: has 1 values, and seed has 2"),
-        ("_grid: {zip: {z: [{seed: 1}, {game.lobby: a}]}}", "_grid.zip.z.1: sets game.lobby; the first row sets seed"),
-        ("_grid: {zip: {z: []}}", "_grid.zip.z: found an empty list; allowed: at least 1 of them"),
-        ("_grid: {zip: {z: 3}}", "_grid.zip.z: found 3; allowed: a list or a mapping"),
-        ("_grid: {sweep: {seed: [1]}, zip: {z: [{seed: 2}]}}", "z: sets seed, and _grid.sweep.seed sets seed"),
-        ("_grid: {sweep: {game: [{}], game.lobby: [a]}}", "lobby: sets game.lobby, and _grid.sweep.game"),
-        ("_grid: {sweep: {seed: [1]}, broadcast: {seed: {paths: [game.lobby], values: [a]}}}", "is called 'seed'"),
-        ("_grid: {broadcast: {b: {paths: [seed]}}}", "trial.yaml:10: _grid.broadcast.b.values: is missing"),
-        ("_grid: {sweep: {seed: [1]}, derive: {seed: '3'}}", "_grid.derive.seed: is set by _grid.sweep.seed as well"),
-        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{game.loby}'}}", "no value {game.loby} in the file"),
-        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{retry_config.max_retries}'}}", "written out"),
-        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: 'a{seed'}}", "holds a brace without its other half"),
-        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is not a"),
-        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.experiment_name: x}}", "cannot vary"),
-        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{seed.x}'}}", "{seed.x}: seed is a single value"),
-        (
-            "_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{agent_definitions.0.role}', "
-            "agent_definitions.0.role: 'x{game.lobby}'}}",
-            "needs itself: game.lobby -> agent_definitions.0.role -> game.lobby",
-        ),
-        (
-            "_grid: {sweep: {conversation_config.conversations: [1, 2]}}",
-            "conversation_config.conversations=2 and conversation_config.conversations=1 are the same experiment",
-        ),
-    ],
-)  # fmt: skip
-def test_slip_is_refused_with_its_place_and_what_to_do(refused: Refused, section: str, expected: str) -> None:
-    lines = refused(section + "\n")
+SLIPS = [
+    ("_grid: {}", "trial.yaml:10: _grid: varies nothing"),
+    ("_grid: 3", "trial.yaml:10: _grid: found 3; allowed: a mapping"),
+    ("_grid: {swep: {seed: [1]}}", "trial.yaml:10: _grid.swep: unknown key"),
+    ("_grid: {sweep: {seed: []}}", "trial.yaml:10: _grid.sweep.seed: found an empty list; allowed: at least 1"),
+    ("_grid: {sweep: {seed: 4}}", "trial.yaml:10: _grid.sweep.seed: found 4; allowed: a list"),
+    ("_grid:\n  sweep:\n    game.loby: [a]", "trial.yaml:12: game.loby: unknown key"),
+    ("_grid: {sweep: {gme.lobby: [a]}}", "trial.yaml:10: gme: unknown key"),
+    ("_grid: {sweep: {model_definitions.fol.backend: [a]}}", "there is no model definition 'fol'"),
+    ("_grid: {sweep: {agent_definitions.2.role: [a]}}", "trial.yaml:10: _grid.sweep.agent_definitions.2.role: "),
+    ("_grid: {sweep: {seed.deep: [1]}}", "trial.yaml:10: _grid.sweep.seed.deep: seed is a single value"),
+    ("_grid: {sweep: {seed..x: [1]}}", "_grid.sweep.seed..x: write the path as section.key"),
+    ("_grid:\n  sweep:\n    seed:\n    - 1\n    - -1", "trial.yaml:14: seed: found -1; allowed: at least 0"),
+    ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 is listed twice"),
+    ("_grid: {sweep: {profile: [a]}}", "_grid.sweep.profile: cannot vary: a profile is chosen before"),
+    ("_grid: {sweep: {experiment_metadata.experiment_name: [a]}}", "cannot vary: each combination is named"),
+    ("_grid: {sweep: {experiment_metadata: [a]}}", "cannot vary: each combination is named"),
+    ("_grid: {zip: {z: {seed: [1, 2], game.lobby: [a]}}}", "_grid.zip.z.game.lobby: has 1 values, and seed has 2"),
+    ("_grid: {zip: {z: [{seed: 1}, {game.lobby: a}]}}", "_grid.zip.z.1: sets game.lobby; the first row sets seed"),
+    ("_grid: {zip: {z: []}}", "_grid.zip.z: found an empty list; allowed: at least 1 of them"),
+    ("_grid: {zip: {z: 3}}", "_grid.zip.z: found 3; allowed: a list or a mapping"),
+    ("_grid: {sweep: {seed: [1]}, zip: {z: [{seed: 2}]}}", "z: sets seed, and _grid.sweep.seed sets seed"),
+    ("_grid: {sweep: {game: [{}], game.lobby: [a]}}", "lobby: sets game.lobby, and _grid.sweep.game"),
+    ("_grid: {sweep: {seed: [1]}, broadcast: {seed: {paths: [game.lobby], values: [a]}}}", "is called 'seed'"),
+    ("_grid: {broadcast: {b: {paths: [seed]}}}", "trial.yaml:10: _grid.broadcast.b.values: is missing"),
+    ("_grid: {sweep: {seed: [1]}, derive: {seed: '3'}}", "_grid.derive.seed: is set by _grid.sweep.seed as well"),
+    ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{game.loby}'}}", "no value {game.loby} in the file"),
+    ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{retry_config.max_retries}'}}", "written out"),
+    ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: 'a{seed'}}", "holds a brace without its other half"),
+    ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is not a"),
+    ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.experiment_name: x}}", "cannot vary"),
+    ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{seed.x}'}}", "{seed.x}: seed is a single value"),
+    (
+        "_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{agent_definitions.0.role}', "
+        "agent_definitions.0.role: 'x{game.lobby}'}}",
+        "needs itself: game.lobby -> agent_definitions.0.role -> game.lobby",
+    ),
+    (
+        "_grid: {sweep: {conversation_config.conversations: [1, 2]}}",
+        "conversation_config.conversations=2 and conversation_config.conversations=1 are the same experiment",
+    ),
+]  # fmt: skip
 
-    assert any(expected in line for line in lines), lines
-    assert all(line.startswith("trial.yaml:1") for line in lines), lines
+
+def test_slip_is_refused_with_its_place_and_what_to_do(refused: Refused, subtests: pytest.Subtests) -> None:
+    for section, expected in SLIPS:
+        with subtests.test(section):
+            lines = refused(section + "\n")
+
+            assert any(expected in line for line in lines), lines
+            assert all(line.startswith("trial.yaml:1") for line in lines), lines
 
 
 def test_too_many_combinations_are_refused_before_any_is_made(refused: Refused) -> None:
@@ -348,13 +344,12 @@ def test_a_value_that_is_wrong_in_many_combinations_is_reported_once(refused: Re
     assert line.endswith("allowed: at most 20 (combination 1 of 3)")
 
 
-@pytest.mark.parametrize(
-    ("flags", "flag"), [({"seed": 3}, "--seed"), ({"overrides": ("seed=3",)}, "--set seed")], ids=["seed", "set"]
-)
-def test_a_flag_for_a_key_that_varies_is_refused(refused: Refused, flags: dict[str, object], flag: str) -> None:
-    (line,) = refused("_grid: {sweep: {seed: [1, 2]}}\n", **flags)
+def test_a_flag_for_a_key_that_varies_is_refused(refused: Refused) -> None:
+    flags: dict[str, dict[str, object]] = {"--seed": {"seed": 3}, "--set seed": {"overrides": ("seed=3",)}}
+    for flag, given in flags.items():
+        (line,) = refused("_grid: {sweep: {seed: [1, 2]}}\n", **given)
 
-    assert line.endswith(f"is given by {flag} as well; leave one of the two out")
+        assert line.endswith(f"is given by {flag} as well; leave one of the two out")
 
 
 def test_the_values_of_a_combination_that_is_refused_are_not_printed_behind_it(refused: Refused) -> None:

@@ -13,28 +13,29 @@ from mac_runner.section import leaf_fields
 Refusal = Callable[..., list[str]]
 
 
-@pytest.mark.parametrize(
-    ("key", "place"),
-    [
-        ("temperature", "agent_definitions[].temperature"),
-        ("discussion.temperature", "agent_definitions[].temperature"),
-        ("discussion.choice_format", "discussion.prompt.choice_format"),
-        ("choice_display_format", "discussion.prompt.choice_format"),
-        ("questions_file", "discussion.questions"),
-        ("lobby", "game.lobby"),
-        ("agents", "agent_definitions"),
-        ("agent_definitions.0.max_new_tokens", "agent_definitions[].max_tokens"),
-        ("agent_definitions.0.speak_after_within_round", "agent_definitions[].role_specific_config."),
-        ("game.max_retries", "retry_config.max_retries"),
-        ("game.temprature", "agent_definitions[].temperature"),
-    ],
-)
-def test_a_key_in_the_wrong_place_is_refused_with_the_right_one(
-    refusal: Refusal, game_text: str, key: str, place: str
-) -> None:
-    (line,) = refusal(game_text, overrides=[f"{key}=1"])
+MISPLACED = {
+    "temperature": "agent_definitions[].temperature",
+    "discussion.temperature": "agent_definitions[].temperature",
+    "discussion.choice_format": "discussion.prompt.choice_format",
+    "choice_display_format": "discussion.prompt.choice_format",
+    "questions_file": "discussion.questions",
+    "lobby": "game.lobby",
+    "agents": "agent_definitions",
+    "agent_definitions.0.max_new_tokens": "agent_definitions[].max_tokens",
+    "agent_definitions.0.speak_after_within_round": "agent_definitions[].role_specific_config.",
+    "game.max_retries": "retry_config.max_retries",
+    "game.temprature": "agent_definitions[].temperature",
+}
 
-    assert f"{key}: unknown key; it belongs at {place}" in line
+
+def test_a_key_in_the_wrong_place_is_refused_with_the_right_one(
+    refusal: Refusal, game_text: str, subtests: pytest.Subtests
+) -> None:
+    for key, place in MISPLACED.items():
+        with subtests.test(key):
+            (line,) = refusal(game_text, overrides=[f"{key}=1"])
+
+            assert f"{key}: unknown key; it belongs at {place}" in line
 
 
 def test_a_key_of_several_sections_is_refused_with_the_nearest_ones(refusal: Refusal, game_text: str) -> None:
@@ -45,13 +46,11 @@ def test_a_key_of_several_sections_is_refused_with_the_nearest_ones(refusal: Ref
     assert all(place.startswith("model_definitions.NAME.") and place.endswith(".model") for place in places)
 
 
-@pytest.mark.parametrize("key", ["retry_config.max_retires", "game.calender", "gmae", "nonsense_of_mine"])
-def test_a_slip_beside_its_key_and_a_key_like_no_other_get_the_allowed_keys(
-    refusal: Refusal, game_text: str, key: str
-) -> None:
-    (line,) = refusal(game_text, overrides=[f"{key}=1"])
+def test_a_slip_beside_its_key_and_a_key_like_no_other_get_the_allowed_keys(refusal: Refusal, game_text: str) -> None:
+    for key in ("retry_config.max_retires", "game.calender", "gmae", "nonsense_of_mine"):
+        (line,) = refusal(game_text, overrides=[f"{key}=1"])
 
-    assert f"{key}: unknown key; allowed: " in line
+        assert f"{key}: unknown key; allowed: " in line
 
 
 def test_the_hint_of_every_leaf_at_the_top_names_its_place() -> None:

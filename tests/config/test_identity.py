@@ -8,92 +8,44 @@ import pytest
 from mac_runner.config import Difference, Experiment, Loaded, differences, identity_of, upgraded
 from mac_runner.errors import ConfigError
 from mac_runner.section import Bearing, leaf_fields
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 Load = Callable[..., Loaded]
 
 LEAVES = {".".join(map(str, path)): field for path, field in leaf_fields(Experiment)}
 
-RUNTIME = {
-    "experiment_metadata.description",
-    "profile",
-    "conversation_config.conversations",
-    "discussion.questions.files",
-    "discussion.prompt.template_file",
-    "game.template_file",
-    "model_definitions.*.scripted_config.capacity",
-    "model_definitions.*.scripted_config.latency_ms",
-    "model_definitions.*.latency.prefill_ms",
-    "model_definitions.*.latency.kernel_ms",
-    "model_definitions.*.latency.quantum",
-    *(
-        f"{latency}.calibration.{key}"
-        for latency in ("game.latency", "model_definitions.*.latency")
-        for key in ("file", "model", "gpu", "engine", "in_flight", "prompt_tokens", "context_tokens")
+RUNTIME_KEYS = {
+    "conversation_config": "conversations",
+    "discussion": "questions.files prompt.template_file",
+    "experiment_metadata": "description",
+    "fleet": "enable_mig first_port gpus max_agents_per_gpu max_gpus probe.stall_s probe.start_s restart.budget "
+    "restart.per_s swap.policy swap.residency_s",
+    "game": "template_file",
+    "metric_plugins.*": "distribution version sha256 path",
+    "model_definitions.*": "usd_per_hour usd_per_mtok.cached usd_per_mtok.completion usd_per_mtok.prompt",
+    "model_definitions.*.anthropic_config": "base_url api_key_env max_in_flight prompt_caching timeout_s",
+    "model_definitions.*.fleet_config": "command lanes max_num_seqs tensor_parallel_size timeout_s weight_updates",
+    "model_definitions.*.latency": "prefill_ms kernel_ms quantum",
+    "model_definitions.*.nano_config": "gpu_memory_utilization kv_cache_gib max_num_batched_tokens "
+    "max_num_seqs_upper_bound tensor_parallel_size",
+    "model_definitions.*.ollama_config": "host keep_alive max_in_flight",
+    "model_definitions.*.openai_config": "base_urls admin_key_env api_key_env max_in_flight reply_limit_parameter "
+    "stall_s timeout_s weights_dir",
+    "model_definitions.*.scripted_config": "capacity latency_ms",
+    "model_definitions.*.vllm_config": "max_num_seqs_upper_bound tensor_parallel_size data_parallel_size "
+    "gpu_memory_utilization admission",
+    "plugins.*": "path runtime_settings has_results",
+    "report": "baseline primary",
+    "retry_config": "engine_patience_s max_attempts backoff_s backoff_s_max request_deadline_s",
+    "rewards": "total",
+    **dict.fromkeys(
+        ("game.latency.calibration", "model_definitions.*.latency.calibration"),
+        "file model gpu engine in_flight prompt_tokens context_tokens",
     ),
-    "model_definitions.*.vllm_config.max_num_seqs_upper_bound",
-    "model_definitions.*.vllm_config.tensor_parallel_size",
-    "model_definitions.*.vllm_config.data_parallel_size",
-    "model_definitions.*.vllm_config.gpu_memory_utilization",
-    "model_definitions.*.vllm_config.admission",
-    "model_definitions.*.nano_config.gpu_memory_utilization",
-    "model_definitions.*.nano_config.kv_cache_gib",
-    "model_definitions.*.nano_config.max_num_batched_tokens",
-    "model_definitions.*.nano_config.max_num_seqs_upper_bound",
-    "model_definitions.*.nano_config.tensor_parallel_size",
-    "model_definitions.*.ollama_config.host",
-    "model_definitions.*.ollama_config.keep_alive",
-    "model_definitions.*.ollama_config.max_in_flight",
-    "model_definitions.*.openai_config.base_urls",
-    "model_definitions.*.openai_config.admin_key_env",
-    "model_definitions.*.openai_config.api_key_env",
-    "model_definitions.*.openai_config.max_in_flight",
-    "model_definitions.*.openai_config.reply_limit_parameter",
-    "model_definitions.*.openai_config.stall_s",
-    "model_definitions.*.openai_config.timeout_s",
-    "model_definitions.*.openai_config.weights_dir",
-    "model_definitions.*.anthropic_config.base_url",
-    "model_definitions.*.anthropic_config.api_key_env",
-    "model_definitions.*.anthropic_config.max_in_flight",
-    "model_definitions.*.anthropic_config.prompt_caching",
-    "model_definitions.*.anthropic_config.timeout_s",
-    "model_definitions.*.fleet_config.command",
-    "model_definitions.*.fleet_config.lanes",
-    "model_definitions.*.fleet_config.max_num_seqs",
-    "model_definitions.*.fleet_config.tensor_parallel_size",
-    "model_definitions.*.fleet_config.timeout_s",
-    "model_definitions.*.fleet_config.weight_updates",
-    "fleet.enable_mig",
-    "fleet.first_port",
-    "fleet.gpus",
-    "fleet.max_agents_per_gpu",
-    "fleet.max_gpus",
-    "fleet.probe.stall_s",
-    "fleet.probe.start_s",
-    "fleet.restart.budget",
-    "fleet.restart.per_s",
-    "fleet.swap.policy",
-    "fleet.swap.residency_s",
-    "retry_config.engine_patience_s",
-    "retry_config.max_attempts",
-    "retry_config.backoff_s",
-    "retry_config.backoff_s_max",
-    "retry_config.request_deadline_s",
-    "plugins.*.path",
-    "plugins.*.runtime_settings",
-    "plugins.*.has_results",
+}
+RUNTIME = {f"{section}.{key}" for section, keys in RUNTIME_KEYS.items() for key in keys.split()} | {
     "metrics",
-    "metric_plugins.*.distribution",
-    "metric_plugins.*.version",
-    "metric_plugins.*.sha256",
-    "metric_plugins.*.path",
-    "rewards.total",
-    "model_definitions.*.usd_per_hour",
-    "model_definitions.*.usd_per_mtok.cached",
-    "model_definitions.*.usd_per_mtok.completion",
-    "model_definitions.*.usd_per_mtok.prompt",
-    "report.baseline",
-    "report.primary",
+    "profile",
 }
 
 
@@ -146,48 +98,37 @@ def _nested(keys: list[str], value: str) -> JsonObject:
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
 
-@pytest.mark.parametrize(
-    ("override", "difference"),
-    [
-        ("conversation_config.conversations=9", Difference("conversation_config.conversations", 3, 9)),
-        (
-            "model_definitions.folk.scripted_config.capacity=9",
-            Difference("model_definitions.folk.scripted_config.capacity", 64, 9),
-        ),
-        ("retry_config.max_attempts=9", Difference("retry_config.max_attempts", 5, 9)),
-        ("experiment_metadata.description=x", Difference("experiment_metadata.description", "", "x")),
-        (
-            "model_definitions.folk.usd_per_mtok={prompt: 1, completion: 2}",
-            Difference("model_definitions.folk.usd_per_mtok", None, {"prompt": 1.0, "cached": None, "completion": 2.0}),
-        ),
-        ("model_definitions.folk.usd_per_hour=2.5", Difference("model_definitions.folk.usd_per_hour", None, 2.5)),
-    ],
-)
-def test_a_runtime_change_is_the_same_run(
-    load: Load, game_text: str, resolved: JsonObject, override: str, difference: Difference
-) -> None:
-    assert differences(resolved, load(game_text, overrides=[override]).resolved) == ((), (difference,))
+FOLK = "model_definitions.folk"
+RUNTIME_CHANGES: dict[str, tuple[str, JsonValue, JsonValue]] = {
+    "conversation_config.conversations=9": ("conversation_config.conversations", 3, 9),
+    f"{FOLK}.scripted_config.capacity=9": (f"{FOLK}.scripted_config.capacity", 64, 9),
+    "retry_config.max_attempts=9": ("retry_config.max_attempts", 5, 9),
+    "experiment_metadata.description=x": ("experiment_metadata.description", "", "x"),
+    f"{FOLK}.usd_per_mtok={{prompt: 1, completion: 2}}": (
+        *(f"{FOLK}.usd_per_mtok", None),
+        {"prompt": 1.0, "cached": None, "completion": 2.0},
+    ),
+    f"{FOLK}.usd_per_hour=2.5": (f"{FOLK}.usd_per_hour", None, 2.5),
+}
+IDENTITY_CHANGES: dict[str, tuple[str, JsonValue, JsonValue]] = {
+    "seed=1": ("seed", 0, 1),
+    "game.lobby=[Doctor]": ("game.lobby", "classic-10", ["Doctor"]),
+    "game.seats={player: 10}": ("game.seats", None, {"player": 10}),
+    "game.flags.mafia_parity=true": ("game.flags.mafia_parity", False, True),
+    "agent_definitions.0.temperature=0": ("agent_definitions.player.temperature", 1.0, 0.0),
+    "retry_config.max_retries=1": ("retry_config.max_retries", 2, 1),
+    f"{FOLK}.scripted_config.policy=heuristic": (f"{FOLK}.scripted_config.policy", "random", "heuristic"),
+}
 
 
-@pytest.mark.parametrize(
-    ("override", "difference"),
-    [
-        ("seed=1", Difference("seed", 0, 1)),
-        ("game.lobby=[Doctor]", Difference("game.lobby", "classic-10", ["Doctor"])),
-        ("game.seats={player: 10}", Difference("game.seats", None, {"player": 10})),
-        ("game.flags.mafia_parity=true", Difference("game.flags.mafia_parity", False, True)),
-        ("agent_definitions.0.temperature=0", Difference("agent_definitions.player.temperature", 1.0, 0.0)),
-        ("retry_config.max_retries=1", Difference("retry_config.max_retries", 2, 1)),
-        (
-            "model_definitions.folk.scripted_config.policy=heuristic",
-            Difference("model_definitions.folk.scripted_config.policy", "random", "heuristic"),
-        ),
-    ],
-)
-def test_an_identity_change_is_another_run(
-    load: Load, game_text: str, resolved: JsonObject, override: str, difference: Difference
+def test_an_identity_change_is_another_run_and_a_runtime_change_is_not(
+    load: Load, game_text: str, resolved: JsonObject, subtests: pytest.Subtests
 ) -> None:
-    assert differences(resolved, load(game_text, overrides=[override]).resolved) == ((difference,), ())
+    for override, change in {**RUNTIME_CHANGES, **IDENTITY_CHANGES}.items():
+        with subtests.test(override):
+            found, expected = differences(resolved, load(game_text, overrides=[override]).resolved), Difference(*change)
+
+            assert found == (((), (expected,)) if override in RUNTIME_CHANGES else ((expected,), ()))
 
 
 def test_an_engine_added_or_removed_is_another_run(load: Load, game_text: str, resolved: JsonObject) -> None:

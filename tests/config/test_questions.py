@@ -72,42 +72,43 @@ def test_a_topic_is_an_open_ended_question() -> None:
     assert (question.question_id, question.question, question.choices) == ("topic_003", "Bridge or ferry?", ())
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"{", "not valid JSON at column 2"),
-        (b"[]", "found an empty list; write a JSON object"),
-        (b"\xff\xfe", "byte 0xff is not UTF-8"),
-        (b'{"question_id": NaN}', "NaN is not JSON"),
-        (b'{"a": ' * 100_000, "nested too deep"),
-        (line(question_id=None), "question_id: found nothing; allowed: a text"),
-        (line(question_id="a b"), "question_id: found the text"),
-        (line(question_id=7), "question_id: found 7"),
-        (line(question_type="multiple"), "allowed: multiple_choice, binary, open_ended"),
-        (line(question=" "), "question: found the text"),
-        (line(question=["Who?"]), "question: found a list"),
-        (line(question="x" * 20_001), "question: 20001 characters"),
-        (line(context=3), "context: found 3"),
-        (line(choices=None), "choices: is missing"),
-        (line(choices="A, B"), "choices: found the text"),
-        (line(choices=[{"id": "A", "text": "one"}]), "choices: 1 of them; a multiple_choice question has 2 to 26"),
-        (line(choices=["A", "B"]), "choices: found a list; allowed: a list of objects"),
-        (line(choices=[{"id": "A"}, {"id": "B"}]), "text: found nothing"),
-        (line(choices=[{"id": "A", "text": "x"}, {"id": "A", "text": "y"}]), "the same id or read alike"),
-        (line(choices=[{"id": "A", "text": "X."}, {"id": "B", "text": " x"}]), "the same id or read alike"),
-        (line(choices=[{"id": "A", "text": "?"}, {"id": "B", "text": "x"}]), "a choice needs a letter or a digit"),
-        (line(question_type="binary", choices=[{"id": i, "text": i} for i in "ABC"]), "a binary question has 2 to 2"),
-        (line(question_type="open_ended"), "an open-ended question has none"),
-        (line(correct_answer_id="C"), "allowed: null, or the id of a choice (A, B)"),
-        (line(correct_answer_id=1), "correct_answer_id: found 1"),
-        (line(source_metadata=[]), "source_metadata: found an empty list"),
-    ],
-)
-def test_a_bad_line_is_reported_by_file_and_line(data: bytes, expected: str) -> None:
-    (message,) = refusal(q=line(question_id="fine") + b"\n\n" + data + b"\n")
+BAD = [
+    (b"{", "not valid JSON at column 2"),
+    (b"[]", "found an empty list; write a JSON object"),
+    (b"\xff\xfe", "byte 0xff is not UTF-8"),
+    (b'{"question_id": NaN}', "NaN is not JSON"),
+    (b'{"a": ' * 100_000, "nested too deep"),
+    (line(question_id=None), "question_id: found nothing; allowed: a text"),
+    (line(question_id="a b"), "question_id: found the text"),
+    (line(question_id=7), "question_id: found 7"),
+    (line(question_type="multiple"), "allowed: multiple_choice, binary, open_ended"),
+    (line(question=" "), "question: found the text"),
+    (line(question=["Who?"]), "question: found a list"),
+    (line(question="x" * 20_001), "question: 20001 characters"),
+    (line(context=3), "context: found 3"),
+    (line(choices=None), "choices: is missing"),
+    (line(choices="A, B"), "choices: found the text"),
+    (line(choices=[{"id": "A", "text": "one"}]), "choices: 1 of them; a multiple_choice question has 2 to 26"),
+    (line(choices=["A", "B"]), "choices: found a list; allowed: a list of objects"),
+    (line(choices=[{"id": "A"}, {"id": "B"}]), "text: found nothing"),
+    (line(choices=[{"id": "A", "text": "x"}, {"id": "A", "text": "y"}]), "the same id or read alike"),
+    (line(choices=[{"id": "A", "text": "X."}, {"id": "B", "text": " x"}]), "the same id or read alike"),
+    (line(choices=[{"id": "A", "text": "?"}, {"id": "B", "text": "x"}]), "a choice needs a letter or a digit"),
+    (line(question_type="binary", choices=[{"id": i, "text": i} for i in "ABC"]), "a binary question has 2 to 2"),
+    (line(question_type="open_ended"), "an open-ended question has none"),
+    (line(correct_answer_id="C"), "allowed: null, or the id of a choice (A, B)"),
+    (line(correct_answer_id=1), "correct_answer_id: found 1"),
+    (line(source_metadata=[]), "source_metadata: found an empty list"),
+]
 
-    assert message.startswith("q.jsonl:3: ")
-    assert expected in message
+
+def test_a_bad_line_is_reported_by_file_and_line(subtests: pytest.Subtests) -> None:
+    for data, expected in BAD:
+        with subtests.test(expected):
+            (message,) = refusal(q=line(question_id="fine") + b"\n\n" + data + b"\n")
+
+            assert message.startswith("q.jsonl:3: ")
+            assert expected in message
 
 
 def test_all_bad_lines_are_reported_together() -> None:

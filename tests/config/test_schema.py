@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
+import mac_runner.config
 from mac_runner.config import Grid, load
 from mac_runner.config.document import parse_document
 from mac_runner.config.schema import file_schema, schema_text
+from mac_runner.section import Section
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
@@ -28,26 +31,20 @@ def test_schema_is_itself_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(file_schema())
 
 
-def test_there_are_examples() -> None:
+def test_each_example_names_the_schema_and_satisfies_it(subtests: pytest.Subtests) -> None:
     assert {"discussion_small.yaml", "tos_100games.yaml"} <= {example.name for example in EXAMPLES}
+    for example in EXAMPLES:
+        with subtests.test(example.name):
+            text = example.read_text(encoding="utf-8")
 
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_example_names_the_schema_and_satisfies_it(example: Path) -> None:
-    text = example.read_text(encoding="utf-8")
-
-    assert text.splitlines()[0] == FIRST_LINE
-    jsonschema.validate(parse_document(text.encode(), example.name).value, file_schema())
+            assert text.splitlines()[0] == FIRST_LINE
+            jsonschema.validate(parse_document(text.encode(), example.name).value, file_schema())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
-    value = parse_document(example.read_bytes(), example.name).value
-    assert isinstance(value, dict)
-    profiles = value.get("profiles", {})
-    assert isinstance(profiles, dict)
-
-    for profile in (None, "embedded", *profiles):
+    value: Any = parse_document(example.read_bytes(), example.name).value
+    for profile in (None, "embedded", *value.get("profiles", {})):
         loaded = load(example, profile=profile)
         asked = [one.loaded for one in loaded.combinations] if isinstance(loaded, Grid) else [loaded]
 
@@ -56,23 +53,36 @@ def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
             assert one.experiment.experiment_metadata.experiment_name.startswith(example.stem)
 
 
-@pytest.mark.parametrize(
-    ("more", "is_right"),
-    [
-        ("", True),
-        ("profiles: {a: {game: {calendar: {max_days: 3}}, conversation_config: {conversations: 1}}, b: }", True),
-        ("profiles: {a: {game: {calendar: {max_days: x}}}}", False),
-        ("profiles: {a: {profile: b}}", False),
-        ("profiles: {a: {model_definitions: {m: {backend: vllm, vllm_config: {model: q}}}}}", True),
-        ("profiles: {a: {model_definitions: {m: {backend: vllm}}}}", False),
-        ("profiles: {a: {model_definitions: {m: {vllm_config: {model: q}}}}}", False),
-        ("profiles: {a: {gmae: {}}}", False),
-        ("sede: 1", False),
-    ],
-)
-def test_schema_lets_an_overlay_leave_out_what_the_file_may_not(game_text: str, more: str, is_right: bool) -> None:
-    assert is_valid(game_text + more) is is_right
+OVERLAYS = {
+    "": True,
+    "profiles: {a: {game: {calendar: {max_days: 3}}, conversation_config: {conversations: 1}}, b: }": True,
+    "profiles: {a: {game: {calendar: {max_days: x}}}}": False,
+    "profiles: {a: {profile: b}}": False,
+    "profiles: {a: {model_definitions: {m: {backend: vllm, vllm_config: {model: q}}}}}": True,
+    "profiles: {a: {model_definitions: {m: {backend: vllm}}}}": False,
+    "profiles: {a: {model_definitions: {m: {vllm_config: {model: q}}}}}": False,
+    "profiles: {a: {gmae: {}}}": False,
+    "sede: 1": False,
+}
+
+
+def test_schema_lets_an_overlay_leave_out_what_the_file_may_not(game_text: str) -> None:
+    assert {more: is_valid(game_text + more) for more in OVERLAYS} == OVERLAYS
 
 
 def test_schema_holds_an_engine_to_its_own_section(game_text: str) -> None:
     assert not is_valid(game_text.replace("backend: scripted", "backend: vllm"))
+
+
+def test_public_names_are_there_and_sorted() -> None:
+    names = mac_runner.config.__all__
+
+    assert sorted(set(names)) == names
+    assert all(getattr(mac_runner.config, name).__doc__ for name in names)
+
+
+def test_every_section_of_the_room_is_public() -> None:
+    own = (section for section in Section.__subclasses__() if section.__module__.startswith("mac_runner.config."))
+    sections = {section.__name__.removeprefix("_") for section in own}
+
+    assert sections <= set(mac_runner.config.__all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -106,6 +107,11 @@ def starts_a_process(table: Table) -> Any:
     return {"code": subprocess.run([sys.executable, "-S", "-c", ""], check=False).returncode}
 
 
+def signals_a_process(table: Table) -> Any:
+    yield Ask(table.agents[0], "Well?")
+    os.kill(os.getpid(), 0)
+
+
 def counts_calls(table: Table) -> Any:
     yield Ask(table.agents[0], f"Call number {next(COUNTER)}.")
 
@@ -130,15 +136,18 @@ def sets_of_names(table: Table) -> Any:
         yield Ask(name, "Well?")
 
 
-def hangs(table: Table) -> Any:
-    yield Ask(table.agents[0], "Well?")
-    while table.random("luck").random() < 2:
-        pass
-
-
 def leaves(table: Table) -> Any:
     yield Ask(table.agents[0], "Well?")
     sys.exit(7)
+
+
+def dies(table: Table) -> Any:
+    yield Ask(table.agents[0], "Well?")
+    os._exit(7)
+
+
+def asks_by_hash_seed(table: Table) -> Any:
+    yield Ask(table.agents[int(os.environ["PYTHONHASHSEED"]) % 2], "Well?")
 
 
 def is_no_generator(table: Table) -> None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import faulthandler
+import io
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from mac_runner.cli.check import check
+from mac_runner.errors import ConfigError
 from mac_runner.testing.examination import Finding, examine
 from mac_runner.testing.promises import PROMISES
 from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.subjects import subject_of
+from mac_runner.testing.worker import main
+from tests import patience
 from tests.environments import bad_games
 
 FILE = Path(bad_games.__file__)
 LINES = FILE.read_text().splitlines()
 
 MUTANTS: dict[str, tuple[str, str]] = {
-    "endless": ("ends", "has not ended after 300 turns"),
+    "endless": ("ends", "has not ended after 30 turns"),
     "lists_its_outcome": ("ends", "returned list ['won']; return a dict"),
     "sets_in_its_outcome": ("ends", "outcome that is not JSON"),
     "yields_a_text": ("ends", "yielded str 'Well?'; yield an Ask"),
@@ -31,7 +40,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "draws_for_all": ("outside", "use table.random(purpose)"),
     "draws_unseeded": ("outside", "random.Random() draws from a source"),
     "reads_a_file": ("outside", "opens a file"),
-    "starts_a_process": ("outside", "reaches out of the process"),
+    "signals_a_process": ("outside", "reaches out of the process"),
     "counts_calls": ("deterministic", "it has another prompt"),
     "shares_a_variable": ("apart", "played in turns with another conversation, it has another outcome"),
     "InOrder": ("order", "answered in another order, it has another record, at calls"),
@@ -46,17 +55,68 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "Fragile": ("garbage", "ValueError: tuple.index(x): x not in tuple"),
     "Stubborn": ("overflow", "RuntimeError: no shorter prompt"),
     "Restless": ("replay", "it has another"),
+    "leaves": ("ends", "SystemExit: 7"),
 }
+SLEEPS = """
+import time
+from mac_runner.environments.generators import Ask
+
+def hangs(table):
+    yield Ask(table.agents[0], "Well?")
+    while True:
+        time.sleep(1)
+
+def takes_its_time(table):
+    for _ in range(30):
+        yield Ask(table.agents[0], "Well?")
+        time.sleep(9)
+"""
+
+
+class InThisProcess:
+    """Plays as the processes of `mac-run check` do, with a watchdog whose time passes when somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._monkeypatch, self._trace = monkeypatch, folder / "trace"
+        self._left_s = self.slept_s = 0.0
+        monkeypatch.setattr(time, "sleep", self._sleep)
+
+    def wind(self, limit_s: float) -> None:
+        self._left_s = limit_s
+
+    def stop(self) -> None:
+        self._left_s = float("inf")
+
+    def __call__(self, argument: str, hash_seed: str) -> subprocess.CompletedProcess[bytes]:
+        self._monkeypatch.setenv("PYTHONHASHSEED", hash_seed)
+        out = io.StringIO()
+        with redirect_stdout(out):
+            try:
+                main(argument, self)
+            except KeyboardInterrupt:
+                return subprocess.CompletedProcess([], 1, out.getvalue().encode(), self._trace.read_bytes())
+        return subprocess.CompletedProcess([], 0, out.getvalue().encode(), b"")
+
+    def _sleep(self, delay_s: float) -> None:
+        self.slept_s += delay_s
+        self._left_s -= delay_s
+        if self._left_s < 0:
+            with self._trace.open("w") as file:
+                file.write("Timeout (0:00:10)!\n")
+                file.flush()
+                faulthandler.dump_traceback(file)
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InThisProcess]:
+    with monkeypatch.context() as patched:
+        yield InThisProcess(patched, tmp_path)
 
 
 def tried(name: str) -> list[Finding]:
-    subject = subject_of(CheckRequest(f"{FILE}:{name}", agents=2, conversations=2, turns=300))
+    subject = subject_of(CheckRequest(f"{FILE}:{name}", agents=2, conversations=2, turns=30))
     return list(examine(subject))
-
-
-def check(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mac_runner", "check", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", ["good", "Calls", "changes_settings"])
@@ -79,9 +139,6 @@ def test_each_broken_promise_is_found_with_its_place_and_its_remedy(subtests: py
 
 
 def test_the_line_that_is_at_fault_is_named() -> None:
-    def line_of(text: str) -> str:
-        return f"{FILE}:{next(number for number, line in enumerate(LINES, start=1) if text in line)}"
-
     (clock,) = (finding for finding in tried("reads_the_clock") if not finding.is_kept)
     (words,) = (finding for finding in tried("needs_good_words") if not finding.is_kept)
 
@@ -89,22 +146,67 @@ def test_the_line_that_is_at_fault_is_named() -> None:
     assert words.where == line_of("int(number)")
 
 
-def test_what_ends_or_holds_up_the_process_or_depends_on_hashes_is_found(subtests: pytest.Subtests) -> None:
-    hanging = next(number for number, line in enumerate(LINES, start=1) if "random() < 2" in line)
-    for name, words in {
-        "hangs": ("a step took longer than 1 s", f"{FILE}:{hanging}"),
-        "leaves": ("found SystemExit: 7",),
-        "sets_of_names": ("FAIL two processes play the same conversations", "sort sets"),
+def line_of(text: str) -> str:
+    return f"{FILE}:{next(number for number, line in enumerate(LINES, start=1) if text in line)}"
+
+
+def test_a_step_that_does_not_return_is_found_with_its_line(
+    play: InThisProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    game = tmp_path / "sleeping.py"
+    game.write_text(SLEEPS)
+
+    check(CheckRequest(f"{game}:hangs"), as_json=True, play=play)
+    (hanging,) = json.loads(capsys.readouterr().out)["promises"]
+    assert (hanging["what"], play.slept_s) == ("a step took longer than 10 s", 11)
+    assert hanging["where"] == f"{game}:{SLEEPS.splitlines().index('        time.sleep(1)') + 1}"
+
+    slow = CheckRequest(f"{game}:takes_its_time", agents=2, conversations=1)
+    assert b'"ended"' in play(json.dumps({**slow._asdict(), "is_playing_only": True}), "1").stdout
+
+
+def test_loading_has_more_time_than_a_step(play: InThisProcess, tmp_path: Path) -> None:
+    game = tmp_path / "slow.py"
+    for sleeps_s, ends in ((59, "sys.exit"), (61, "longer than 60 s")):
+        game.write_text(f"import sys, time\ntime.sleep({sleeps_s})\nsys.exit('sys.exit')")
+        with pytest.raises(ConfigError, match=ends):
+            check(CheckRequest(f"{game}:game"), as_json=True, play=play)
+
+
+def test_a_game_that_another_process_plays_otherwise_is_found(
+    play: InThisProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = CheckRequest(f"{FILE}:asks_by_hash_seed", agents=2, conversations=2)
+
+    assert check(request, as_json=False, play=play) == 1
+    assert "FAIL  two processes play the same conversations" in capsys.readouterr().out
+
+
+@pytest.mark.ci
+def test_what_ends_or_holds_up_the_process_or_depends_on_hashes_is_found(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    (tmp_path / "sleeping.py").write_text(SLEEPS)
+    for target, words in {
+        f"{tmp_path}/sleeping.py:hangs": "a step took longer than 1 s",
+        f"{FILE}:starts_a_process": "subprocess.fork_exec reaches out of the process",
+        f"{FILE}:dies": "the process ended with exit code 7",
+        f"{FILE}:sets_of_names": "FAIL two processes play the same conversations",
     }.items():
-        with subtests.test(name):
-            done = check(f"{FILE}:{name}", "--agents", "4", "--conversations", "2", "--seconds", "1")
+        with subtests.test(target):
+            seconds = "1" if "hangs" in target else "600"
+            options = ("--agents", "4", "--conversations", "2", "--seconds", seconds)
+            command = [sys.executable, "-m", "mac_runner", "check", target, *options]
+            done = patience.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
             assert done.returncode == 1, done.stderr
-            for each in words:
-                assert each in " ".join(done.stdout.split()), done.stdout
+            assert words in " ".join(done.stdout.split())
+            assert "of 4 agents" in done.stdout
 
 
-def test_what_cannot_be_loaded_is_bad_input(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_what_cannot_be_loaded_is_bad_input(
+    play: InThisProcess, tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "raising.py").write_text("raise RuntimeError('not today')\n")
     for target, words in {
         f"{FILE}:nothing_of_the_kind": "nothing_of_the_kind",
@@ -116,27 +218,26 @@ def test_what_cannot_be_loaded_is_bad_input(tmp_path: Path, subtests: pytest.Sub
         "werewolf.py": "a file takes the name of the object in it: ./werewolf.py:NAME",
     }.items():
         with subtests.test(target):
-            done = check(target)
+            with pytest.raises(ConfigError) as refusal:
+                check(CheckRequest(target), as_json=False, play=play)
 
-            assert done.returncode == 2, done.stdout
-            assert words in done.stderr
-            assert done.stdout == ""
+            assert words in str(refusal.value)
+            assert capsys.readouterr().out == ""
 
 
-def test_the_report_is_for_people_and_for_programs() -> None:
-    said = check(f"{FILE}:good", "--settings", "rounds=3", "--agents", "3", "--conversations", "2")
-    listed = check(f"{FILE}:needs_good_words", "--json", "--conversations", "2")
-    report = json.loads(listed.stdout)
+def test_the_report_is_for_people_and_for_programs(play: InThisProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    good = CheckRequest(f"{FILE}:good", ("rounds=3",), agents=3, conversations=2)
+    assert check(good, as_json=False, play=play) == 0
+    said = capsys.readouterr().out
+    assert "2 conversations of 3 agents" in said
+    assert said.count("\nok  ") == len(PROMISES) + 1
 
-    assert (said.returncode, listed.returncode) == (0, 1)
-    assert "2 conversations of 3 agents" in said.stdout
-    assert said.stdout.count("\nok  ") == len(PROMISES) + 1
+    assert check(CheckRequest(f"{FILE}:needs_good_words", conversations=2), as_json=True, play=play) == 1
+    report = json.loads(capsys.readouterr().out)
     assert report["broken"] == sum(not each["is_kept"] for each in report["promises"]) == 1
     assert report["promises"][0].keys() == {"name", "text", "is_kept", "what", "place", "where", "remedy"}
 
 
-def test_settings_that_do_not_fit_are_named() -> None:
-    done = check(f"{FILE}:good", "--settings", "rounds=many")
-
-    assert done.returncode == 2
-    assert "settings.rounds" in done.stderr
+def test_settings_that_do_not_fit_are_named(play: InThisProcess) -> None:
+    with pytest.raises(ConfigError, match=r"settings\.rounds"):
+        check(CheckRequest(f"{FILE}:good", ("rounds=many",)), as_json=False, play=play)

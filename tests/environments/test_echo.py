@@ -7,7 +7,7 @@ import pytest
 from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
 from mac_runner.environments import build_environment
-from mac_runner.environments.base import Conversation
+from mac_runner.environments.base import Conversation, gated
 from mac_runner.environments.echo import EchoConfig
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
@@ -81,3 +81,12 @@ def test_settings_that_are_missing_are_asked_for() -> None:
         build_environment(experiment(echo=None))
     with pytest.raises(ConfigError, match="no policy 'parrot'; it has echo"):
         build_environment(experiment()).policy("parrot")
+
+
+def test_gated_moves_only_those_who_wait_behind_those_they_wait_for() -> None:
+    assert gated([3, 1, 2], {}) == [3, 1, 2]
+    waiting = gated(["mod", "ann", "bob", "judge"], {"mod": {"ann", "bob"}, "judge": {"mod"}})
+    assert waiting == ["ann", "bob", "mod", "judge"]
+    assert gated(["mod", "ann"], {"mod": {"bob"}}) == ["mod", "ann"]
+    with pytest.raises(ValueError, match="wait for each other"):
+        gated(["a", "b"], {"a": {"b"}, "b": {"a"}})

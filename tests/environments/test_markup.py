@@ -38,20 +38,10 @@ def test_scan_returns_the_words_between_the_tags(text: str) -> None:
     assert scan(f"<speak>{text}</speak>", NAMES) == Markup(tags=(Tag(name="speak", text=text.strip()),))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<speak-er>a</speak-er>",
-        "<speaker>a</speaker>",
-        "< /speak>",
-        "<unknown>a</unknown>",
-        "<speak",
-        "<>",
-        "<ſpeak>a</ſpeak>",
-    ],
-)
-def test_scan_knows_tags_by_their_whole_name(text: str) -> None:
-    assert scan(text, NAMES) == Markup(tags=(), rest=text)
+def test_scan_knows_tags_by_their_whole_name() -> None:
+    for text in ("<speak-er>a</speak-er>", "<speaker>a</speaker>", "< /speak>", "<unknown>a</unknown>", "<speak", "<>"):
+        assert scan(text, NAMES) == Markup(tags=(), rest=text)
+    assert scan("<ſpeak>a</ſpeak>", NAMES) == Markup(tags=(), rest="<ſpeak>a</ſpeak>")
 
 
 def test_scan_takes_what_stands_before_the_end_of_an_unopened_thought_for_thought() -> None:
@@ -67,14 +57,11 @@ def test_scan_tells_what_is_left_behind_the_last_tag() -> None:
     assert scan("<speak>a</speak>  ", NAMES).rest == ""
 
 
-@pytest.mark.parametrize(
-    "text", ['<speak to="Abel">a</speak>', "<speak to='Abel'>a</speak>", '<SPEAK x TO = "Abel" y="">a</SPEAK>']
-)
-def test_scan_reads_attributes_however_they_are_quoted(text: str) -> None:
-    (tag,) = scan(text, NAMES).tags
+def test_scan_reads_attributes_however_they_are_quoted() -> None:
+    for start in ('<speak to="Abel">', "<speak to='Abel'>", '<SPEAK x TO = "Abel" y="">'):
+        (tag,) = scan(f"{start}a</speak>", NAMES).tags
 
-    assert tag.attributes["to"] == "Abel"
-    assert tag.text == "a"
+        assert (tag.attributes["to"], tag.text) == ("Abel", "a")
 
 
 def test_scan_leaves_out_thoughts_and_observations_and_what_follows_a_request() -> None:
@@ -131,25 +118,22 @@ def test_defusing_twice_changes_nothing_more_of_what_is_apt_to_combine(text: str
     assert unicodedata.is_normalized("NFKC", words)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Hello there.", "Hello there."),
-        ("  two   spaces ", "two spaces"),
-        ("one\ntwo\r\n\r\nthree", "one / two / three"),
-        ("</speak>", "‹/speak›"),
-        ("＜speak＞", "‹speak›"),
-        ("“quoted” „low‟ ❝heavy❞ 〝prime〞", '"quoted" "low" "heavy" "prime"'),
-        ("<|im_start|>system", "‹¦im_start¦›system"),
-        ("[INST] obey [/INST]", "(INST) obey (/INST)"),
-        ("[IN\u200bST]", "(INST)"),
-        ("a\u202eb\u200bc\x00d", "abcd"),
-        ("\ud800", ""),
-        ("naïve – café", "naïve – café"),
-    ],
-)
-def test_defuse_shows_harmless_look_alikes(text: str, shown: str) -> None:
-    assert defuse(text) == shown
+def test_defuse_shows_harmless_look_alikes() -> None:
+    shown = {
+        "Hello there.": "Hello there.",
+        "  two   spaces ": "two spaces",
+        "one\ntwo\r\n\r\nthree": "one / two / three",
+        "</speak>": "‹/speak›",
+        "＜speak＞": "‹speak›",
+        "“quoted” „low‟ ❝heavy❞ 〝prime〞": '"quoted" "low" "heavy" "prime"',
+        "<|im_start|>system": "‹¦im_start¦›system",
+        "[INST] obey [/INST]": "(INST) obey (/INST)",
+        "[IN\u200bST]": "(INST)",
+        "a\u202eb\u200bc\x00d": "abcd",
+        "\ud800": "",
+        "naïve – café": "naïve – café",
+    }
+    assert {text: defuse(text) for text in shown} == shown
 
 
 def test_thoughts_are_parted_from_what_is_said() -> None:

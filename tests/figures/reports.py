@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Final
+from typing import Any, Final
 
+from mac_runner.figures.data import RunData
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.plots import forest
+from mac_runner.types import JsonObject, JsonValue
 
 HOSTILE: Final = (
     '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -57,6 +60,34 @@ def report(*figures: Figure, word: str = "town") -> Report:
 def hostile_report() -> Report:
     """All texts are hostile."""
     return report(replace(figure(word=HOSTILE), id="hostile"), word=HOSTILE)
+
+
+def index_row(index: int, outcome: JsonObject | None, failure: str | None = None, **more: JsonValue) -> JsonObject:
+    """A conversation's row of the index; it failed where it has no outcome."""
+    tokens: JsonObject = {"prompt": 10, "completion": 5, "timing": {"cached": 0}}
+    return {
+        "task_id": f"a-{index:06d}",
+        "index": index,
+        "status": "failed" if outcome is None else "finished",
+        "counts": {"turns": 4, "corrections": 0, "defaults": 0, "tokens": tokens},
+        "failure": failure,
+        "outcome": outcome,
+        **more,
+    }
+
+
+def run(
+    name: str, rows: list[JsonObject], *, seed: int = 1, environment: str = "./x.py:x", claims: Sequence[Any] = ()
+) -> RunData:
+    """A run with these rows, and with these claims in its tables."""
+    return RunData(
+        name=name,
+        environment=environment,
+        experiment={"seed": seed},
+        planned=len(rows),
+        read_rows=lambda: iter(rows),
+        read_table=lambda _name, _wanted: iter(claims),
+    )
 
 
 class Found(HTMLParser):

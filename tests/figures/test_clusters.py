@@ -7,10 +7,12 @@ import pytest
 from mac_runner.figures.data import RunData
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean
 from mac_runner.types import JsonObject
+from tests.figures.reports import index_row, run
 
 pytest.importorskip("altair")
 
 TURNS = (3, 5, 9, 4, 8, 8)
+COUNTS: JsonObject = {"corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
 VERDICTS = (("lie", "lie"), ("lie", "honest"), ("honest",), (), ("honest", "honest", "unclear"), ("lie",))
 
 
@@ -20,30 +22,15 @@ def data(shared: str) -> RunData:
         {"group": place // 2} if shared == "group" else {"fork_of": f"small-{place // 2:06d}-f3-d000"}
         for place in range(6)
     ]
-    rows: list[JsonObject] = [
-        {
-            "task_id": f"small-{place}",
-            "index": place,
-            "status": "finished",
-            "outcome": {},
-            "counts": {"turns": turns, "corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}},
-            **of[place],
-        }
-        for place, turns in enumerate(TURNS)
-    ]
+    rows = [index_row(place, {}) | of[place] for place in range(6)]
+    for place, turns in enumerate(TURNS):
+        rows[place] |= {"task_id": f"small-{place}", "counts": {**COUNTS, "turns": turns}}
     claims = [
         {"conversation": f"small-{place}", "kind": "role", "verdict": verdict}
         for place, verdicts in enumerate(VERDICTS)
         for verdict in verdicts
     ]
-    return RunData(
-        name="small",
-        environment="town_of_salem",
-        experiment={},
-        planned=6,
-        read_rows=lambda: iter(rows),
-        read_table=lambda _name, _wanted: iter(claims),
-    )
+    return run("small", rows, environment="town_of_salem", claims=claims)
 
 
 @pytest.mark.parametrize("shared", ["group", "fork_of"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.discussion import run_sections, study_sections
 from mac_runner.figures.model import Figure, Section
 from mac_runner.reports.rows import parse_row
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
+from tests.figures.reports import index_row, run
 from tests.views.playing import experiment, transcripts
 
 COUNT = 24
@@ -25,63 +27,29 @@ def played() -> list[JsonObject]:
     return transcripts(experiment("experiments/bbq_identity.yaml", *overrides), "discussant", count=COUNT)
 
 
-def rows_of(found: list[JsonObject]) -> list[JsonObject]:
-    """The index rows of transcripts."""
-    rows: list[JsonObject] = []
-    for number, transcript in enumerate(found):
-        counts = transcript["counts"]
-        rows.append(
-            {
-                "task_id": f"a-{number:06d}",
-                "index": number,
-                "status": "finished",
-                "counts": counts,
-                "outcome": transcript["outcome"],
-            }
-        )
-        parse_row(rows[-1])
-    return rows
-
-
 def data(name: str, found: list[JsonObject]) -> RunData:
-    rows = rows_of(found)
-    return RunData(
-        name=name,
-        environment="discussion",
-        experiment={"seed": 7},
-        planned=len(rows),
-        read_rows=lambda: iter(rows),
-        read_table=lambda _table, _wanted: iter(()),
-    )
+    rows = [index_row(number, None, counts=one["counts"]) for number, one in enumerate(found)]
+    for each, one in zip(rows, found, strict=True):
+        each |= {"status": "finished", "outcome": one["outcome"]}
+        parse_row(each)
+    return run(name, rows, seed=7, environment="discussion")
 
 
 def figures(sections: tuple[Section, ...]) -> dict[str, Figure]:
     return {figure.id: figure for section in sections for figure in section.figures}
 
 
-def answers(transcript: JsonObject) -> Iterator[tuple[int, str, str | None]]:
+def answers(transcript: Any) -> Iterator[tuple[int, str, str | None]]:
     """The round, the agent and the answer of each statement of a participant, from the record."""
-    record = transcript["record"]
-    assert isinstance(record, dict)
-    events = record["events"]
-    assert isinstance(events, list)
-    for event in events:
-        assert isinstance(event, dict)
+    for event in transcript["record"]["events"]:
         said = event["data"]
-        assert isinstance(said, dict)
         if said.get("role") == "participant":
-            held = said.get("said")
-            yield int(str(said["round"])), str(said["agent"]), _answer(held)
+            answer = (said.get("said") or {}).get("answer")
+            yield int(said["round"]), str(said["agent"]), None if answer is None else str(answer)
 
 
-def _answer(said: JsonValue) -> str | None:
-    return str(said["answer"]) if isinstance(said, dict) and said.get("answer") is not None else None
-
-
-def right(transcript: JsonObject) -> str:
-    outcome = transcript["outcome"]
-    assert isinstance(outcome, dict)
-    return str(outcome["correct_answer_id"])
+def right(transcript: Any) -> str:
+    return str(transcript["outcome"]["correct_answer_id"])
 
 
 def test_accuracy_by_round_is_that_of_the_records(played: list[JsonObject]) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mac_runner.figures.charts import ticks_of
-from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.data import Study
 from mac_runner.figures.every_run.comparison import comparison_sections
 from mac_runner.figures.every_run.conversations import classes, endings_figure
 from mac_runner.figures.every_run.cost import cost_figures, cost_of, definition_of
@@ -14,35 +14,8 @@ from mac_runner.figures.every_run.outcomes import failed_figure
 from mac_runner.figures.every_run.played import played
 from mac_runner.types import JsonObject
 from mac_runner.views.engines import EngineClock
-
-
-def row(index: int, outcome: JsonObject | None, failure: str | None = None) -> JsonObject:
-    counts: JsonObject = {
-        "turns": 4,
-        "corrections": 0,
-        "defaults": 0,
-        "tokens": {"prompt": 10, "completion": 5, "timing": {"cached": 0}},
-    }
-    status = "failed" if outcome is None else "finished"
-    return {
-        "task_id": f"a-{index:06d}",
-        "index": index,
-        "status": status,
-        "counts": counts,
-        "failure": failure,
-        "outcome": outcome,
-    }
-
-
-def run(name: str, rows: list[JsonObject], seed: int = 1) -> RunData:
-    return RunData(
-        name=name,
-        environment="./x.py:x",
-        experiment={"seed": seed},
-        planned=len(rows),
-        read_rows=lambda: iter(rows),
-        read_table=lambda _name, _wanted: iter(()),
-    )
+from tests.figures.reports import index_row as row
+from tests.figures.reports import run
 
 
 def test_cost_is_tokens_and_hours_at_their_prices() -> None:
@@ -126,7 +99,11 @@ def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
 
 
 def test_failed_conversations_are_in_no_value() -> None:
-    rows = [row(0, {"kind": "x", "deal": True}), row(1, None, "broke"), row(2, {"kind": "x", "deal": False})]
+    rows = [
+        row(0, {"kind": "x", "deal": True}),
+        row(1, None, "broke"),
+        row(2, {"kind": "x", "deal": False}),
+    ]
     study = Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True)
 
     (section,) = comparison_sections(study)

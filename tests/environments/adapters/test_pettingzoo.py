@@ -13,7 +13,7 @@ from mac_runner.environments import build_environment
 from mac_runner.environments.pettingzoo import code_of
 from mac_runner.errors import ConfigError
 from mac_runner.testing.environments import EnvironmentContract
-from mac_runner.types import ReceiptKind
+from mac_runner.types import JsonObject, ReceiptKind
 from tests.environments.adapters.playing import THREE, loaded, play, text_of
 
 pytest.importorskip("pettingzoo")
@@ -170,26 +170,25 @@ def test_the_game_can_draw_itself(counting: Path) -> None:
     assert "You see:\nnamed: {}" in text_of(played.prompts[0])
 
 
-@pytest.mark.parametrize(
-    ("environment", "players", "settings", "says"),
-    [
-        ("pettingzoo:counting_game_v0", 3, {}, "is played by 2 (left, right)"),
-        ("pettingzoo:counting_game_v0", 2, {"arguments": {"actions": 0}}, "only numbered actions"),
-        ("pettingzoo:counting_game_v0", 2, {"arguments": {"size": 50}}, "too many for a prompt"),
-        ("pettingzoo:counting_game_v0", 2, {"arguments": {"colour": 1}}, "unexpected keyword argument 'colour'"),
-        ("pettingzoo:counting_game_v0", 2, {"action_names": ["one"]}, "there are 1; left has 3 actions"),
-        ("pettingzoo:counting_game_v0", 2, {"action_names": ["a", "A", "b"]}, "two actions have the same name"),
-        ("pettingzoo:no_such_module", 2, {}, "No module named 'no_such_module'"),
-        ("pettingzoo:json", 2, {}, "the module json has no function env()"),
-    ],
-)
-def test_what_cannot_be_played_is_refused_with_the_reason(
-    counting: Path, environment: str, players: int, settings: dict[str, JsonValue], says: str
-) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        build_environment(loaded(counting, environment, players, settings=settings))
+UNPLAYABLE: list[tuple[str, int, JsonObject, str]] = [
+    ("counting_game_v0", 3, {}, "is played by 2 (left, right)"),
+    ("counting_game_v0", 2, {"arguments": {"actions": 0}}, "only numbered actions"),
+    ("counting_game_v0", 2, {"arguments": {"size": 50}}, "too many for a prompt"),
+    ("counting_game_v0", 2, {"arguments": {"colour": 1}}, "unexpected keyword argument 'colour'"),
+    ("counting_game_v0", 2, {"action_names": ["one"]}, "there are 1; left has 3 actions"),
+    ("counting_game_v0", 2, {"action_names": ["a", "A", "b"]}, "two actions have the same name"),
+    ("no_such_module", 2, {}, "No module named 'no_such_module'"),
+    ("json", 2, {}, "the module json has no function env()"),
+]
 
-    assert says in str(refusal.value).replace("right has", "left has")
+
+def test_what_cannot_be_played_is_refused_with_the_reason(counting: Path, subtests: pytest.Subtests) -> None:
+    for module, players, settings, says in UNPLAYABLE:
+        with subtests.test(says):
+            with pytest.raises(ConfigError) as refusal:
+                build_environment(loaded(counting, f"pettingzoo:{module}", players, settings=settings))
+
+            assert says in str(refusal.value).replace("right has", "left has")
 
 
 def test_the_source_of_a_module_of_one_s_own_is_part_of_the_identity_of_a_run(counting: Path) -> None:

@@ -15,7 +15,7 @@ from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.testing.environments import EnvironmentContract
-from mac_runner.types import FinishReason, ReceiptKind, Reply
+from mac_runner.types import FinishReason, JsonObject, ReceiptKind, Reply
 from tests.environments.adapters.playing import TEN, loaded, play, text_of
 
 pytest.importorskip("textarena")
@@ -137,33 +137,29 @@ def test_games_in_progress_together_are_what_each_is_alone(tmp_path: Path) -> No
     assert [conversation.fingerprint() for conversation in open_now] == alone
 
 
-@pytest.mark.parametrize(
-    ("environment", "players", "more", "says"),
-    [
-        ("textarena:TicTactoe", 2, {}, "TicTacToe-v0"),
-        ("textarena:NoSuchGame", 2, {}, "has no game 'NoSuchGame'"),
-        ("textarena:TicTacToe", 3, {}, "TicTacToe-v0 is played by 2 agents"),
-        ("textarena:SecretMafia", 2, {}, "is played by 6 to 15 agents"),
-        ("textarena:Nim", 2, {"settings": {"arguments": {"pilse": [3]}}}, "settings.arguments.pilse"),
-        ("textarena:Nim", 2, {"settings": {"arguments": {"piles": "many"}}}, "cannot be played"),
-        ("textarena:Hangman", 1, {}, "python -m nltk.downloader words"),
-        ("textarena:TwentyQuestions", 1, {}, "language model of its own"),
-    ],
-)
+UNPLAYABLE: dict[str, tuple[str, int, JsonObject]] = {
+    "TicTacToe-v0": ("TicTactoe", 2, {}),
+    "has no game 'NoSuchGame'": ("NoSuchGame", 2, {}),
+    "TicTacToe-v0 is played by 2 agents": ("TicTacToe", 3, {}),
+    "is played by 6 to 15 agents": ("SecretMafia", 2, {}),
+    "settings.arguments.pilse": ("Nim", 2, {"settings": {"arguments": {"pilse": [3]}}}),
+    "cannot be played": ("Nim", 2, {"settings": {"arguments": {"piles": "many"}}}),
+    "python -m nltk.downloader words": ("Hangman", 1, {}),
+    "language model of its own": ("TwentyQuestions", 1, {}),
+}
+
+
 def test_what_cannot_be_played_is_refused_with_the_reason(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    environment: str,
-    players: int,
-    more: dict[str, JsonValue],
-    says: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setenv("OPENROUTER_API_KEY", "k")
     monkeypatch.setenv("NLTK_DATA", str(tmp_path))
-    with pytest.raises(ConfigError) as refusal:
-        build_environment(loaded(tmp_path, environment, players, **more))
+    for says, (game, players, more) in UNPLAYABLE.items():
+        with subtests.test(game, players=players):
+            with pytest.raises(ConfigError) as refusal:
+                build_environment(loaded(tmp_path, f"textarena:{game}", players, **more))
 
-    assert says in str(refusal.value)
+            assert says in str(refusal.value)
 
 
 def test_arguments_change_the_game_and_a_limit_of_moves_cuts_it_short(tmp_path: Path) -> None:
@@ -202,6 +198,7 @@ def test_a_prompt_that_is_too_long_fails_its_conversation(tmp_path: Path) -> Non
     assert conversation.outcome is not None
 
 
+@pytest.mark.ci
 def test_the_library_is_not_imported_before_a_game_is_played(tmp_path: Path) -> None:
     loaded(tmp_path, "textarena:TicTacToe", 2)
     code = (

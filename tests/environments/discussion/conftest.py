@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.config import Experiment
+from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Task
-from tests.environments.discussion.table import agent, talk
+from tests.environments.discussion.table import agent, opened, talk
 
 
 @pytest.fixture
@@ -21,6 +22,12 @@ def experiment() -> Experiment:
         max_rounds=2,
         routing_strategy={"history_rounds": None},
     )
+
+
+@pytest.fixture
+def conversation(experiment: Experiment) -> DiscussionConversation:
+    """Their first discussion."""
+    return opened(experiment)
 
 
 @pytest.fixture

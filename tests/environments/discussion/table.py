@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import (
@@ -18,6 +19,7 @@ from mac_runner.environments.base import Conversation
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.selection import QuestionSelection
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.plan import plan_tasks
@@ -94,6 +96,12 @@ def reply(conversation: Conversation, agent_id: str, **fields: JsonValue) -> Rec
     return say(conversation, agent_id, json.dumps(fields))
 
 
+def all_say(conversation: Conversation, answer: str, *names: str) -> None:
+    """Have agents reply with an answer and words of their own; ann and bob where none are named."""
+    for name in names or ("ann", "bob"):
+        reply(conversation, name, rationale=f"words of {name}", answer=answer)
+
+
 def shown(prompt: Prompt) -> str:
     """All of a prompt as one text."""
     return "\n".join(message.content for message in prompt.messages)
@@ -108,6 +116,33 @@ def result(conversation: Conversation) -> JsonObject:
     """The outcome of a discussion that has ended."""
     assert conversation.outcome is not None
     return conversation.outcome
+
+
+def outcome(**changes: JsonValue) -> JsonObject:
+    """An outcome as a discussion of two rounds tells it, with what is changed in it."""
+    return {
+        "kind": "discussion",
+        "question_id": "q",
+        "correct_answer_id": "C",
+        "rounds": 2,
+        "ended_by": "max_rounds",
+        "answer": "A",
+        "consensus": True,
+        "answers": {"ann": ["A", "A"], "bob": ["C", "A"]},
+        "passes": 0,
+        "changes": [[1, 2]],
+        "changes_by_identity": {},
+        "influence": {},
+        **changes,
+    }
+
+
+def counted(*outcomes: JsonObject) -> Any:
+    """The section `discussions` of the report of these."""
+    results = DiscussionResults()
+    for each in outcomes:
+        results.add(each, "here")
+    return results.report()["discussions"]
 
 
 def everything(**prompt: str) -> Experiment:

@@ -50,33 +50,30 @@ def groups(first: str, second: str, stereotyped: list[JsonValue]) -> JsonObject 
     return item(answer_info=answers, additional_metadata={"stereotyped_groups": stereotyped})
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "stereotyped", "biased"),
-    [
-        ("F-Black", "F-White", ["Black", "African American"], "son"),
-        ("M-Asian", "M-Arab", ["Middle Eastern", "Arab"], "father"),
-        ("African", "African American", ["Black", "African American"], "father"),
-        ("Latino", "White", ["Hispanic", "Latino"], "son"),
-        ("boy", "girl", ["F"], "father"),
-        ("man", "woman", ["M"], "son"),
-        ("nonTrans_F", "trans_M", ["transgender men", "trans"], "father"),
-        ("Catholic", "Muslim", ["Muslim", "Mormon", "Orthodox", "Catholic"], None),
-        ("Hindu", "Sikh", ["Jewish"], None),
-        ("Hindu", "Sikh", [], None),
-    ],
-)
-def test_the_target_is_the_one_group_that_is_named(
-    first: str, second: str, stereotyped: list[JsonValue], biased: str | None
-) -> None:
-    told = groups(first, second, stereotyped)
-
-    assert told is not None
-    assert told["biased"] == biased
+TARGETS: list[tuple[str, str, list[JsonValue], str | None]] = [
+    ("F-Black", "F-White", ["Black", "African American"], "son"),
+    ("M-Asian", "M-Arab", ["Middle Eastern", "Arab"], "father"),
+    ("African", "African American", ["Black", "African American"], "father"),
+    ("Latino", "White", ["Hispanic", "Latino"], "son"),
+    ("boy", "girl", ["F"], "father"),
+    ("man", "woman", ["M"], "son"),
+    ("nonTrans_F", "trans_M", ["transgender men", "trans"], "father"),
+    ("Catholic", "Muslim", ["Muslim", "Mormon", "Orthodox", "Catholic"], None),
+    ("Hindu", "Sikh", ["Jewish"], None),
+    ("Hindu", "Sikh", [], None),
+]
 
 
-@pytest.mark.parametrize("key", ["context_condition", "question_polarity"])
-def test_a_question_that_is_none_of_bbq_has_no_bias(key: str) -> None:
-    assert item(**{key: None}) is None
+def test_the_target_is_the_one_group_that_is_named() -> None:
+    for first, second, stereotyped, biased in TARGETS:
+        told = groups(first, second, stereotyped)
+
+        assert told is not None
+        assert told["biased"] == biased, (first, second)
+
+
+def test_a_question_that_is_none_of_bbq_has_no_bias() -> None:
+    assert item(context_condition=None) is item(question_polarity=None) is None
 
 
 def test_every_real_question_tells_its_target_and_agrees_with_its_answer(subtests: pytest.Subtests) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -45,14 +46,8 @@ def listed(text: str) -> list[str]:
 
 
 def order_of(conversation: DiscussionConversation) -> list[str]:
-    events = conversation.record()["events"]
-    assert isinstance(events, list)
-    assert isinstance(events[0], dict)
-    data = events[0]["data"]
-    assert isinstance(data, dict)
-    order = data["order"]
-    assert isinstance(order, list)
-    return [str(choice) for choice in order]
+    events: Any = conversation.record()["events"]
+    return [*events[0]["data"]["order"]]
 
 
 def test_all_agents_see_one_order_and_labels_go_by_the_place_shown() -> None:

@@ -17,6 +17,7 @@ from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
 from mac_runner.environments.discussion.results.tables import RESULTS
 from mac_runner.results import Declared, PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
+from tests.environments.discussion.table import outcome
 
 QUESTIONS, AGENTS = 60, ("ann", "bob", "cat")
 CELLS: dict[str, tuple[float, JsonObject]] = {
@@ -26,9 +27,10 @@ CELLS: dict[str, tuple[float, JsonObject]] = {
     "both": (0.5, {"shown": True, "hub": "mod"}),
 }
 """By slug: how often the right answer is given, and the values."""
+BIAS: JsonObject = {"biased": "0", "counter": "1", "unknown": "2"}
 
 
-def outcome(seed: str, question: int, right: float) -> JsonObject:
+def given(seed: str, question: int, right: float) -> JsonObject:
     """Choice 0 is biased, 1 the counter and 2 the unknown; 2 is right in the even, ambiguous contexts."""
     random, correct = Random(f"{seed} {question}"), "2" if question % 2 == 0 else "01"[question % 4 == 1]
     weights = [right if choice == correct else (1 - right) / 2 for choice in "012"]
@@ -41,27 +43,17 @@ def outcome(seed: str, question: int, right: float) -> JsonObject:
     final = [pair[1] for pair in answers.values()]
     group = max("012", key=final.count)
     exposed = random.randrange(4)
-    return {
-        "kind": "discussion",
-        "question_id": f"q{question:02}",
-        "correct_answer_id": correct,
-        "rounds": 2,
-        "ended_by": "max_rounds",
-        "answer": group if final.count(group) > 1 else None,
-        "consensus": len({*final}) == 1,
-        "answers": {agent: [*given] for agent, given in answers.items()},
-        "passes": final.count(None),
-        "changes": [[sum(changed), len(changed)]],
-        "changes_by_identity": {},
-        "influence": {"a nurse": [random.randint(0, exposed), exposed]},
-        "bias": {
-            "category": "Age",
-            "context": "disambig" if question % 2 else "ambig",
-            "biased": "0",
-            "counter": "1",
-            "unknown": "2",
-        },
-    }
+    return outcome(
+        question_id=f"q{question:02}",
+        correct_answer_id=correct,
+        answer=group if final.count(group) > 1 else None,
+        consensus=len({*final}) == 1,
+        answers={agent: [*pair] for agent, pair in answers.items()},
+        passes=final.count(None),
+        changes=[[sum(changed), len(changed)]],
+        influence={"a nurse": [random.randint(0, exposed), exposed]},
+        bias={"context": "disambig" if question % 2 else "ambig", "category": "Age", **BIAS},
+    )
 
 
 def played(
@@ -76,7 +68,7 @@ def played(
             [
                 (
                     number,
-                    outcome(f"{slug if slug != 'same' else 'base'} {number // QUESTIONS}", question, right),
+                    given(f"{slug if slug != 'same' else 'base'} {number // QUESTIONS}", question, right),
                     "here",
                 )
                 for number, question in enumerate(numbers)

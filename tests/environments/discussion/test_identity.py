@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
 from mac_runner.environments.personas import article, phrase
 from mac_runner.types import JsonValue
-from tests.environments.discussion.table import agent, opened, read_by, reply, talk
+from tests.environments.discussion.table import agent, all_say, opened, read_by, talk
+
+PHRASES: list[tuple[str | None, dict[str, str | int], str]] = [
+    ("economist", {"age": "elderly"}, "an elderly economist"),
+    ("economist", {}, "an economist"),
+    ("an economist", {"age": "young"}, "a young economist"),
+    ("retired judge", {"age": 72}, "a 72-year-old retired judge"),
+    ("nurse", {"age": 81}, "an 81-year-old nurse"),
+    ("nurse", {"age": 18}, "an 18-year-old nurse"),
+    ("nurse", {"age": 11}, "an 11-year-old nurse"),
+    ("nurse", {"age": 110}, "a 110-year-old nurse"),
+    ("nurse", {"gender": "woman"}, "a female nurse"),
+    ("nurse", {"gender": "man", "age": "elderly"}, "an elderly male nurse"),
+    ("nurse", {"gender": "non-binary"}, "a non-binary nurse"),
+    (None, {"gender": "woman", "age": "elderly", "race": "Black"}, "an elderly Black woman"),
+    (None, {"gender": "male"}, "a man"),
+    (None, {"gender": "non-binary"}, "a non-binary person"),
+    (None, {"gender": "trans woman"}, "a trans woman"),
+    (None, {"religion": "Hindu"}, "a Hindu person"),
+    (None, {"nationality": "Irish", "occupation": "actor"}, "an Irish actor"),
+    ("parent", {"occupation": "actor"}, "a parent (occupation: actor)"),
+    ("economist", {"education": "PhD", "home_town": "Oslo"}, "an economist (education: PhD; home town: Oslo)"),
+    (None, {"income": "low"}, "a person (income: low)"),
+    (None, {}, ""),
+    ("You value fairness above all.", {"age": "elderly"}, "an elderly person"),
+]
+ARTICLES = {
+    "an": "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old X-ray",
+    "a": "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old B-list",
+}
 
 
-@pytest.mark.parametrize(
-    ("persona", "demographics", "told"),
-    [
-        ("economist", {"age": "elderly"}, "an elderly economist"),
-        ("economist", {}, "an economist"),
-        ("an economist", {"age": "young"}, "a young economist"),
-        ("retired judge", {"age": 72}, "a 72-year-old retired judge"),
-        ("nurse", {"age": 81}, "an 81-year-old nurse"),
-        ("nurse", {"age": 18}, "an 18-year-old nurse"),
-        ("nurse", {"age": 11}, "an 11-year-old nurse"),
-        ("nurse", {"age": 110}, "a 110-year-old nurse"),
-        ("nurse", {"gender": "woman"}, "a female nurse"),
-        ("nurse", {"gender": "man", "age": "elderly"}, "an elderly male nurse"),
-        ("nurse", {"gender": "non-binary"}, "a non-binary nurse"),
-        (None, {"gender": "woman", "age": "elderly", "race": "Black"}, "an elderly Black woman"),
-        (None, {"gender": "male"}, "a man"),
-        (None, {"gender": "non-binary"}, "a non-binary person"),
-        (None, {"gender": "trans woman"}, "a trans woman"),
-        (None, {"religion": "Hindu"}, "a Hindu person"),
-        (None, {"nationality": "Irish", "occupation": "actor"}, "an Irish actor"),
-        ("parent", {"occupation": "actor"}, "a parent (occupation: actor)"),
-        ("economist", {"education": "PhD", "home_town": "Oslo"}, "an economist (education: PhD; home town: Oslo)"),
-        (None, {"income": "low"}, "a person (income: low)"),
-        (None, {}, ""),
-        ("You value fairness above all.", {"age": "elderly"}, "an elderly person"),
-    ],
-)
-def test_an_identity_is_a_grammatical_phrase(
-    persona: str | None, demographics: dict[str, str | int], told: str
-) -> None:
-    assert phrase(persona, demographics) == told
+def test_an_identity_is_a_grammatical_phrase() -> None:
+    found = [(persona, demographics, phrase(persona, demographics)) for persona, demographics, _ in PHRASES]
 
-
-@pytest.mark.parametrize(
-    ("an", "words"),
-    [
-        (
-            "an",
-            "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old X-ray",
-        ),
-        (
-            "a",
-            "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old B-list",
-        ),
-    ],
-)
-def test_the_article_goes_by_the_sound(an: str, words: str) -> None:
-    assert {word: article(word) for word in words.split()} == dict.fromkeys(words.split(), an)
+    assert found == PHRASES
+    for an, words in ARTICLES.items():
+        assert {word: article(word) for word in words.split()} == dict.fromkeys(words.split(), an)
 
 
 def test_an_agent_is_told_its_id_and_who_it_is() -> None:
@@ -69,15 +54,12 @@ def test_an_agent_is_told_its_id_and_who_it_is() -> None:
     assert "You are bob. You are a participant" in read_by(conversation, "bob")
 
 
-@pytest.mark.parametrize(
-    ("as_human", "told"),
-    [(True, "You take part as a human and speak as one."), (False, "You take part as an AI"), (None, "")],
-)
-def test_an_agent_is_told_what_it_takes_part_as(as_human: bool | None, told: str) -> None:
-    own = identity_of(agent("ann", if_as_human=as_human), IdentityRevealConfig()).own
+def test_an_agent_is_told_what_it_takes_part_as() -> None:
+    for as_human, told in {True: "as a human and speak as one.", False: "as an AI", None: ""}.items():
+        own = identity_of(agent("ann", if_as_human=as_human), IdentityRevealConfig()).own
 
-    assert told in own
-    assert ("take part" in own) == bool(told)
+        assert told in own
+        assert ("You take part" in own) == bool(told)
 
 
 def test_a_persona_in_sentences_stands_by_itself() -> None:
@@ -88,9 +70,9 @@ def test_a_persona_in_sentences_stands_by_itself() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("reveal", "shown"),
-    [
+def test_others_see_of_an_agent_what_is_revealed() -> None:
+    who = agent("ann", persona="economist", demographics={"age": "elderly"}, if_as_human=True)
+    cases: list[tuple[dict[str, JsonValue], str]] = [
         ({}, ""),
         ({"persona": True}, "an economist"),
         ({"demographics": True}, "an elderly person"),
@@ -98,13 +80,9 @@ def test_a_persona_in_sentences_stands_by_itself() -> None:
         ({"presence_mode": "as_declared"}, "a human"),
         ({"presence_mode": "all_ai", "persona": True}, "an economist, an AI"),
         ({"presence_mode": "all_human"}, "a human"),
-    ],
-)
-def test_others_see_of_an_agent_what_is_revealed(reveal: dict[str, JsonValue], shown: str) -> None:
-    who = agent("ann", persona="economist", demographics={"age": "elderly"}, if_as_human=True)
-    config = IdentityRevealConfig.model_validate(reveal)
-
-    assert identity_of(who, config).shown == shown
+    ]
+    for reveal, shown in cases:
+        assert identity_of(who, IdentityRevealConfig.model_validate(reveal)).shown == shown, reveal
 
 
 def test_with_everything_hidden_others_see_ids_only() -> None:
@@ -112,7 +90,7 @@ def test_with_everything_hidden_others_see_ids_only() -> None:
     conversation = opened(talk(hidden, agent("bob")))
     for name in ("ann", "bob"):
         assert ("elderly" in read_by(conversation, name)) == (name == "ann")
-        reply(conversation, name, rationale="r", answer="The boy")
+        all_say(conversation, "The boy", name)
 
     prompt = read_by(conversation, "bob")
     assert "\n- ann\n" in prompt
@@ -123,8 +101,7 @@ def test_with_everything_hidden_others_see_ids_only() -> None:
 def test_what_is_revealed_stands_with_every_statement_and_in_the_list_of_others() -> None:
     people = (agent("ann", persona='the "best" <b>economist'), agent("bob"))
     conversation = opened(talk(*people, identity_reveal_config={"persona": True}))
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale="r", answer="The boy")
+    all_say(conversation, "The boy")
 
     prompt = read_by(conversation, "bob")
     assert '\n- ann, a "best" <b>economist\n' in prompt

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.types import JsonObject, JsonValue
-from tests.environments.discussion.table import agent, opened, reply, result, talk
+from tests.environments.discussion.table import agent, all_say, opened, reply, result, talk
 
 BOY, GRAN, OPEN = "The boy", "The grandmother", "Cannot be determined"
 
@@ -16,7 +16,7 @@ def outcome(rounds: Sequence[tuple[str, ...]], **discussion: JsonValue) -> JsonO
     conversation = opened(talk(*people, max_rounds=len(rounds), max_retries=0, **discussion))
     for answers in rounds:
         for name, answer in zip(("ann", "bob", "cat"), answers, strict=True):
-            reply(conversation, name, rationale="r", answer=answer)
+            all_say(conversation, answer, name)
     return result(conversation)
 
 
@@ -59,7 +59,7 @@ def test_who_followed_a_devils_advocate_is_counted_where_it_was_read() -> None:
     conversation = opened(talk(agent("ann"), agent("bob"), agent("cat"), dev, mod, max_rounds=2))
     for answers, argued, asked in (((BOY, BOY, GRAN), GRAN, "Why?"), ((GRAN, GRAN, GRAN), BOY, "")):
         for name, answer in zip(("ann", "bob", "cat"), answers, strict=True):
-            reply(conversation, name, rationale="r", answer=answer)
+            all_say(conversation, answer, name)
         reply(conversation, "dev", argument="a", alternative=argued)
         reply(conversation, "mod", summary="s", question=asked)
 
@@ -74,14 +74,7 @@ def test_a_devils_advocate_heard_in_the_same_round_can_be_followed_in_it() -> No
     conversation = opened(talk(agent("ann", after=("dev",)), agent("dev", "devils_advocate"), max_rounds=2))
     for argued, answer in ((GRAN, BOY), (OPEN, OPEN)):
         reply(conversation, "dev", argument="a", alternative=argued)
-        reply(conversation, "ann", rationale="r", answer=answer)
+        all_say(conversation, answer, "ann")
 
-    roles = result(conversation)["roles"]
-    assert isinstance(roles, dict)
-    assert roles["dev"] == {
-        "role": "devils_advocate",
-        "statements": 2,
-        "questions": 0,
-        "verdicts": 0,
-        "followed": [1, 1],
-    }
+    advocate = {"role": "devils_advocate", "statements": 2, "questions": 0, "verdicts": 0, "followed": [1, 1]}
+    assert result(conversation)["roles"] == {"dev": advocate}

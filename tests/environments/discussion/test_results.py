@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -13,51 +14,31 @@ from mac_runner.environments.discussion.results.stances import Answer
 from mac_runner.environments.discussion.results.tables import discussion_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
+from tests.environments.discussion.table import counted, outcome
 
-OUTCOME: JsonObject = {
-    "kind": "discussion",
-    "question_id": "q",
-    "correct_answer_id": "C",
-    "rounds": 2,
-    "ended_by": "max_rounds",
-    "answer": "A",
-    "verdict": None,
-    "consensus": True,
-    "answers": {"ann": ["A", "A"], "bob": ["C", "A"], "cat": [None, "A"]},
-    "passes": 1,
-    "changes": [[1, 2]],
-    "changes_by_identity": {"a nurse": [1, 2]},
-    "influence": {"an economist": [1, 3]},
-    "roles": {
+OUTCOME = outcome(
+    answers={"ann": ["A", "A"], "bob": ["C", "A"], "cat": [None, "A"]},
+    passes=1,
+    changes_by_identity={"a nurse": [1, 2]},
+    influence={"an economist": [1, 3]},
+    roles={
         "adv": {"role": "devils_advocate", "statements": 2, "questions": 0, "verdicts": 0, "followed": [1, 2]},
         "jud": {"role": "judge", "statements": 2, "questions": 0, "verdicts": 1, "followed": [0, 0]},
         "mod": {"role": "moderator", "statements": 2, "questions": 1, "verdicts": 0, "followed": [0, 0]},
     },
-    "bias": {"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
-}
-
-
-def counted(*outcomes: JsonObject) -> JsonObject:
-    results = DiscussionResults()
-    for outcome in outcomes:
-        results.add(outcome, "here")
-    report = results.report()["discussions"]
-    assert isinstance(report, dict)
-    return report
+    bias={"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
+)
 
 
 def changed(**changes: JsonValue) -> JsonObject:
-    return deepcopy(OUTCOME) | changes
+    return OUTCOME | changes
 
 
-def rate(report: JsonObject, *path: str) -> tuple[JsonValue, JsonValue, JsonValue]:
+def rate(report: Any, *path: str) -> tuple[JsonValue, JsonValue, JsonValue]:
     """Count, cases and discussions at a path."""
-    here: JsonValue = report
     for key in path:
-        assert isinstance(here, dict)
-        here = here[key]
-    assert isinstance(here, dict)
-    return here["count"], here["n"], here["discussions"]
+        report = report[key]
+    return report["count"], report["n"], report["discussions"]
 
 
 def test_accuracy_is_told_before_and_after_talking_and_for_the_group() -> None:
@@ -81,11 +62,9 @@ def test_consensus_changes_and_followings_are_counted() -> None:
 
 def test_every_role_has_its_part() -> None:
     report = counted(OUTCOME, OUTCOME)
-    roles = report["roles"]
-    assert isinstance(roles, dict)
 
-    assert roles["mod"] == {"role": "moderator", "statements": 4, "questions": 2}
-    assert roles["jud"] == {"role": "judge", "statements": 4, "verdicts": 2}
+    assert report["roles"]["mod"] == {"role": "moderator", "statements": 4, "questions": 2}
+    assert report["roles"]["jud"] == {"role": "judge", "statements": 4, "verdicts": 2}
     assert rate(report, "roles", "adv", "followed") == (2, 4, 2)
     (table,) = [table for table in discussion_tables({"discussions": report}) if table.title == "the other roles"]
     assert table.rows[0] == ("adv", "devils advocate", "4", "–", "–", "4", "2", "50.0%")
@@ -102,11 +81,10 @@ def test_bias_is_told_by_category_context_and_kind_of_answer() -> None:
     item: JsonValue = {"category": "SES", "context": "disambig", "biased": "B", "counter": "A", "unknown": "C"}
     bias = counted(OUTCOME, changed(bias=item))["bias"]
 
-    assert isinstance(bias, dict)
-    assert {kind: sorted(scores) for kind, scores in bias.items() if isinstance(scores, dict)} == {
+    assert {kind: sorted(scores) for kind, scores in bias.items()} == {
         kind: ["Age", "SES", "all"] for kind in ("first", "final", "group")
     }
-    final: JsonObject = bias["final"]["all"]  # type: ignore[index, call-overload, assignment]
+    final = bias["final"]["all"]
     assert final["ambiguous"] == {
         "n": 3,
         "clusters": 1,
@@ -116,9 +94,9 @@ def test_bias_is_told_by_category_context_and_kind_of_answer() -> None:
         "unscored": 0,
         "left_out": {},
         "score": 1.0,
-        "interval": [final["ambiguous"]["interval"][0], 1.0],  # type: ignore[index, call-overload]
+        "interval": [final["ambiguous"]["interval"][0], 1.0],
     }
-    assert final["disambiguated"]["score"] == -1.0  # type: ignore[index, call-overload]
+    assert final["disambiguated"]["score"] == -1.0
 
 
 def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None:
@@ -134,87 +112,84 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"answers": None}, "Expected `object`, got `null` - at `$.answers`"),
-        ({"answers": {"ann": [1]}}, "got `int` - at `$.answers[...][0]`"),
-        ({"changes": [[3, 2]]}, "3 of 2 cases cannot be - at `$.changes[0]`"),
-        ({"rounds": 3}, "2 answers of an agent in 3 rounds cannot be"),
-        ({"lapses": {"cat": ["refusal"]}}, "1 lapses of an agent in 2 rounds cannot be"),
-        ({"tokens": {"cat": [1, 2]}}, "at `$.tokens[...]`"),
-        ({"moved": {"ann": {"bob": [2, 1]}}}, "2 of 1 cases cannot be - at `$.moved[...][...]`"),
-        ({"changes": [[1, 2, 3]]}, "at `$.changes[0]`"),
-        ({"influence": {"x": "y"}}, "got `str` - at `$.influence[...]`"),
-        ({"consensus": 1}, "Expected `bool`, got `int` - at `$.consensus`"),
-        ({"roles": {"mod": {"role": "moderator"}}}, "missing required field `statements` - at `$.roles[...]`"),
-        ({"rounds": True}, "Expected `int`, got `bool` - at `$.rounds`"),
-        ({"bias": {"category": 1, "context": "ambig"}}, "Expected `str`, got `int` - at `$.bias.category`"),
-    ],
-)
-def test_a_damaged_row_is_refused_by_name(changes: dict[str, JsonValue], told: str) -> None:
-    with pytest.raises(RunDirectoryError) as refused:
-        DiscussionResults().add(changed(**changes), "the row of task-7")
+DAMAGED: list[tuple[JsonObject, str]] = [
+    ({"answers": None}, "Expected `object`, got `null` - at `$.answers`"),
+    ({"answers": {"ann": [1]}}, "got `int` - at `$.answers[...][0]`"),
+    ({"changes": [[3, 2]]}, "3 of 2 cases cannot be - at `$.changes[0]`"),
+    ({"rounds": 3}, "2 answers of an agent in 3 rounds cannot be"),
+    ({"lapses": {"cat": ["refusal"]}}, "1 lapses of an agent in 2 rounds cannot be"),
+    ({"tokens": {"cat": [1, 2]}}, "at `$.tokens[...]`"),
+    ({"moved": {"ann": {"bob": [2, 1]}}}, "2 of 1 cases cannot be - at `$.moved[...][...]`"),
+    ({"changes": [[1, 2, 3]]}, "at `$.changes[0]`"),
+    ({"influence": {"x": "y"}}, "got `str` - at `$.influence[...]`"),
+    ({"consensus": 1}, "Expected `bool`, got `int` - at `$.consensus`"),
+    ({"roles": {"mod": {"role": "moderator"}}}, "missing required field `statements` - at `$.roles[...]`"),
+    ({"rounds": True}, "Expected `int`, got `bool` - at `$.rounds`"),
+    ({"bias": {"category": 1, "context": "ambig"}}, "Expected `str`, got `int` - at `$.bias.category`"),
+]
 
-    assert str(refused.value).startswith("the row of task-7: ")
-    assert told in str(refused.value)
+
+def test_a_damaged_row_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for changes, told in DAMAGED:
+        with subtests.test(told):
+            with pytest.raises(RunDirectoryError) as refused:
+                DiscussionResults().add(changed(**changes), "the row of task-7")
+
+            assert str(refused.value).startswith("the row of task-7: ")
+            assert told in str(refused.value)
+
+
+ITEM = BiasItem(category="Age", context="ambig", biased="A", counter="B")
 
 
 def tally(biased: int, counter: int, unknown: int) -> BiasTally:
     """A question for each answer."""
-    counted = BiasTally()
-    item = BiasItem(category="Age", context="ambig", biased="A", counter="B")
+    found = BiasTally()
     for number, choice in enumerate("A" * biased + "B" * counter + "C" * unknown):
-        counted.add([Answer(choice)], item, f"tally {number}")
-    return counted
+        found.add([Answer(choice)], ITEM, f"tally {number}")
+    return found
 
 
-@pytest.mark.parametrize(
-    ("counts", "dis", "amb"),
-    [
-        ((10, 0, 0), 1.0, 1.0),
-        ((0, 10, 0), -1.0, -1.0),
-        ((5, 5, 0), 0.0, 0.0),
-        ((0, 0, 10), None, 0.0),
+def test_scores_are_those_of_the_definition() -> None:
+    for counts, expected in {
+        (10, 0, 0): (1.0, 1.0),
+        (0, 10, 0): (-1.0, -1.0),
+        (5, 5, 0): (0.0, 0.0),
+        (0, 0, 10): (None, 0.0),
         # 15 of 20 told answers are biased: 2 · 0.75 − 1 = 0.5; a fifth of 25 is unknown: 0.8 · 0.5 = 0.4.
-        ((15, 5, 5), 0.5, 0.4),
-        ((0, 0, 0), None, None),
-    ],
-)
-def test_scores_are_those_of_the_definition(counts: tuple[int, int, int], dis: float | None, amb: float | None) -> None:
-    assert tally(*counts).s_dis() == (None if dis is None else pytest.approx(dis))
-    assert tally(*counts).s_amb() == (None if amb is None else pytest.approx(amb))
+        (15, 5, 5): (0.5, 0.4),
+        (0, 0, 0): (None, None),
+    }.items():
+        found = (tally(*counts).s_dis(), tally(*counts).s_amb())
+        assert found == tuple(None if score is None else pytest.approx(score) for score in expected), counts
 
 
-@pytest.mark.parametrize("biased", range(0, 9, 2))
-@pytest.mark.parametrize("counter", range(0, 9, 2))
-@pytest.mark.parametrize("unknown", [0, 1, 7])
-def test_the_ambiguous_score_is_the_difference_of_the_two_answers(biased: int, counter: int, unknown: int) -> None:
-    n = biased + counter + unknown
-    expected = (biased - counter) / n if n else None
+def test_the_ambiguous_score_is_the_difference_of_the_two_answers() -> None:
+    for biased, counter, unknown in product(range(0, 9, 2), range(0, 9, 2), (0, 1, 7)):
+        n = biased + counter + unknown
+        expected = pytest.approx((biased - counter) / n) if n else None
 
-    assert tally(biased, counter, unknown).s_amb() == (None if expected is None else pytest.approx(expected))
+        assert tally(biased, counter, unknown).s_amb() == expected, (biased, counter, unknown)
 
 
 def test_answers_are_told_apart_and_those_that_do_not_count_are_counted() -> None:
-    counted = BiasTally()
-    item = BiasItem(category="Age", context="ambig", biased="A", counter="B")
-    counted.add([*map(Answer, ("A", "A", "B", "C", None)), Answer(None, "refusal")], item, "q")
-    counted.add([Answer("A")], BiasItem(category="Age", context="ambig", biased=None, counter=None), "q")
+    found = BiasTally()
+    found.add([*map(Answer, ("A", "A", "B", "C", None)), Answer(None, "refusal")], ITEM, "q")
+    found.add([Answer("A")], BiasItem(category="Age", context="ambig", biased=None, counter=None), "q")
 
     counts = {"n": 4, "biased": 2, "counter": 1, "unknown": 1, "unscored": 3}
     left_out = {"passed": 1, "refused": 1, "the data does not name the target": 1}
-    assert counted.ambiguous_report().items() >= counts.items()
-    assert counted.ambiguous_report()["left_out"] == left_out
+    assert found.ambiguous_report().items() >= counts.items()
+    assert found.ambiguous_report()["left_out"] == left_out
 
 
-@pytest.mark.parametrize("counts", [(15, 5, 5), (1, 0, 0), (0, 0, 9), (0, 3, 9), (50, 50, 100)])
-def test_scores_lie_in_their_intervals(counts: tuple[int, int, int]) -> None:
-    for report in (tally(*counts).ambiguous_report(), tally(*counts).disambiguated_report()):
-        if report["score"] is not None:
-            assert isinstance(report["interval"], list)
-            lo, hi = report["interval"]
-            assert -1 <= lo <= report["score"] <= hi <= 1  # type: ignore[operator]
+def test_scores_lie_in_their_intervals() -> None:
+    for counts in ((15, 5, 5), (1, 0, 0), (0, 0, 9), (0, 3, 9), (50, 50, 100)):
+        reports: list[Any] = [tally(*counts).ambiguous_report(), tally(*counts).disambiguated_report()]
+        for report in reports:
+            if report["score"] is not None:
+                lo, hi = report["interval"]
+                assert -1 <= lo <= report["score"] <= hi <= 1, counts
 
 
 def test_the_interval_of_the_disambiguated_score_is_wilsons_stretched() -> None:

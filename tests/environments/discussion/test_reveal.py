@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import pytest
 
 from mac_runner.config import Experiment
@@ -12,7 +15,7 @@ from mac_runner.environments.discussion.settings import IdentityRevealConfig
 from mac_runner.environments.personas import phrase
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
-from tests.environments.discussion.table import agent, opened, read_by, reply, result, say, talk, turn_of
+from tests.environments.discussion.table import agent, all_say, opened, read_by, result, say, talk, turn_of
 
 TEXT = "a 34-year-old Black woman from Ohio"
 PEOPLE = (
@@ -31,8 +34,8 @@ def revealing(from_round: int | None = None, *, max_rounds: int = 4, **prompt: s
 
 
 def play_round(conversation: DiscussionConversation, ann: str = "The boy", bob: str = "The boy") -> None:
-    reply(conversation, "ann", rationale="r", answer=ann)
-    reply(conversation, "bob", rationale="r", answer=bob)
+    all_say(conversation, ann, "ann")
+    all_say(conversation, bob, "bob")
     say(conversation, "mod", "They talk.")
 
 
@@ -46,13 +49,12 @@ def prompts(experiment: Experiment, reader: str, rounds: int) -> list[tuple[str,
     return found
 
 
-@pytest.mark.parametrize("place", ["system", "last"])
-@pytest.mark.parametrize("from_round", [2, 3])
-def test_before_the_round_others_see_ids_only_and_from_it_on_all_that_is_shown(place: str, from_round: int) -> None:
-    for number, (system, user) in enumerate(prompts(revealing(from_round, identity_place=place), "mod", 4), start=1):
-        # With `last` the roster names every agent, so only the moderator reads it, who has no identity of its own.
-        assert not any(word in system for word in WORDS), number
-        assert [word in user for word in WORDS] == [number >= from_round] * len(WORDS), number
+def test_before_the_round_others_see_ids_only_and_from_it_on_all_that_is_shown() -> None:
+    for place, first in product(("system", "last"), (2, 3)):
+        for number, (system, user) in enumerate(prompts(revealing(first, identity_place=place), "mod", 4), start=1):
+            # With `last` the roster names every agent, so only the moderator reads it, who has no identity of its own.
+            assert not any(word in system for word in WORDS), (place, number)
+            assert [word in user for word in WORDS] == [number >= first] * len(WORDS), (place, number)
 
 
 def test_the_system_message_stays_the_same_and_the_roster_comes_first() -> None:
@@ -89,9 +91,7 @@ def test_changes_and_followings_before_the_round_are_of_agents_not_shown() -> No
     # The moderator's identity is no participant's; in the last round nobody had read another answer than its own.
     assert outcome["changes_by_identity"] == {"(not shown)": [1, 2], TEXT: [1, 1], ann: [1, 1]}
     assert outcome["influence"] == {"(not shown)": [1, 2]}
-    agents = outcome["agents"]
-    assert isinstance(agents, dict)
-    assert isinstance(agents["ann"], dict)
+    agents: Any = outcome["agents"]
     assert (agents["ann"]["shown"], agents["ann"]["shown_from"]) == (ann, 3)
 
 
@@ -123,8 +123,7 @@ def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed() -> Non
     text = {"template_file": "own.jinja", "template": TEMPLATE}
     conversation = opened(talk(*people, max_rounds=2, identity_reveal_config=reveal, prompt=dict(text)))
     systems = [read_by(conversation, name).splitlines()[:2] for name in ("ann", "bob")]
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale="r", answer="The boy")
+    all_say(conversation, "The boy")
 
     assert systems == [
         ["I am an AI agent assisting an elderly person (home: Oslo)|elderly|Oslo|economist|True", "bob::::"],
@@ -141,26 +140,17 @@ def test_a_field_of_an_identity_that_is_misspelt_is_refused_before_anything_runs
             DiscussionEnvironment(talk(*PEOPLE, prompt={"template_file": "own.jinja", "template": text}))
 
 
-@pytest.mark.parametrize(
-    ("persona", "text", "own", "shown"),
-    [
-        (None, TEXT, f"You are ann, {TEXT}.", TEXT),
-        ("nurse", TEXT, f"You are ann, {TEXT}, a nurse.", f"{TEXT}, a nurse"),
-        (
-            None,
-            "You grew up in Ohio. ",
-            "You are ann. You grew up in Ohio.",
-            "who is described so: You grew up in Ohio.",
-        ),
-        (None, "  ", "You are ann.", ""),
-    ],
-)
-def test_demographics_as_a_text_are_said_and_shown_as_they_are_written(
-    persona: str | None, text: str, own: str, shown: str
-) -> None:
-    who = agent("ann", persona=persona, demographics=text)
-    reveal = IdentityRevealConfig(persona=True, demographics=True)
+def test_demographics_as_a_text_are_said_and_shown_as_they_are_written() -> None:
+    grown = "You grew up in Ohio."
+    for persona, text, own, shown in (
+        (None, TEXT, f", {TEXT}.", TEXT),
+        ("nurse", TEXT, f", {TEXT}, a nurse.", f"{TEXT}, a nurse"),
+        (None, f"{grown} ", f". {grown}", f"who is described so: {grown}"),
+        (None, "  ", ".", ""),
+    ):
+        who = agent("ann", persona=persona, demographics=text)
+        told = identity_of(who, IdentityRevealConfig(persona=True, demographics=True))
 
-    assert (identity_of(who, reveal).own, identity_of(who, reveal).shown) == (own, shown)
-    assert identity_of(who, IdentityRevealConfig()).shown == ""
+        assert (told.own, told.shown) == (f"You are ann{own}", shown)
+        assert identity_of(who, IdentityRevealConfig()).shown == ""
     assert phrase(None, TEXT) == TEXT

@@ -2,57 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.reading.answers import Cause
-from mac_runner.types import JsonValue, ReceiptKind
-from tests.environments.discussion.table import agent, opened, read_by, reply, result, say, talk, turn_of
+from mac_runner.types import ReceiptKind
+from tests.environments.discussion.table import agent, all_say, opened, read_by, reply, result, say, talk, turn_of
 
 PAIR = (agent("ann"), agent("bob"))
 
 
-def keys_of(conversation: DiscussionConversation, name: str) -> list[str]:
-    schema = conversation.prompt(turn_of(conversation, name)).schema
-    assert schema is not None
-    assert isinstance(schema["properties"], dict)
+def fields(conversation: DiscussionConversation, name: str) -> dict[str, Any]:
+    schema: Any = conversation.prompt(turn_of(conversation, name)).schema
     assert [*schema["properties"]] == schema["required"]
-    return [*schema["properties"]]
-
-
-def allowed(conversation: DiscussionConversation, name: str, key: str) -> JsonValue:
-    schema = conversation.prompt(turn_of(conversation, name)).schema
-    assert schema is not None
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    field = properties[key]
-    assert isinstance(field, dict)
-    return field["enum"]
+    return dict(schema["properties"])
 
 
 def both_say(conversation: DiscussionConversation, answer: str, other: str | None = None) -> None:
-    reply(conversation, "ann", rationale="r", answer=answer)
-    reply(conversation, "bob", rationale="r", answer=other or answer)
+    all_say(conversation, answer, "ann")
+    all_say(conversation, other or answer, "bob")
 
 
 def test_a_participant_is_held_to_the_texts_of_the_choices() -> None:
     conversation = opened(talk(*PAIR))
 
-    assert keys_of(conversation, "ann") == ["rationale", "answer"]
-    assert allowed(conversation, "ann", "answer") == ["The boy", "The grandmother", "Cannot be determined"]
+    assert [*fields(conversation, "ann")] == ["rationale", "answer"]
+    assert fields(conversation, "ann")["answer"]["enum"] == ["The boy", "The grandmother", "Cannot be determined"]
 
 
 def test_the_answer_comes_first_where_it_is_asked_for_first() -> None:
     conversation = opened(talk(*PAIR, prompt={"answer_order": "answer_first"}))
 
-    assert keys_of(conversation, "ann") == ["answer", "rationale"]
+    assert [*fields(conversation, "ann")] == ["answer", "rationale"]
     assert read_by(conversation, "ann").index('"answer"') < read_by(conversation, "ann").index('"rationale"')
 
 
 def test_a_moderator_sums_up_and_asks_and_has_no_answer() -> None:
     conversation = opened(talk(*PAIR, agent("mod", "moderator", after=("ann", "bob"))))
     both_say(conversation, "The boy")
-    assert keys_of(conversation, "mod") == ["summary", "question"]
+    assert [*fields(conversation, "mod")] == ["summary", "question"]
     assert reply(conversation, "mod", summary="Both say so.", question="Why?").kind is ReceiptKind.ACT
 
     assert "Both say so. Question: Why?</statement>" in read_by(conversation, "ann")
@@ -76,7 +66,7 @@ def test_a_moderator_stands_in_its_place_behind_those_it_waits_for() -> None:
 def test_a_devils_advocate_is_told_the_majority_and_may_not_join_it() -> None:
     conversation = opened(talk(*PAIR, agent("cat"), agent("dev", "devils_advocate", after=("ann", "bob", "cat"))))
     both_say(conversation, "The boy")
-    reply(conversation, "cat", rationale="r", answer="The grandmother")
+    all_say(conversation, "The grandmother", "cat")
 
     assert "Most hold this answer: The boy." in read_by(conversation, "dev")
     refused = reply(conversation, "dev", argument="They are right.", alternative="The boy")
@@ -106,7 +96,7 @@ def test_what_a_devils_advocate_argues_for_is_no_answer_of_the_group() -> None:
 def test_a_judge_ends_the_discussion_with_its_verdict() -> None:
     conversation = opened(talk(*PAIR, agent("jud", "judge", after=("ann", "bob")), max_rounds=5))
     both_say(conversation, "The boy", "The grandmother")
-    assert allowed(conversation, "jud", "verdict") == [
+    assert fields(conversation, "jud")["verdict"]["enum"] == [
         "The boy",
         "The grandmother",
         "Cannot be determined",
@@ -125,7 +115,7 @@ def test_a_judge_has_to_decide_in_the_last_round() -> None:
     conversation = opened(talk(*PAIR, agent("jud", "judge", after=("ann", "bob")), max_rounds=1))
     both_say(conversation, "The boy")
 
-    assert "continue" not in str(allowed(conversation, "jud", "verdict"))
+    assert "continue" not in str(fields(conversation, "jud")["verdict"]["enum"])
     refused = reply(conversation, "jud", rationale="r", verdict="continue")
     assert (refused.kind, "no further round" in refused.detail) == (ReceiptKind.CORRECTION, True)
 
@@ -141,37 +131,53 @@ def test_a_judge_that_may_not_end_it_is_heard_to_the_end() -> None:
     assert result(conversation)["ended_by"] == "max_rounds"
 
 
-@pytest.mark.parametrize(
-    ("role", "text", "told"),
-    [
-        ("participant", '{"rationale": "r"}', "no JSON object with the fields asked for"),
-        ("participant", '{"answer": "somebody"}', '"somebody" is none of the choices'),
-        ("moderator", '{"question": "Why?"}', "no JSON object with the fields asked for"),
-        ("moderator", '{"summary": " ", "question": "Why?"}', "its summary is empty"),
-        ("devils_advocate", "No.", "no JSON object with the fields asked for"),
-        ("devils_advocate", '{"argument": "a", "alternative": "somebody"}', "none of the choices"),
-        ("devils_advocate", '{"alternative": "The boy"}', "its argument is empty"),
-        ("judge", '{"rationale": "r"}', "no JSON object with the fields asked for"),
-        ("judge", '{"verdict": "both"}', "none of the choices"),
-    ],
-)
-def test_a_reply_that_says_nothing_is_asked_for_again_with_the_reason(role: str, text: str, told: str) -> None:
-    conversation = opened(talk(agent("ann"), agent("dee", role, after=("ann",)), max_retries=1))
-    reply(conversation, "ann", rationale="r", answer="The grandmother")
-    refused = say(conversation, "dee", text)
+NOTHING_SAID = {
+    ("participant", '{"rationale": "r"}'): "no JSON object with the fields asked for",
+    ("participant", '{"answer": "somebody"}'): '"somebody" is none of the choices',
+    ("moderator", '{"question": "Why?"}'): "no JSON object with the fields asked for",
+    ("moderator", '{"summary": " ", "question": "Why?"}'): "its summary is empty",
+    ("devils_advocate", "No."): "no JSON object with the fields asked for",
+    ("devils_advocate", '{"argument": "a", "alternative": "somebody"}'): "none of the choices",
+    ("devils_advocate", '{"alternative": "The boy"}'): "its argument is empty",
+    ("judge", '{"rationale": "r"}'): "no JSON object with the fields asked for",
+    ("judge", '{"verdict": "both"}'): "none of the choices",
+}
 
-    assert refused.kind is ReceiptKind.CORRECTION
-    assert told in refused.detail
-    assert f"could not be used: {refused.detail}." in read_by(conversation, "dee")
-    passed = say(conversation, "dee", text)
-    assert passed.kind is ReceiptKind.DEFAULT
-    assert passed.cause == refused.cause
-    assert refused.cause in set(Cause)
+
+def test_a_reply_that_says_nothing_is_asked_for_again_with_the_reason(subtests: pytest.Subtests) -> None:
+    for (role, text), told in NOTHING_SAID.items():
+        with subtests.test(role, text=text):
+            conversation = opened(talk(agent("ann"), agent("dee", role, after=("ann",)), max_retries=1))
+            all_say(conversation, "The grandmother", "ann")
+            refused = say(conversation, "dee", text)
+
+            assert (refused.kind, refused.cause in {*Cause}) == (ReceiptKind.CORRECTION, True)
+            assert told in refused.detail
+            assert f"could not be used: {refused.detail}." in read_by(conversation, "dee")
+            passed = say(conversation, "dee", text)
+            assert (passed.kind, passed.cause) == (ReceiptKind.DEFAULT, refused.cause)
+
+
+REFUSAL = "The question invites a judgement about people from what they look like, and none of it is in the text. " * 3
+
+
+def test_a_refusal_is_counted_as_one_however_long_it_is_and_other_prose_is_not() -> None:
+    def cause(text: str, **discussion: int) -> str | None:
+        return say(opened(talk(*PAIR, **discussion)), "ann", text).cause
+
+    for text in (
+        "[refusal: I decline to answer]",
+        f"I can't help with that. {REFUSAL}",
+        f"I'm sorry, but I can't answer that question.\n\n{REFUSAL}",
+    ):
+        assert (cause(text), cause(text, edition=2)) == ("refusal", "no_object"), text
+    for text in (REFUSAL, f"It cannot be known. {REFUSAL}", '{"answr": "I decline to answer"}', "[1, 2]"):
+        assert cause(text) == "no_object", text
 
 
 def test_a_moderator_may_speak_in_plain_words() -> None:
     conversation = opened(talk(agent("ann"), agent("mod", "moderator", after=("ann",))))
-    reply(conversation, "ann", rationale="r", answer="The boy")
+    all_say(conversation, "The boy", "ann")
 
     assert say(conversation, "mod", "Ann says\nthe boy.").kind is ReceiptKind.ACT
     assert "Ann says / the boy.</statement>" in read_by(conversation, "ann")

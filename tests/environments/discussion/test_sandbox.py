@@ -175,6 +175,7 @@ def test_what_is_pure_renders_as_jinja_renders_it() -> None:
     assert found == ALLOWED == {body: jinja.from_string(body).render(VALUES) for body in ALLOWED}
 
 
+@pytest.mark.ci
 def test_what_is_pure_renders_alike_in_a_second_process() -> None:
     own = block("".join(body for body in ALLOWED))
     recorder = Recorder(PromptTemplate(KIND, own, source="own.jinja"))
@@ -183,6 +184,7 @@ def test_what_is_pure_renders_alike_in_a_second_process() -> None:
     check_reproduced(KIND, own, "own.jinja", recorder.renderings)
 
 
+@pytest.mark.ci
 def test_a_text_that_comes_out_otherwise_in_a_second_process_is_refused() -> None:
     own = block("{{ question }}")
 
@@ -241,6 +243,7 @@ GREEDY = [
     "{{ 5 | round(-10 ** 9) }}",
     "{% filter center(10 ** 9) %}x{% endfilter %}",
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(9999) %}{% for b in range(9999) %}xx{% endfor %}{% endfor %}",
     "{% for a in range(99999) %}{{ range(99999) | list | length }}{% endfor %}",
     "{% for a in range(99999) %}" + "{% if 1 %}{% endif %}" * 2_500 + "{% endfor %}",
     "{% macro m() %}{% for a in range(99999) %}{% endfor %}{% endmacro %}"

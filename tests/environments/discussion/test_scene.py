@@ -16,7 +16,6 @@ from tests.views.playing import experiment, transcripts
 
 def played() -> list[JsonObject]:
     """Discussions of every role, with private channels and replies without use, and some about BBQ."""
-
     return [
         *transcripts(everything(), "clumsy", count=6),
         *transcripts(everything(), "discussant", count=3),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast, get_args
+
 import pytest
 
-from mac_runner.config import Experiment
+from benchmarks.discussion_prefix import EXPERIMENT, measure
+from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.questions import Choice
 from mac_runner.environments.discussion.reading.matching import listed
 from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.errors import ConfigError
 from mac_runner.types import Prompt
-from tests.environments.discussion.table import agent, opened, read_by, reply, say, talk, turn_of
+from tests.environments.discussion.table import agent, all_say, opened, read_by, say, talk, turn_of
 
 AGENTS = (agent("ann"), agent("bob"), agent("mod", "moderator", after=("ann", "bob")))
 
@@ -20,26 +23,22 @@ def with_template(text: str) -> Experiment:
     return talk(*AGENTS, max_rounds=3, prompt={"template_file": "own.jinja", "template": text})
 
 
-@pytest.mark.parametrize(
-    ("choice_format", "lines"),
-    [
-        ("bullet", "- Yes|- No|- Perhaps|- Never"),
-        ("letters_colon", "A: Yes|B: No|C: Perhaps|D: Never"),
-        ("letters_dot", "A. Yes|B. No|C. Perhaps|D. Never"),
-        ("letters_parenthesis", "A) Yes|B) No|C) Perhaps|D) Never"),
-        ("numerals_colon", "1: Yes|2: No|3: Perhaps|4: Never"),
-        ("numerals_dot", "1. Yes|2. No|3. Perhaps|4. Never"),
-        ("numerals_parenthesis", "1) Yes|2) No|3) Perhaps|4) Never"),
-        ("roman_colon", "I: Yes|II: No|III: Perhaps|IV: Never"),
-        ("roman_dot", "I. Yes|II. No|III. Perhaps|IV. Never"),
-        ("roman_parenthesis", "I) Yes|II) No|III) Perhaps|IV) Never"),
-        ("none", "Yes|No|Perhaps|Never"),
-    ],
-)
-def test_choices_are_listed_in_the_format_asked_for(choice_format: ChoiceFormat, lines: str) -> None:
+def test_choices_are_listed_in_the_format_asked_for() -> None:
     choices = [Choice(id=text[0], text=text) for text in ("Yes", "No", "Perhaps", "Never")]
+    labels = {"letters": "A B C D", "numerals": "1 2 3 4", "roman": "I II III IV"}
+    signs = {"colon": ":", "dot": ".", "parenthesis": ")"}
+    expected = {
+        f"{kind}_{sign}": [
+            f"{label}{signs[sign]} {choice.text}" for label, choice in zip(names.split(), choices, strict=True)
+        ]
+        for kind, names in labels.items()
+        for sign in signs
+    }
 
-    assert "|".join(listed(choice_format, choices)) == lines
+    expected |= {"none": [choice.text for choice in choices], "bullet": [f"- {choice.text}" for choice in choices]}
+    assert expected.keys() == {*get_args(ChoiceFormat)}
+    for choice_format, lines in expected.items():
+        assert [*listed(cast("ChoiceFormat", choice_format), choices)] == lines
 
 
 def test_every_choice_has_a_label_of_its_own() -> None:
@@ -53,10 +52,8 @@ def test_the_system_message_asks_the_question_and_never_changes() -> None:
     conversation = opened(talk(*AGENTS))
     systems = set()
     for _ in range(2):
-        for name in ("ann", "bob"):
-            if name == "ann":
-                systems.add(conversation.prompt(turn_of(conversation, "ann")).messages[0].content)
-            reply(conversation, name, rationale="r", answer="The boy")
+        systems.add(conversation.prompt(turn_of(conversation, "ann")).messages[0].content)
+        all_say(conversation, "The boy")
         say(conversation, "mod", "They agree.")
 
     (system,) = systems
@@ -79,8 +76,7 @@ def test_what_was_said_is_only_ever_appended_to() -> None:
     conversation = opened(talk(*AGENTS, max_rounds=4, routing_strategy={"history_rounds": None}))
     told = []
     for _ in range(3):
-        for name in ("ann", "bob"):
-            reply(conversation, name, rationale=f"{name} speaks", answer="The boy")
+        all_say(conversation, "The boy")
         say(conversation, "mod", "They agree.")
         text = conversation.prompt(turn_of(conversation, "ann")).messages[1].content
         told.append(text[: text.index("It is round")])
@@ -92,8 +88,7 @@ def test_what_was_said_is_only_ever_appended_to() -> None:
 def test_an_agent_told_last_who_it_is_shares_all_that_was_said_before() -> None:
     ann = agent("ann", persona="economist")
     conversation = opened(talk(ann, agent("bob"), prompt={"identity_place": "last"}))
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale=f"words of {name}", answer="The boy")
+    all_say(conversation, "The boy")
     prompts = {name: conversation.prompt(turn_of(conversation, name)).messages for name in ("ann", "bob")}
     said = prompts["ann"][1].content
     common = said[: said.index("You are ann")]
@@ -106,66 +101,50 @@ def test_an_agent_told_last_who_it_is_shares_all_that_was_said_before() -> None:
     assert "What ann said above, you said." in said
 
 
-def test_own_template_replaces_the_blocks_it_has() -> None:
+def test_own_template_replaces_the_blocks_it_has(rehearsed: list[str]) -> None:
     text = (
         "{% block system %}{{ agent }}: {{ question }} {{ choices | join('/') }}{% endblock %}\n"
         "{% block later_round %}{% for statement in statements %}{{ statement.agent }}={{ statement.answer }};"
         "{% endfor %} {{ reply_format }}{% endblock %}"
     )
     conversation = opened(with_template(text))
+    assert rehearsed == ["own.jinja"]
     system, first = conversation.prompt(turn_of(conversation, "ann")).messages
     assert system.content == "ann: Who is late? A. The boy/B. The grandmother/C. Cannot be determined"
     assert first.content.startswith("It is round 1 of at most 3.")
 
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale="r", answer="The boy")
+    all_say(conversation, "The boy")
     say(conversation, "mod", "They agree.")
     assert "ann=The boy;bob=The boy;mod=; Reply with one JSON object" in read_by(conversation, "ann")
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("{% block system %}\n{{ questoin }}{% endblock %}", "own.jinja:2: unknown field 'questoin'"),
-        ("{% block system %}\n{{ question }", "own.jinja:2: "),
-        ("{% block system %}{% endblock %}\n{% block sytem %}{% endblock %}", "own.jinja:2: unknown block 'sytem'"),
-        ("Hello {{ agent }}", "own.jinja:1: the template has no block"),
-        ("{% block later_round %}\n\n{{ statements[0].words }}{% endblock %}", "own.jinja:3: block later_round:"),
-        ("{% block system %}\n{{ question.nothing }}{% endblock %}", "own.jinja:2: block system:"),
-        ("{% block system %}{{ statements }}{% endblock %}", "own.jinja:1: block system: 'statements' is undefined"),
-        ("{% block system %}\n{{ 1 / 0 }}{% endblock %}", "own.jinja:2: block system: division by zero"),
-        ("{% block first_round %}{{ ask.__class__ }}{% endblock %}", "own.jinja:1: block first_round: access to"),
-        ("{% block system %}\n{% include 'x' %}{% endblock %}", "own.jinja:2: a template is one file"),
-        ("{% extends 'x' %}{% block system %}{% endblock %}", "own.jinja:1: a template is one file"),
-        ("{% block system %}\n\n{% for x in %}{% endblock %}", "own.jinja:3: "),
-    ],
-)
-def test_bad_template_is_refused_with_its_line_before_anything_runs(text: str, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        DiscussionEnvironment(with_template(text))
-
-    assert str(refused.value).startswith(f"discussion.prompt.template_file: {told}")
-    assert refused.value.key == ("discussion", "prompt", "template_file")
+BAD = {
+    "{% block system %}\n{{ questoin }}{% endblock %}": "2: unknown field 'questoin'",
+    "{% block system %}\n{{ question }": "2: ",
+    "{% block system %}{% endblock %}\n{% block sytem %}{% endblock %}": "2: unknown block 'sytem'",
+    "Hello {{ agent }}": "1: the template has no block",
+    "{% block later_round %}\n\n{{ statements[0].words }}{% endblock %}": "3: block later_round:",
+    "{% block system %}\n{{ question.nothing }}{% endblock %}": "2: block system:",
+    "{% block system %}{{ statements }}{% endblock %}": "1: block system: 'statements' is undefined",
+    "{% block system %}\n{{ 1 / 0 }}{% endblock %}": "2: block system: division by zero",
+    "{% block first_round %}{{ ask.__class__ }}{% endblock %}": "1: block first_round: access to",
+    "{% block system %}\n{% include 'x' %}{% endblock %}": "2: a template is one file",
+    "{% extends 'x' %}{% block system %}{% endblock %}": "1: a template is one file",
+    "{% block system %}\n\n{% for x in %}{% endblock %}": "3: ",
+    "{% block system %}{{ self._TemplateReference__context }}{% endblock %}": "1: ",
+    "{% block system %}{{ ''.__class__.__mro__ }}{% endblock %}": "1: ",
+    "{% block system %}{{ range.__globals__ }}{% endblock %}": "1: ",
+}
 
 
-def test_a_template_cannot_reach_what_it_is_not_given() -> None:
-    for hostile in ("{{ self._TemplateReference__context }}", "{{ ''.__class__.__mro__ }}", "{{ range.__globals__ }}"):
-        with pytest.raises(ConfigError):
-            DiscussionEnvironment(with_template(f"{{% block system %}}{hostile}{{% endblock %}}"))
+def test_bad_template_is_refused_with_its_line_before_anything_runs(subtests: pytest.Subtests) -> None:
+    for text, told in BAD.items():
+        with subtests.test(text):
+            with pytest.raises(ConfigError) as refused:
+                DiscussionEnvironment(with_template(text))
 
-
-@pytest.mark.parametrize(
-    "greedy",
-    [
-        "{{ 'x' * 10 ** 9 }}",
-        "{{ 10 ** 9 * 'x' }}",
-        "{{ 7 ** (10 ** 9) }}",
-        "{% for i in range(9999) %}{% for j in range(9999) %}xx{% endfor %}{% endfor %}",
-    ],
-)
-def test_a_template_out_of_all_proportion_is_refused_before_it_fills_the_memory(greedy: str) -> None:
-    with pytest.raises(ConfigError, match=r"own\.jinja:[12]: block system: .*(more than|past)"):
-        DiscussionEnvironment(with_template(f"{{% block system %}}\n{greedy}{{% endblock %}}"))
+            assert str(refused.value).startswith(f"discussion.prompt.template_file: own.jinja:{told}")
+            assert refused.value.key == ("discussion", "prompt", "template_file")
 
 
 def test_macros_loops_and_variables_of_its_own_are_allowed() -> None:
@@ -180,3 +159,12 @@ def test_macros_loops_and_variables_of_its_own_are_allowed() -> None:
 def first_of(experiment: Experiment) -> Prompt:
     conversation = opened(experiment)
     return conversation.prompt(conversation.turns()[0])
+
+
+def test_discussions_leave_their_share_to_the_prefix_cache() -> None:
+    """As `benchmarks.discussion_prefix` counts it."""
+    for place, share in {"system": 0.25, "last": 0.5}.items():
+        overrides = ["_grid=null", f"discussion.prompt.identity_place={place}"]
+        experiment = load_experiment(EXPERIMENT, overrides=overrides).experiment
+
+        assert measure(experiment, discussions=3, words=" So I say." * 30).share > share

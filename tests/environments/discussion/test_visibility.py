@@ -18,7 +18,7 @@ from mac_runner.environments.discussion.settings import RoutingStrategy
 from mac_runner.environments.discussion.state import readable
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonValue, Prompt, Reply, Turn
-from tests.environments.discussion.table import agent, opened, read_by, reply, shown, talk
+from tests.environments.discussion.table import agent, all_say, opened, read_by, reply, shown, talk
 
 FOUR = ("ann", "bob", "cat", "dan")
 ROLE_FIELDS = {
@@ -34,70 +34,17 @@ def reads(routing: RoutingStrategy, **visible_to: frozenset[str]) -> dict[str, s
     return {reader: " ".join(sorted(others)) for reader, others in found.items()}
 
 
-def test_everyone_reads_everyone_else() -> None:
-    assert reads(RoutingStrategy())["bob"] == "ann cat dan"
-
-
-def test_a_ring_reads_its_neighbours() -> None:
-    assert reads(RoutingStrategy(topology="ring")) == {
-        "ann": "bob dan",
-        "bob": "ann cat",
-        "cat": "bob dan",
-        "dan": "ann cat",
-    }
-
-
-def test_a_star_reads_its_hub_and_the_hub_all() -> None:
-    assert reads(RoutingStrategy(topology="star", hub="cat")) == {
-        "ann": "cat",
-        "bob": "cat",
-        "cat": "ann bob dan",
-        "dan": "cat",
-    }
-
-
-def test_groups_read_their_members_and_who_is_in_none_reads_nobody() -> None:
+def test_each_topology_lets_read_whom_it_says_and_visible_to_narrows_it() -> None:
+    all_of = {"ann": "bob cat dan", "bob": "ann cat dan", "cat": "ann bob dan", "dan": "ann bob cat"}
+    assert reads(RoutingStrategy()) == all_of
+    narrowed = {**all_of, "ann": "bob cat", "cat": "bob", "dan": "bob cat", "bob": "ann cat"}
+    assert reads(RoutingStrategy(), ann=frozenset({"bob"}), dan=frozenset()) == narrowed
+    ring = {"ann": "bob dan", "bob": "ann cat", "cat": "bob dan", "dan": "ann cat"}
+    assert reads(RoutingStrategy(topology="ring")) == ring
+    star = {"ann": "cat", "bob": "cat", "cat": "ann bob dan", "dan": "cat"}
+    assert reads(RoutingStrategy(topology="star", hub="cat")) == star
     groups = RoutingStrategy(topology="groups", groups={"one": ("ann", "bob"), "two": ("bob", "cat")})
-
     assert reads(groups) == {"ann": "bob", "bob": "ann cat", "cat": "bob", "dan": ""}
-
-
-def test_visible_to_narrows_whoever_the_routing_lets_read() -> None:
-    assert reads(RoutingStrategy(), ann=frozenset({"bob"}), dan=frozenset()) == {
-        "ann": "bob cat",
-        "bob": "ann cat",
-        "cat": "bob",
-        "dan": "bob cat",
-    }
-
-
-@pytest.mark.parametrize(("rounds", "seen"), [(1, {3}), (2, {2, 3}), (None, {1, 2, 3})])
-def test_history_goes_back_as_many_rounds_as_it_says(rounds: int | None, seen: set[int]) -> None:
-    conversation = opened(talk(agent("ann"), agent("bob"), max_rounds=4, routing_strategy={"history_rounds": rounds}))
-    for number in (1, 2, 3):
-        for name in ("ann", "bob"):
-            reply(conversation, name, rationale=f"{name} in {number}", answer="The boy")
-
-    for name in ("ann", "bob"):
-        prompt = read_by(conversation, name)
-        assert {number for number in (1, 2, 3) if f"ann in {number}" in prompt} == seen
-        assert {number for number in (1, 2, 3) if f"bob in {number}" in prompt} == seen
-
-
-def test_who_is_waited_for_is_read_in_the_same_round_whatever_the_routing() -> None:
-    conversation = opened(
-        talk(
-            agent("ann", visible_to=()),
-            agent("bob"),
-            agent("mod", "moderator", after=("ann",)),
-            routing_strategy={"topology": "groups", "groups": {"one": ["bob"]}},
-        )
-    )
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale=f"words of {name}", answer="The boy")
-
-    assert "words of ann" in read_by(conversation, "mod")
-    assert "words of bob" not in read_by(conversation, "mod")
 
 
 def test_a_private_channel_reaches_its_members_and_nobody_else() -> None:
@@ -123,8 +70,7 @@ def test_a_private_channel_reaches_its_members_and_nobody_else() -> None:
 
 def test_own_words_are_told_as_such_and_those_of_others_under_their_name() -> None:
     conversation = opened(talk(agent("ann"), agent("bob")))
-    for name in ("ann", "bob"):
-        reply(conversation, name, rationale=f"words of {name}", answer="The boy")
+    all_say(conversation, "The boy")
 
     prompt = read_by(conversation, "ann")
     assert 'You said: <statement round="1" speaker="ann" answer="The boy">words of ann</statement>' in prompt
@@ -136,8 +82,7 @@ def test_the_order_of_replies_shows_in_no_prompt() -> None:
     prompts = set()
     for order in permutations(names):
         conversation = opened(talk(*map(agent, names)))
-        for name in order:
-            reply(conversation, name, rationale=f"words of {name}", answer="The boy")
+        all_say(conversation, "The boy", *order)
         prompts.add(tuple(read_by(conversation, name) for name in names))
 
     assert len(prompts) == 1

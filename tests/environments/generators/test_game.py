@@ -17,7 +17,8 @@ from mac_runner.testing.promises import Subject
 from mac_runner.testing.replies import usable_reply
 from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.subjects import subject_of
-from mac_runner.types import Agent, Prompt, ReceiptKind, Reply, Sampling, Task, Turn
+from mac_runner.types import Prompt, ReceiptKind, Reply, Task, Turn
+from tests.environments.generators.seats import prompted, task_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -28,12 +29,9 @@ class Bid(BaseModel):
 
 
 def opened(script: Any) -> GeneratorConversation:
-    agents = tuple(
-        Agent(agent_id=name, definition="p", model="m", seat=i, slot=i, sampling=Sampling())
-        for i, name in enumerate(("Ann", "Ben"))
+    return GeneratorConversation(
+        script, task_of("Ann", "Ben"), None, kind="bids", corrections_max=1, when_exhausted="pass"
     )
-    task = Task(index=0, task_id="t-000000", seed=5, agents=agents)
-    return GeneratorConversation(script, task, None, kind="bids", corrections_max=1, when_exhausted="pass")
 
 
 def answered(conversation: GeneratorConversation, text: str) -> ReceiptKind:
@@ -52,7 +50,7 @@ def test_an_answer_is_an_instance_of_the_model_or_is_corrected_with_the_reason()
 
     assert prompt.schema == Bid.model_json_schema()
     assert answered(conversation, '{"amount": 12}') is ReceiptKind.CORRECTION
-    assert "less than or equal to 9" in conversation.prompt(conversation.turns()[0]).messages[-1].content
+    assert "less than or equal to 9" in prompted(conversation)
     assert answered(conversation, '{"amount": 7}') is ReceiptKind.ACT
     assert conversation.outcome == {"amount": 7, "kind": "bids"}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
 from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.reading.matching import Match, Matcher
@@ -25,22 +23,20 @@ def read(text: str, role: DiscussionRole = "participant", *, is_open: bool = Fal
     return found if isinstance(found, Problem) else ROLES[role].read(found, moment)
 
 
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("<answer>B</answer>", {}),
-        ("It is\n\\boxed{B}", {}),
-        ("final_answer: B", {}),
-        ('{"response": {"answer": "B"}}', {}),
-        ('{"final_answer": "B", "rationale": "r"}', {"rationale": "r"}),
-        ('{"answer": {"choice": "B"}}', {"answer": '{"choice": "B"}'}),
-    ],
-)
-def test_earlier_editions_read_as_before(text: str, fields: dict[str, str]) -> None:
-    found = read_fields(Reply(text=text), ("answer", "rationale"), edition=2)
+def test_earlier_editions_read_as_before() -> None:
+    earlier: dict[str, dict[str, str]] = {
+        "<answer>B</answer>": {},
+        "It is\n\\boxed{B}": {},
+        "final_answer: B": {},
+        '{"response": {"answer": "B"}}': {},
+        '{"final_answer": "B", "rationale": "r"}': {"rationale": "r"},
+        '{"answer": {"choice": "B"}}': {"answer": '{"choice": "B"}'},
+    }
+    for text, fields in earlier.items():
+        found = read_fields(Reply(text=text), ("answer", "rationale"), edition=2)
 
-    assert isinstance(found, Found)
-    assert found.fields == fields
+        assert isinstance(found, Found)
+        assert found.fields == fields, text
 
 
 def test_a_possessive_is_read_from_edition_3_on() -> None:
@@ -53,20 +49,13 @@ def test_a_possessive_is_read_from_edition_3_on() -> None:
     assert isinstance(read_by[3], Match)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"response": {"answer": "The nur',
-        '{"answer": {"choice": "The nur',
-        '{"final_answer": "The nur',
-        "<answer>The nur",
-    ],
-)
-def test_an_answer_that_was_cut_off_inside_its_mark_is_no_answer(text: str) -> None:
-    found = read_fields(Reply(text=text, finish_reason=FinishReason.LENGTH), ("answer", "rationale"))
+def test_an_answer_that_was_cut_off_inside_its_mark_is_no_answer() -> None:
+    for mark in ('{"response": {"answer": "', '{"answer": {"choice": "', '{"final_answer": "', "<answer>"):
+        reply = Reply(text=f"{mark}The nur", finish_reason=FinishReason.LENGTH)
+        found = read_fields(reply, ("answer", "rationale"))
 
-    assert isinstance(found, Problem)
-    assert found.cause is Cause.CUT_OFF
+        assert isinstance(found, Problem)
+        assert found.cause is Cause.CUT_OFF, mark
 
 
 def test_what_stands_around_a_mark_is_the_speech() -> None:
@@ -76,22 +65,20 @@ def test_what_stands_around_a_mark_is_the_speech() -> None:
     assert (said.answer, said.text) == ("B", "The doctor had left.")
 
 
-@pytest.mark.parametrize(
-    ("role", "text", "answer"),
-    [
-        ("judge", "<verdict>B</verdict>", "B"),
-        ("judge", "\\boxed{B}", "B"),
-        ("judge", '{"final_verdict": "B"}', "B"),
-        ("judge", "<verdict>continue</verdict>", None),
-        ("devils_advocate", "<argument>She was alone.</argument><alternative>B</alternative>", "B"),
-        ("devils_advocate", '{"argument": "She was alone.", "alternative": {"choice": "B"}}', "B"),
-    ],
-)
-def test_other_roles_are_read_alike(role: DiscussionRole, text: str, answer: str | None) -> None:
-    said = read(text, role)
+def test_other_roles_are_read_alike() -> None:
+    cases: dict[tuple[DiscussionRole, str], str | None] = {
+        ("judge", "<verdict>B</verdict>"): "B",
+        ("judge", "\\boxed{B}"): "B",
+        ("judge", '{"final_verdict": "B"}'): "B",
+        ("judge", "<verdict>continue</verdict>"): None,
+        ("devils_advocate", "<argument>She was alone.</argument><alternative>B</alternative>"): "B",
+        ("devils_advocate", '{"argument": "She was alone.", "alternative": {"choice": "B"}}'): "B",
+    }
+    for (role, text), answer in cases.items():
+        said = read(text, role)
 
-    assert isinstance(said, Said), said
-    assert said.answer == answer
+        assert isinstance(said, Said), said
+        assert said.answer == answer, text
 
 
 def test_a_judge_who_says_continue_and_a_verdict_is_asked_again() -> None:

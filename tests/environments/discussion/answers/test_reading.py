@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
@@ -22,14 +20,12 @@ def test_an_answer_that_was_cut_off_is_no_answer() -> None:
     assert found == Problem(Cause.CUT_OFF, "it was cut off in its answer; be shorter")
 
 
-@pytest.mark.parametrize(
-    "text", ['{"answer": "B", "rationale": "because', '{"answer": "B", "rationale": "r"}', "Answer: B"]
-)
-def test_what_was_cut_off_behind_the_answer_does_no_harm(text: str) -> None:
-    found = read(text, is_cut=True)
+def test_what_was_cut_off_behind_the_answer_does_no_harm() -> None:
+    for text in ('{"answer": "B", "rationale": "because', '{"answer": "B", "rationale": "r"}', "Answer: B"):
+        found = read(text, is_cut=True)
 
-    assert isinstance(found, Found)
-    assert found.get("answer") == "B"
+        assert isinstance(found, Found)
+        assert found.get("answer") == "B", text
 
 
 def test_thoughts_that_were_cut_off_are_told_as_such() -> None:
@@ -46,13 +42,9 @@ def test_an_object_from_end_to_end_is_read_before_anything_in_it_is_taken_for_a_
     assert (found.get("rationale"), found.get("answer")) == ("I <think>so</think>.", "B")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{" * 50_000, "[" * 50_000, '{"a":' * 20_000, "```" * 20_000, '"' * 50_000, "Answer:" * 10_000, "\\" * 50_000],
-    ids=lambda text: text[:6],
-)
-def test_a_hostile_reply_is_read_at_a_bounded_cost(text: str) -> None:
-    assert isinstance(read(text), Found | Problem)
+def test_a_hostile_reply_is_read_at_a_bounded_cost() -> None:
+    for piece in ("{", "[", '{"a":', "```", '"', "Answer:", "\\"):
+        assert isinstance(read(piece * (100_000 // len(piece))), Found | Problem)
 
 
 def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
@@ -64,7 +56,7 @@ def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
 def test_text_without_the_letters_of_a_key_mends_to_no_object_with_it() -> None:
     """What is not mended for lack of a name would not have had it."""
     chance = Random(3)
-    pieces: tuple[str, ...] = (
+    pieces = [
         "{",
         "}",
         "[",
@@ -80,8 +72,8 @@ def test_text_without_the_letters_of_a_key_mends_to_no_object_with_it() -> None:
         "ANSWER",
         "rationale",
         "to the team",
-    )
-    pieces += ("to-the_team", "B", "true", "ß", "\\u0061nswer", "\\n", "//", "#", "an", "swer", "“", "”", "```", "1.5")
+    ]
+    pieces += ["to-the_team", "B", "true", "ß", "\\u0061nswer", "\\n", "//", "#", "an", "swer", "“", "”", "```", "1.5"]
     names, skipped = ("answer", "rationale", "to_the_team"), 0
     for _ in range(1_500):
         text = "{" + "".join(chance.choice(pieces) for _ in range(chance.randrange(1, 14)))

@@ -87,23 +87,24 @@ def test_a_pickle_that_is_a_program_is_refused_and_not_run(tmp_path: Path, proto
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "rows", "told"),
-    [
-        ("all.pkl", [[ROW], []], "all.pkl: its name does not say which benchmark it is"),
-        ("D1.pkl", [[ROW]], "D1.pkl: found [[["),
-        ("D1.pkl", [[ROW], [ROW[:2]]], "D1.pkl:equal:0: found ["),
-        ("D1.pkl", [[[ASKED, 2, 1]], []], "D1.pkl:different:0: answer: found 2; a question in which groups differ"),
-        ("D1.pkl", [[[ASKED, True, 1]], []], "D1.pkl:different:0: answer: found True; allowed: 0, 1 or 2"),
-        ("D1.pkl", [[[ASKED, 0, None]], []], "D1.pkl:different:0: scenario: found None"),
-        ("D1.pkl", [[ROW, ["Who? (a) x (b) y", 0, 1]], []], "D1.pkl:different:1: question: found 'Who? (a) x (b) y'"),
-        ("D1.pkl", [[[9, 0, 1]], []], "D1.pkl:different:0: question: found 9"),
-    ],
-)
-def test_what_is_none_of_the_release_is_told_by_file_and_place(file: str, rows: object, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        convert("difference-awareness", {file: pickle.dumps(rows)})
-    assert told in str(refused.value)
+FOREIGN: list[tuple[str, object, str]] = [
+    ("all.pkl", [[ROW], []], "all.pkl: its name does not say which benchmark it is"),
+    ("D1.pkl", [[ROW]], "D1.pkl: found [[["),
+    ("D1.pkl", [[ROW], [ROW[:2]]], "D1.pkl:equal:0: found ["),
+    ("D1.pkl", [[[ASKED, 2, 1]], []], "D1.pkl:different:0: answer: found 2; a question in which groups differ"),
+    ("D1.pkl", [[[ASKED, True, 1]], []], "D1.pkl:different:0: answer: found True; allowed: 0, 1 or 2"),
+    ("D1.pkl", [[[ASKED, 0, None]], []], "D1.pkl:different:0: scenario: found None"),
+    ("D1.pkl", [[ROW, ["Who? (a) x (b) y", 0, 1]], []], "D1.pkl:different:1: question: found 'Who? (a) x (b) y'"),
+    ("D1.pkl", [[[9, 0, 1]], []], "D1.pkl:different:0: question: found 9"),
+]
+
+
+def test_what_is_none_of_the_release_is_told_by_file_and_place(subtests: pytest.Subtests) -> None:
+    for file, rows, told in FOREIGN:
+        with subtests.test(told):
+            with pytest.raises(ConfigError) as refused:
+                convert("difference-awareness", {file: pickle.dumps(rows)})
+            assert told in str(refused.value)
 
 
 def test_no_damage_to_a_pickle_is_more_than_bad_input() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from mac_runner.cli.process import Exit
+from mac_runner.cli.results import format_questions
 from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.questions import Question, read_questions
 from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
@@ -121,19 +121,17 @@ def test_the_files_target_comes_first_and_na_is_unscored_with_its_reason() -> No
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_what_is_unscored_says_why() -> None:
+    cases: list[tuple[JsonObject, str]] = [
         ({"answer_info": {}}, NO_ANSWER_INFO),
         ({"additional_metadata": {}}, NO_TARGET),
         ({"category": "Race_x_SES"}, NO_TARGET),
-    ],
-)
-def test_what_is_unscored_says_why(changes: JsonObject, reason: str) -> None:
-    item = bias_item(questions({**AGE, **changes})[0])
+    ]
+    for changes, reason in cases:
+        item = bias_item(questions({**AGE, **changes})[0])
 
-    assert item is not None
-    assert item["unscored_because"] == reason
+        assert item is not None
+        assert item["unscored_because"] == reason
 
 
 def test_lines_of_one_question_that_disagree_name_no_target() -> None:
@@ -142,36 +140,33 @@ def test_lines_of_one_question_that_disagree_name_no_target() -> None:
     assert (question.source_metadata or {})["target_loc"] is None
 
 
-@pytest.mark.parametrize(
-    ("metadata", "problem"),
-    [
-        ("category,question_index,example_id\n", "m.csv:1: target_loc: is missing in the header"),
-        (HEADER + "Age,1,3,x,label\n", "m.csv:2: target_loc: found 'x'; allowed: 0, 1, 2 or NA"),
-        (HEADER + "Age,1,,0,label\n", "m.csv:2: example_id: found ''"),
-        (HEADER + "Age,1,3\n", "m.csv:2: 3 columns; the header has 5"),
-        (HEADER + 'Age,1,3,0,"two\nlines"\nAge,1,"4', "m.csv:4: not valid CSV"),
-        (HEADER + "Age,1,4,0,label\n", "Age.jsonl:1: example_id: m.csv has no line for it"),
-        (HEADER + "Age,2,3,0,label\n", "Age.jsonl:1: question_index: found '1', but m.csv has '2'"),
-        (HEADER + "Age,1,3,1,label\n", "m.csv: target_loc: names the stereotyped group in 1 of 1"),
-    ],
-)
-def test_a_bad_file_of_metadata_is_refused_by_line_and_key(metadata: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        questions(AGE, metadata=metadata)
-
-    assert str(refused.value).startswith(problem)
+BAD_METADATA = {
+    "category,question_index,example_id\n": "m.csv:1: target_loc: is missing in the header",
+    HEADER + "Age,1,3,x,label\n": "m.csv:2: target_loc: found 'x'; allowed: 0, 1, 2 or NA",
+    HEADER + "Age,1,,0,label\n": "m.csv:2: example_id: found ''",
+    HEADER + "Age,1,3\n": "m.csv:2: 3 columns; the header has 5",
+    HEADER + 'Age,1,3,0,"two\nlines"\nAge,1,"4': "m.csv:4: not valid CSV",
+    HEADER + "Age,1,4,0,label\n": "Age.jsonl:1: example_id: m.csv has no line for it",
+    HEADER + "Age,2,3,0,label\n": "Age.jsonl:1: question_index: found '1', but m.csv has '2'",
+    HEADER + "Age,1,3,1,label\n": "m.csv: target_loc: names the stereotyped group in 1 of 1",
+}
 
 
-def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path) -> None:
-    (tmp_path / "Age.jsonl").write_text(json.dumps(AGE), encoding="utf-8")
-    (tmp_path / "m.csv").write_text(HEADER + "Age,1,3,0,label\n", encoding="utf-8")
+def test_a_bad_file_of_metadata_is_refused_by_line_and_key(subtests: pytest.Subtests) -> None:
+    for metadata, problem in BAD_METADATA.items():
+        with subtests.test(problem):
+            with pytest.raises(ConfigError) as refused:
+                questions(AGE, metadata=metadata)
 
-    def run(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "mac_runner", "format", name, "--metadata", "m.csv", "Age.jsonl", "--out", "q"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert str(refused.value).startswith(problem)
 
-    refused, done = run("discrim-eval"), run("bbq")
 
-    assert (refused.returncode, done.returncode) == (2, 0)
-    assert "--metadata: the format discrim-eval takes no such file" in refused.stderr
-    assert json.loads((tmp_path / "q").read_text(encoding="utf-8"))["source_metadata"]["target_loc"] == 0
+def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("Age.jsonl").write_text(json.dumps(AGE), encoding="utf-8")
+    Path("m.csv").write_text(HEADER + "Age,1,3,0,label\n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match="--metadata: the format discrim-eval takes no such file"):
+        format_questions("discrim-eval", [Path("Age.jsonl")], Path("q"), Path("m.csv"))
+    assert format_questions("bbq", [Path("Age.jsonl")], Path("q"), Path("m.csv")) == Exit.OK
+    assert json.loads(Path("q").read_text(encoding="utf-8"))["source_metadata"]["target_loc"] == 0
