@@ -127,6 +127,8 @@ def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
 
 ACTOR, TARGET, JAILOR, TRANSPORTER, WITCH, ESCORT, KILLER = range(7)
 CONDITIONS: dict[str, tuple[NightAction, ...]] = {
+    "first night": (),
+    "later night": (),
     "target jailed": (),
     "actor jailed": (),
     "transported with each other": (NightAction(seat=TRANSPORTER, verb="swap", targets=(ACTOR, TARGET)),),
@@ -140,7 +142,7 @@ CONDITIONS: dict[str, tuple[NightAction, ...]] = {
 
 
 def night_of(role: str, other: str, condition: str) -> GameState | None:
-    """The second night at a table of the two and their helpers; None where nobody could hold them in jail."""
+    """A night at a table of the two and their helpers; None where nobody could hold them in jail."""
     pair = (role, other)
     keeper = pair.index("jailor") if "jailor" in pair else JAILOR
     jailed = {"target jailed": TARGET, "actor jailed": ACTOR}.get(condition)
@@ -155,7 +157,7 @@ def night_of(role: str, other: str, condition: str) -> GameState | None:
             state = state.with_player(replace(state.players[seat], marks=frozenset({DOUSED})))
     if jailed is not None:
         state = replace(state, keeper=keeper, jail_choice=jailed)
-    return dusk(replace(state, day=2)).state
+    return dusk(replace(state, day=1 if condition == "first night" else 2)).state
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
