@@ -36,11 +36,13 @@ def random_options(chance: Random) -> Options:
         amnesiac=chance.choice(["any_free", "no_unique_town"]),
         janitor_uses=chance.randint(0, 3),
         forger_uses=chance.randint(0, 3),
-        greeting_rounds=1,
-        discussion_rounds=1,
-        vote_rounds=2,
+        mafia_parity=chance.random() < 0.2,
+        greeting_rounds=chance.randint(0, 1),
+        discussion_rounds=chance.randint(0, 2),
+        vote_rounds=chance.randint(1, 3),
         night_chat_rounds=chance.randint(0, 1),
-        max_days=12,
+        trials_per_day=chance.randint(1, 3),
+        max_days=chance.randint(1, 12),
     )
 
 
@@ -194,6 +196,8 @@ def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
             moves += 1
             assert moves < 20_000, f"game {number} does not end"
         assert state.day <= state.options.max_days + 1
+        with pytest.raises(ValueError, match="the game is over"):
+            apply(state, EndRound())
 
 
 @pytest.mark.parametrize("half", range(2))
