@@ -322,7 +322,7 @@ def see_scaled(figure: Scaled, run: Callable[[str, int], str | None], limit_s: f
 def run_test(test: str, scale: int) -> str | None:
     """Run one test in a process of its own; what it said if it failed."""
     environ = {**os.environ, "MAC_RUNNER_TEST_SCALE": str(scale)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", test]
     ended = subprocess.run(command, env=environ, capture_output=True, text=True)
     told_by = "\n".join(ended.stdout.splitlines()[-20:])
     return f"{told_by}\nagain: MAC_RUNNER_TEST_SCALE={scale} python -m pytest {test}" if ended.returncode else None
