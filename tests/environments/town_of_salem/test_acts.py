@@ -9,16 +9,13 @@ from random import Random
 import pytest
 
 from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, Offer, offers
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, check
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError, apply, check
 from mac_runner.environments.town_of_salem.game.state import Ballot, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.base import DOUSED, Changed
 from mac_runner.environments.town_of_salem.view.replies import Chosen, read
 from mac_runner.types import Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, random_roles
-
-GAMES = 200
 
 
 def acts_of(offer: Offer, seat: int) -> Iterator[Act]:
@@ -147,7 +144,7 @@ def test_everything_offered_is_accepted_and_everything_else_refused() -> None:
     chance = Random(5)
     for game in range(6):
         table = Table([*ELEVEN] if game == 0 else random_roles(chance), seed=game)
-        for _ in range(60):
+        for _ in range(25):
             if table.state.result is not None:
                 break
             seat = chance.choice(range(len(table.state.players)))
@@ -187,44 +184,6 @@ def test_those_not_asked_cannot_act() -> None:
 
     with pytest.raises(IllegalActError, match="not your turn"):
         table.act("sheriff", "speak", text="wait!")
-
-
-def play_out(roles: list[str], options: Options, chance: Random) -> Table:
-    """A whole game of random legal acts, every move checked."""
-    table = Table(roles, seed=chance.randrange(1 << 30), options=options)
-    for _ in range(20_000):
-        if table.state.result is not None:
-            return table
-        step_at_random(table, chance)
-    raise AssertionError("the game does not end")
-
-
-def random_options(chance: Random) -> Options:
-    return Options(
-        sheriff=chance.choice(["binary", "typed"]),
-        haunt_pool=chance.choice(["guilty", "guilty_or_abstain"]),
-        mafia_parity=chance.random() < 0.3,
-        greeting_rounds=chance.randint(0, 2),
-        discussion_rounds=chance.randint(0, 2),
-        vote_rounds=chance.randint(1, 3),
-        night_chat_rounds=chance.randint(0, 2),
-        trials_per_day=chance.randint(1, 3),
-        max_days=chance.randint(1, 12),
-    )
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_random_games_keep_every_invariant_and_end(part: int) -> None:
-    """Each move of each game is validated, and made twice, by the table."""
-    for game in range(part, GAMES, 4):
-        chance = Random(game)
-        size = game % 8
-        roles = [*LOBBIES[f"classic-{7 + size}"]] if size < 4 else random_roles(chance)
-        chance.shuffle(roles)
-        table = play_out(roles, random_options(chance), chance)
-        assert table.state.day <= table.state.options.max_days + 1, f"game {game}"
-        with pytest.raises(ValueError, match="the game is over"):
-            apply(table.state, EndRound())
 
 
 def test_apply_returns_the_state_and_what_happened() -> None:

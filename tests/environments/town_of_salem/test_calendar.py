@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError, new_game
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
@@ -45,15 +45,9 @@ def test_rounds_of_each_phase_are_as_many_as_the_calendar_says() -> None:
             table.act(table.state.due[0], "speak", text="not silent")
         table.end_round()
 
-    counted = [(phase, len(list(rounds))) for phase, rounds in groupby(seen)]
-    greeting = [(Phase.GREETING, 2), (Phase.NIGHT_CHAT, 1), (Phase.NIGHT, 1)]
-    assert counted == [
-        *greeting,
-        (Phase.DISCUSSION, 3),
-        (Phase.VOTING, 2),
-        (Phase.NIGHT_CHAT, 1),
-        (Phase.NIGHT, 1),
-    ]
+    counted = [f"{phase} {len(list(rounds))}" for phase, rounds in groupby(seen)]
+    night = ["night chat 1", "night 1"]
+    assert counted == ["greeting 2", *night, "discussion 3", "voting 2", *night]
 
 
 def test_calendar_without_talk_goes_straight_to_votes_and_deeds() -> None:
@@ -68,16 +62,11 @@ def test_calendar_without_talk_goes_straight_to_votes_and_deeds() -> None:
     assert asked == [Phase.NIGHT, Phase.VOTING, Phase.NIGHT]
 
 
-@pytest.mark.parametrize(("living", "needed"), [(15, 8), (14, 8), (10, 6), (5, 3), (2, 2)])
-def test_more_than_half_of_the_living_must_vote_for_a_trial(living: int, needed: int) -> None:
-    roles = ["jester"] * (living + 2)
-    names = [str(seat) for seat in range(len(roles))]
-    state, _ = new_game(seed=1, names=names, roles=roles, lobby=roles, options=Options())
-    table = Table(CLASSIC)
-    table.state = state
-    table.bury(0, 1)
-
-    assert table.state.votes_needed == needed
+def test_more_than_half_of_the_living_must_vote_for_a_trial() -> None:
+    for living, needed in ((15, 8), (14, 8), (10, 6), (5, 3), (2, 2)):
+        table = Table(("godfather", *["sheriff"] * 14))
+        table.bury(*range(living, 15))
+        assert table.state.votes_needed == needed, living
 
 
 def test_reaching_the_threshold_opens_the_trial_at_once_and_wipes_the_votes() -> None:
@@ -123,21 +112,15 @@ def test_nobody_votes_for_themselves_or_the_dead() -> None:
             table.act("sheriff", "vote", target)
 
 
-def test_silent_vote_round_ends_the_voting() -> None:
-    table = Table(CLASSIC)
-    table.go_to(Phase.VOTING)
-    table.end_round()
-
-    assert table.is_in(Phase.NIGHT_CHAT)
-
-
-def test_whisper_keeps_the_voting_open() -> None:
+def test_whisper_keeps_the_voting_open_and_a_silent_round_ends_it() -> None:
     table = Table(CLASSIC)
     table.go_to(Phase.VOTING)
     table.act("sheriff", "whisper", "doctor", text="psst")
     table.end_round()
-
     assert table.is_in(Phase.VOTING)
+
+    table.end_round()
+    assert table.is_in(Phase.NIGHT_CHAT)
 
 
 def test_voting_goes_on_after_an_acquittal_with_the_rounds_that_are_left() -> None:
@@ -161,33 +144,17 @@ def test_at_least_one_vote_round_is_left_after_a_trial() -> None:
     assert table.state.vote_rounds_left == 1
 
 
-def test_three_acquittals_end_the_day() -> None:
+def test_third_acquittal_ends_the_day_and_trials_are_counted_anew_each_day() -> None:
+    """Two others go free by ballots that are equal."""
     table = Table(CLASSIC)
-    table.judge("mafioso")
-    table.judge("mafioso")
-    assert table.is_in(Phase.VOTING)
-
-    table.judge("sheriff")
+    for accused in ("mafioso", "mafioso", "sheriff"):
+        assert not table.is_in(Phase.NIGHT_CHAT)
+        table.judge(accused, {"doctor": "guilty", "escort": "innocent"}, others="abstain")
     assert table.is_in(Phase.NIGHT_CHAT)
-    assert [data["trial"] for data in table.shown(EventKind.TRIAL)] == [1, 2, 3]
     assert len(table.state.living) == 10
 
-
-def test_trials_of_a_day_are_counted_anew_each_day() -> None:
-    table = Table(CLASSIC, options=Options(trials_per_day=1))
     table.judge("mafioso")
-    assert table.is_in(Phase.NIGHT_CHAT)
-
-    table.judge("mafioso")
-    assert [data["trial"] for data in table.shown(EventKind.TRIAL)] == [1, 1]
-
-
-def test_lynch_ends_the_day() -> None:
-    table = Table(CLASSIC)
-    table.lynch("mafioso")
-
-    assert table.is_in(Phase.NIGHT_CHAT)
-    assert table.state.trials == 1
+    assert [data["trial"] for data in table.shown(EventKind.TRIAL)] == [1, 2, 3, 1]
 
 
 def test_accused_alone_defends_and_all_others_judge() -> None:
@@ -200,45 +167,32 @@ def test_accused_alone_defends_and_all_others_judge() -> None:
     assert set(table.state.order) == set(range(10)) - {table.seat("mafioso")}
 
 
-@pytest.mark.parametrize(
-    ("guilty", "innocent", "is_lynched"),
-    [(1, 0, True), (5, 4, True), (4, 4, False), (4, 5, False), (0, 0, False), (3, 2, True)],
-)
-def test_strictly_more_guilty_than_innocent_condemns(guilty: int, innocent: int, is_lynched: bool) -> None:
+def test_strictly_more_guilty_than_innocent_condemns() -> None:
+    for guilty, innocent, is_lynched in (
+        *((1, 0, True), (5, 4, True), (3, 2, True)),
+        *((4, 4, False), (4, 5, False), (0, 0, False)),
+    ):
+        table = Table(CLASSIC)
+        judges = [seat for seat in range(10) if seat != table.seat("mafioso")]
+        ballots = ["guilty"] * guilty + ["innocent"] * innocent
+        table.judge("mafioso", dict(zip(judges, ballots, strict=False)), others="abstain")
+
+        assert table.is_in(Phase.LAST_WORDS) == is_lynched, (guilty, innocent)
+        assert table.shown(EventKind.VERDICT) == [{"accused": table.name("mafioso"), "is_guilty": is_lynched}]
+
+
+def test_ballots_are_shown_to_all_after_the_judgement_and_who_casts_none_abstains() -> None:
     table = Table(CLASSIC)
-    judges = [seat for seat in range(10) if seat != table.seat("mafioso")]
-    ballots = ["guilty"] * guilty + ["innocent"] * innocent
-    table.judge("mafioso", dict(zip(judges, ballots, strict=False)), others="abstain")
-
-    assert (table.state.phase is Phase.LAST_WORDS) == is_lynched
-    assert table.shown(EventKind.VERDICT) == [{"accused": table.name("mafioso"), "is_guilty": is_lynched}]
-
-
-def test_ballots_are_shown_to_all_after_the_judgement() -> None:
-    table = Table(CLASSIC)
-    table.judge("mafioso", {"sheriff": "guilty", "doctor": "abstain"})
-
-    (ballots,) = table.shown(EventKind.BALLOTS)
-    assert ballots["guilty"] == [table.name("sheriff")]
-    assert ballots["abstain"] == [table.name("doctor")]
-    innocent = ballots["innocent"]
-    assert isinstance(innocent, list)
-    assert len(innocent) == 7
-
-
-def test_judge_who_casts_no_ballot_abstains_for_all_to_see() -> None:
-    table = Table(CLASSIC)
-    table.night(day=1)
     table.accuse("framer")
     table.go_to(Phase.JUDGEMENT)
-    table.act("sheriff", "ballot", choice="guilty")
+    for judge, choice in (("sheriff", "guilty"), ("doctor", "abstain"), ("escort", "innocent")):
+        table.act(judge, "ballot", choice=choice)
     table.end_round()
 
     (ballots,) = table.shown(EventKind.BALLOTS)
-    assert ballots["guilty"] == [table.name("sheriff")]
-    assert ballots["abstain"] == [
-        player.name for player in table.state.living if player.dealt not in ("sheriff", "framer")
-    ]
+    assert (ballots["guilty"], ballots["innocent"]) == ([table.name("sheriff")], [table.name("escort")])
+    judges = ("sheriff", "escort", "framer")
+    assert ballots["abstain"] == [player.name for player in table.state.living if player.dealt not in judges]
 
 
 def test_last_words_come_before_the_body_is_shown() -> None:
@@ -249,6 +203,7 @@ def test_last_words_come_before_the_body_is_shown() -> None:
     table.end_round()
 
     assert not table.is_alive("mafioso")
+    assert table.is_in(Phase.NIGHT_CHAT)
     kinds = [event.kind for event in table.events]
     assert kinds.index(EventKind.DEATH) > len(kinds) - 1 - kinds[::-1].index(EventKind.SPEECH)
 

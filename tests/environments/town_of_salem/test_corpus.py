@@ -179,26 +179,7 @@ def test_reply_that_was_cut_off_is_not_mended() -> None:
 def test_any_damage_to_a_reply_of_the_corpus_is_read_as_something_legal_or_a_problem() -> None:
     known, chance, counts = scenes(), Random(11), dict.fromkeys((Chosen, Problem, ToolRequest), 0)
     pieces = [text for _, _, text in corpus()]
-    junk = [
-        "",
-        "<",
-        ">",
-        "{",
-        "}",
-        '"',
-        "'",
-        "[",
-        "]",
-        "\\",
-        ":",
-        ",",
-        "\n",
-        "[[[[",
-        '"spec": 1,',
-        "\ud800",
-        "\u0130",
-        "𝐯",
-    ]
+    junk = ["", *"<>{}\"'[]\\:,\n", "[[[[", '"spec": 1,', *"\ud800\u0130𝐯"]
     for scene, _, text in corpus():
         state, seat = known[scene]
         for _ in range(DAMAGES):

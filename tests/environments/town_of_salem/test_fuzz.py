@@ -36,11 +36,13 @@ def random_options(chance: Random) -> Options:
         amnesiac=chance.choice(["any_free", "no_unique_town"]),
         janitor_uses=chance.randint(0, 3),
         forger_uses=chance.randint(0, 3),
-        greeting_rounds=1,
-        discussion_rounds=1,
-        vote_rounds=2,
+        mafia_parity=chance.random() < 0.2,
+        greeting_rounds=chance.randint(0, 1),
+        discussion_rounds=chance.randint(0, 2),
+        vote_rounds=chance.randint(1, 3),
         night_chat_rounds=chance.randint(0, 1),
-        max_days=12,
+        trials_per_day=chance.randint(1, 3),
+        max_days=chance.randint(1, 12),
     )
 
 
@@ -127,6 +129,8 @@ def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
 
 ACTOR, TARGET, JAILOR, TRANSPORTER, WITCH, ESCORT, KILLER = range(7)
 CONDITIONS: dict[str, tuple[NightAction, ...]] = {
+    "first night": (),
+    "later night": (),
     "target jailed": (),
     "actor jailed": (),
     "transported with each other": (NightAction(seat=TRANSPORTER, verb="swap", targets=(ACTOR, TARGET)),),
@@ -140,7 +144,7 @@ CONDITIONS: dict[str, tuple[NightAction, ...]] = {
 
 
 def night_of(role: str, other: str, condition: str) -> GameState | None:
-    """The second night at a table of the two and their helpers; None where nobody could hold them in jail."""
+    """A night at a table of the two and their helpers; None where nobody could hold them in jail."""
     pair = (role, other)
     keeper = pair.index("jailor") if "jailor" in pair else JAILOR
     jailed = {"target jailed": TARGET, "actor jailed": ACTOR}.get(condition)
@@ -155,7 +159,7 @@ def night_of(role: str, other: str, condition: str) -> GameState | None:
             state = state.with_player(replace(state.players[seat], marks=frozenset({DOUSED})))
     if jailed is not None:
         state = replace(state, keeper=keeper, jail_choice=jailed)
-    return dusk(replace(state, day=2)).state
+    return dusk(replace(state, day=1 if condition == "first night" else 2)).state
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -192,6 +196,8 @@ def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
             moves += 1
             assert moves < 20_000, f"game {number} does not end"
         assert state.day <= state.options.max_days + 1
+        with pytest.raises(ValueError, match="the game is over"):
+            apply(state, EndRound())
 
 
 @pytest.mark.parametrize("half", range(2))

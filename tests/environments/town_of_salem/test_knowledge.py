@@ -18,28 +18,29 @@ from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game
 from tests.environments.town_of_salem.watch import watch_game
 from tests.faults.tier import SCALE
+from tests.tiers import first
 
 GAMES = 120 * SCALE
-PARTS = 2
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_seat_is_shown_what_it_may_not_know(part: int) -> None:
+@pytest.mark.parametrize("games", first(1, (6, GAMES)))
+def test_no_seat_is_shown_what_it_may_not_know(games: int) -> None:
     dealt: set[str] = set()
     told: set[EventKind] = set()
     met: set[tuple[str, str]] = set()
-    for number in range(part, GAMES, PARTS):
+    for number in range(games):
         watch = watch_game(number)
         dealt |= {player.dealt for player in watch.game.state.players}
         told |= watch.told
         met |= watch.met
 
     # Nothing was found where it must not be, and not because nothing was there to be found.
-    assert dealt == ALL_ROLES == set(ROLES)
-    assert told >= set(EventKind) - RARE
-    assert {kind for kind, _ in met} >= WORDS
-    assert met >= EARS
     assert "thought" not in {kind for kind, _ in met}
+    if games == GAMES:
+        assert {kind for kind, _ in met} >= WORDS
+        assert dealt == ALL_ROLES == set(ROLES)
+        assert told >= set(EventKind) - RARE
+        assert met >= EARS
 
 
 RARE = {

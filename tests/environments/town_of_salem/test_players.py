@@ -14,7 +14,7 @@ import pytest
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem import bots
 from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.bots.beliefs import form_beliefs
+from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
 from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.acts import ACTS, Form
@@ -50,6 +50,7 @@ def wins(town: str, mafia: str) -> Counter[str]:
     return ended
 
 
+@pytest.mark.ci
 def test_heuristic_players_beat_random_ones_on_both_sides() -> None:
     """The same deals with all four pairings; the difference must be far beyond what luck does in so many games."""
     table = {(town, mafia): wins(town, mafia) for town, mafia in PAIRINGS}
@@ -81,7 +82,7 @@ def test_blackmailed_heuristic_player_does_not_try_to_speak() -> None:
 def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
     """Over role lists and calendars of every kind, with no correction asked for."""
     chance = Random(11)
-    for seed in range(30):
+    for seed in range(20):
         options = Options(
             discussion_rounds=chance.randint(0, 2),
             night_chat_rounds=chance.randint(0, 2),
@@ -238,3 +239,35 @@ def test_silent_players_say_nothing_and_honest_ones_outside_the_town_nothing_but
     assert not said["silent"]
     assert {words for (side, words) in said["honest"] if side == "mafia"} == {"mafia"}, said["honest"]
     assert {side for (side, words) in said["honest"] if words == "speech"} == {"town"}, said["honest"]
+
+
+def test_claims_beyond_the_role_list_are_lies_and_those_who_share_a_slot_share_the_doubt() -> None:
+    pair = {"Abel": "Sheriff", "Beatrice": "Sheriff"}
+    four = {**pair, "Caleb": "Doctor", "Dorothea": "Doctor"}
+    named, drawn = ("sheriff", "doctor", "godfather"), ("sheriff", "doctor", "random town", "godfather")
+    for lobby, known, claims, chances in (
+        (named, (), {"Abel": "Sheriff", "Beatrice": "Doctor"}, [0, 0]),
+        (named, (), pair, [0.5, 0.5]),
+        (named, ("Sheriff",), {"Abel": "Sheriff"}, [1]),
+        # A drawn slot has room for one claim of all beyond the named slots, if it can hold it.
+        (drawn, (), pair, [0, 0]),
+        (drawn, (), four, [0.25] * 4),
+        (("sheriff", "town protective", "godfather"), (), {"Abel": "Bodyguard", "Beatrice": "Escort"}, [0, 1]),
+        # A known role fills a drawn slot when no slot names it.
+        (("sheriff", "random town", "godfather"), ("Escort",), {"Abel": "Spy"}, [1]),
+    ):
+        assert [*chances_of_lie(Room(lobby, known=known), claims).items()] == [*zip(claims, chances, strict=True)], (
+            claims
+        )
+
+
+def test_chances_add_up_to_the_claims_there_is_no_room_for() -> None:
+    """However the claims fall: as many lies as claims beyond the room, each chance between none and certainty."""
+    claims = {f"{role} {number}": role for role in ("Sheriff", "Doctor", "Escort", "Mayor") for number in range(2)}
+    for name, lobby in LOBBIES.items():
+        room = Room(lobby, known=())
+        chances = chances_of_lie(room, claims)
+        places = sum(room.named[role] for role in set(claims.values())) + len(room.drawn)
+
+        assert all(0 <= chance <= 1 for chance in chances.values()), name
+        assert sum(chances.values()) >= len(claims) - places, name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.prefix_cache import measure, trial
+from mac_runner.environments import build_environment
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.acts import ACTS
@@ -12,11 +14,13 @@ from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.asking import Asking
+from mac_runner.environments.town_of_salem.view.narration import sentence
 from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import Prompt, Reply, ReplyForm, Turn
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, Table, clumsy, open_game, play
+from tests.tiers import first
 
 CLASSIC = ELEVEN[:10]
 FORMS: tuple[ReplyForm, ...] = ("markup", "json")
@@ -158,3 +162,34 @@ def test_deed_without_a_target_is_told_without_one() -> None:
     game.log.append(tuple(event for event in table.events if event.kind is EventKind.ACTION_CHOSEN))
 
     assert game.log.private_lines[table.seat("jailor")][-1] == "[Night 2]\nYou chose to execute."
+
+
+def told_of_a_night(who: str, verb: str, whom: str) -> list[str]:
+    """What a player is told of a night in which they do this."""
+    table = Table(("sheriff", "doctor", "lookout", "consigliere", "mafioso"))
+    table.go_to(Phase.NIGHT)
+    before = len(table.events)
+    table.night({who: (verb, whom)})
+    seat, name = table.seat(who), table.name(whom)
+    heard = (event for event in table.events[before:] if event.audience is not None and seat in event.audience)
+    return [sentence(event).replace(name, "Abel") for event in heard if event.kind is not EventKind.TEAM]
+
+
+def test_findings_say_what_somebody_is_and_who_was_there() -> None:
+    assert told_of_a_night("sheriff", "interrogate", "mafioso")[-1] == "You found that Abel is suspicious."
+    assert told_of_a_night("lookout", "watch", "doctor")[-1] == "You found that Abel was visited by nobody."
+
+
+def test_deeds_are_told_in_words_and_not_in_identifiers() -> None:
+    assert told_of_a_night("consigliere", "look_into", "doctor")[0] == "You chose to look into: Abel."
+
+
+@pytest.mark.parametrize("words", first(1, ["", " So I say." * 20]))
+def test_prompts_of_a_game_come_close_to_the_best_a_prefix_cache_can_do(words: str) -> None:
+    experiment = trial("classic-10")
+    meter = measure(build_environment(experiment), experiment, words=words)
+    told = f"cached {meter.share:.3f} of {meter.total} tokens; no order of the lines exceeds {meter.best:.3f}"
+    print(told)  # noqa: T201 - the measurement itself, shown by `pytest -rP`
+
+    assert meter.share > 0.88, told
+    assert meter.share > meter.best - 0.09, told

@@ -203,23 +203,8 @@ def test_every_text_is_read_as_something_legal_or_a_problem(day: GameState, vote
     chance = Random(3)
     pieces = [spec.example(name) for spec in ACTS.values() for name in ("Beatrice", "Abel", "Nobody", "")]
     pieces += [tool.example() for tool in TOOLS.values()]
-    pieces += [
-        "<thinking>",
-        "</thinking>",
-        "<",
-        ">",
-        "/",
-        '"',
-        "=",
-        " to=",
-        "\x00",
-        "\ud800",
-        "<ſpeak>x</ſpeak>",
-        "<thinking/>",
-        "<think />",
-        "\u202e",
-        "𝐯𝐨𝐭𝐞",
-    ]
+    pieces += [*'<>/"=\x00\ud800\u202e', " to=", "<ſpeak>x</ſpeak>", "𝐯𝐨𝐭𝐞"]
+    pieces += ["<thinking>", "</thinking>", "<thinking/>", "<think />"]
     counts = dict.fromkeys((Chosen, Problem, ToolRequest), 0)
     for number in range(TEXTS):
         text = "".join(chance.choice(pieces) for _ in range(chance.randint(0, 4)))

@@ -23,10 +23,10 @@ from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, 
 from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
 from mac_runner.types import FinishReason, JsonObject, Prompt, ReceiptKind, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
-from tests.faults.tier import SCALE
 
-REPLIES = 200
+REPLIES = 40
 JSON = Asking(form="json")
+AT_FIRST = Table(ELEVEN).state
 RARE = ("transporter", "witch", "retributionist", "forger", "mayor", "godfather", "sheriff", "veteran", "arsonist")
 
 
@@ -90,7 +90,10 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
 
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
         seat = next(player.seat for player in game.state.players if player.name == turn.agent)
-        if chance.random() < (0.85 if SCALE == 1 else 0.6):
+        assert isinstance(prompt.view, SeatView)
+        # Each act where it is first on offer, and a few more turns.
+        offered = {choice.verb for choice in prompt.view.choices if not ACTS[choice.verb].is_side_act}
+        if offered <= verbs and chance.random() < 0.97:
             return
         validator = checker(prompt)
         for reply in samples(prompt, chance, texts):
@@ -100,19 +103,18 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
             kinds[type(reading)] += 1
             verbs.add(str(reply.get("act")))
 
-    for seed, (roles, policy) in enumerate(product((ELEVEN, RARE), POLICIES.values())):
+    for seed, (roles, policy) in enumerate(product((ELEVEN, RARE), (POLICIES["heuristic"], POLICIES["random"]))):
         play(open_game(roles, seed=seed, options=Options(max_days=5), asking=JSON), policy, seed=seed, watch=watch)
     assert min(kinds.values()) > REPLIES
     assert {"speak", "whisper", "vote", "ballot", "wait", "swap"} < verbs
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(max_examples=100)
 @given(st.text(min_size=1, max_size=200), st.sampled_from(["speak", "whisper"]), st.text(min_size=1, max_size=100))
 def test_any_text_in_a_json_reply_is_the_text_that_is_said(text: str, verb: str, notes: str) -> None:
-    table = Table(ELEVEN)
     reply = {"thinking": notes, "act": verb, "text": text, "notes": notes}
     targets = () if verb == "speak" else (1,)
-    said = answer(table.state, {**reply, **({} if verb == "speak" else {"target": "Beatrice"})})
+    said = answer(AT_FIRST, {**reply, **({} if verb == "speak" else {"target": "Beatrice"})})
 
     assert said == Chosen(
         act=Act(seat=0, verb=verb, targets=targets, text=text), side_acts=(Act(seat=0, verb="notes", text=notes),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -61,6 +62,19 @@ def mafia_wins_below(limit: int, of: int = 10) -> Winner:
     return lambda number: "mafia" if number % of < limit else "town"
 
 
+def tournament(games: Sequence[int] = range(40), undecided: int = 0) -> list[PlayedCombination]:
+    """Each of three plays both sides against the others: the Mafia of a wins eight of ten, of b five, of c two.
+
+    Of each twenty games, the last `undecided` nobody wins.
+    """
+
+    def winner(mafia: str) -> Winner:
+        decided = mafia_wins_below({"a": 8, "b": 5, "c": 2}[mafia])
+        return lambda number: "nobody" if number % 20 >= 20 - undecided else decided(number)
+
+    return [played(cast(mafia, town), winner(mafia), games=games) for mafia, town in permutations("abc", 2)]
+
+
 def rows(compared: JsonObject, key: str) -> list[JsonObject]:
     found = compared[key]
     assert isinstance(found, list)
@@ -88,16 +102,8 @@ def test_two_players_who_swap_sides_are_compared_on_each_and_on_both_over_the_sa
 
 def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> None:
     """Neutrals go with the Town here, and so change when the Town does."""
-    grid = [
-        played(cast(mafia, town), mafia_wins_below({"a": 8, "b": 5, "c": 2}[mafia]))
-        for mafia in "abc"
-        for town in "abc"
-        if mafia != town
-    ]
-    found = {
-        (row["side"], row["first"], row["second"], row["given"])
-        for row in rows(compare_games(grid, True), "differences")
-    }
+    differences = rows(compare_games(tournament(), True), "differences")
+    found = {(row["side"], row["first"], row["second"], row["given"]) for row in differences}
 
     assert found == {
         *{(side, *pair, "each other") for side in ("mafia", "town", "both") for pair in ("ab", "ac", "bc")},
@@ -107,16 +113,7 @@ def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> Non
 
 
 def test_ratings_of_a_tournament_rank_each_side_and_say_what_they_leave_out() -> None:
-    def winner(strength: int) -> Winner:
-        return lambda number: "nobody" if number % 20 == 19 else mafia_wins_below(strength)(number)
-
-    grid = [
-        played(cast(mafia, town), winner({"a": 8, "b": 5, "c": 2}[mafia]), games=range(39))
-        for mafia in "abc"
-        for town in "abc"
-        if mafia != town
-    ]
-    (ratings,) = rows(compare_games(grid, True), "ratings")
+    (ratings,) = rows(compare_games(tournament(range(39), undecided=1), True), "ratings")
     players = rows(ratings, "players")
     of_mafia = {str(row["player"]): row for row in players if row["side"] == "mafia"}
     of_town = [row["rating"] for row in players if row["side"] == "town"]
@@ -188,13 +185,7 @@ def test_nothing_to_compare_is_nothing() -> None:
 
 
 def test_tables_of_comparisons_say_their_unit_and_what_they_left_out() -> None:
-    grid = [
-        played(cast(mafia, town), mafia_wins_below({"a": 8, "b": 5, "c": 2}[mafia]), games=range(39))
-        for mafia in "abc"
-        for town in "abc"
-        if mafia != town
-    ]
-    parts = [*RESULTS.comparison_tables(compare_games(grid, True))]
+    parts = [*RESULTS.comparison_tables(compare_games(tournament(range(39)), True))]
     tables = [part for part in parts if isinstance(part, Table)]
     notes = "\n".join(part for part in parts if isinstance(part, str))
 
@@ -222,7 +213,7 @@ def test_memory_is_a_few_bytes_a_game() -> None:
     def many(count: int) -> Iterator[tuple[int, JsonObject, str]]:
         yield from ((number, one, "game") for number in range(count))
 
-    count = 20_000
+    count = 10_000
     tracemalloc.start()
     try:
         compare_games([PlayedCombination("x", {}, count, many(count))], has_stats=False)

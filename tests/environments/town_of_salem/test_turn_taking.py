@@ -256,15 +256,6 @@ def test_any_roles_can_be_played_in_every_mode_in_any_order(mode: DiscussionMode
     assert shuffled.fingerprint() == straight.fingerprint()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_states_of_every_mode_are_valid(mode: DiscussionMode) -> None:
-    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        validate(game.state)
-
-    for seed in range(3):
-        play(open_game(ELEVEN, seed=seed, options=options(mode)), clumsy, seed=seed, watch=watch)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("mode", MODES)
 def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionMode, policy: str) -> None:
@@ -277,7 +268,7 @@ def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionM
     assert has_spoken is (policy != "silent")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("mode", MODES)
 def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed: int) -> None:
     straight, shuffled = (open_game(ELEVEN, seed=seed, options=options(mode)) for _ in range(2))
@@ -286,6 +277,7 @@ def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed
 
     assert shuffled.fingerprint() == straight.fingerprint()
     assert shuffled.record() == straight.record()
+    assert shuffled.outcome == straight.outcome
     key = [record.turn.canonical for record in records]
     assert sorted(others, key=lambda record: record.turn.canonical) == sorted(
         records, key=lambda record: record.turn.canonical

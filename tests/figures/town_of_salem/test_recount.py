@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import mac_runner
 from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.data import RunData, Study
@@ -19,7 +19,7 @@ from mac_runner.figures.model import Figure, Value
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.runs.report_data import run_data
 from mac_runner.runs.tables import run_sources
-from tests.cli.lab import MAC_RUN, experiment, scripted
+from tests.cli.lab import experiment, scripted
 
 pytest.importorskip("altair")
 pytest.importorskip("scipy")
@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def play(place: Path, name: str, models: Mapping[str, Any]) -> Path:
     file = place / f"{name}.yaml"
     file.write_text(yaml.safe_dump(experiment(name, conversations=9, models=models)), encoding="utf-8")
-    subprocess.run([*MAC_RUN, str(file), "--out", str(place / name)], cwd=place, capture_output=True, check=False)
+    mac_runner.run(file, out=place / name, progress=False)
     return place / name
 
 
