@@ -13,8 +13,9 @@ from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.types import Reply
+from tests.patience import until
 from tests.sim.requests import request
-from tests.vllm.processes import engine_processes, until
+from tests.vllm.processes import engine_processes
 from tests.vllm.table import BOUND, config, sampling, started
 from tests.vllm.tiny_model import CONTEXT_TOKENS
 
@@ -29,7 +30,7 @@ def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(tiny_mode
                 asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
                 for n in range(3)
             ]
-            await until(lambda: table.unfinished() == 3)
+            await until(lambda: table.unfinished() == 3, "the requests")
             for process in engine_processes():
                 os.kill(process.pid, signal.SIGKILL)
             return await asyncio.gather(*asking, return_exceptions=True)
@@ -74,7 +75,7 @@ def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
 
     async def program() -> None:
         task = asyncio.create_task(backend.start())
-        await until(lambda: any("spawn_main" in process.command for process in engine_processes()))
+        await until(lambda: any("spawn_main" in process.command for process in engine_processes()), "an engine")
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
-from tests.patience import LIMIT_S
+from tests.patience import ended, wait_for
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
@@ -70,8 +69,8 @@ class MacRun:
         lab.started.append(self.process)
 
     def ended(self) -> tuple[int, str, str]:
-        out, _ = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, out, self.errors.read_text()
+        code, out, _ = ended(self.process)
+        return code, out, self.errors.read_text()
 
     def wait_for_replies(self, run: RunDir, count: int) -> None:
         def are_there() -> bool:
@@ -79,13 +78,6 @@ class MacRun:
             return len(run.events("EVENT_INFER_DONE")) >= count
 
         wait_for(are_there, f"{count} replies")
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"in vain: {what}"
-        time.sleep(0.02)
 
 
 def test_run_stopped_in_every_way_ends_like_one_that_was_not(
