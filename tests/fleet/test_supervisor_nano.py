@@ -28,6 +28,8 @@ from tests.sim.requests import request
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

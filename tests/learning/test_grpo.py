@@ -21,10 +21,13 @@ from mac_runner.cli.process import Exit
 from tests.cli.lab import environ
 from tests.patience import wait_for
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
-    reason="the packages of nano and pyarrow are not installed",
-)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
+        reason="the packages of nano and pyarrow are not installed",
+    ),
+]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
