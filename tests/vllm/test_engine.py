@@ -1,10 +1,11 @@
-"""One engine in this process: the contract of every backend, asked in every way a run asks, and new weights."""
+"""One engine in this process: the contract of every backend, asked in every way a run asks, new weights, its end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from mac_runner.backends.forms import held
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.reading.answers import Found, read_fields
-from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
+from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, Message, PolicySpan, Prompt, Reply, Request
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
@@ -59,7 +60,7 @@ class VllmHarness(BackendHarness):
     @asynccontextmanager
     async def started(self, *, is_fresh: bool) -> AsyncIterator[Backend]:
         if is_fresh:
-            raise CannotError("test_endings ends engines, one by one")
+            raise CannotError("an engine takes too long to start")
         yield self.table.backend
 
     def run(self, program: Coroutine[None, None, None]) -> None:
@@ -240,7 +241,7 @@ def test_loop_goes_on_while_a_long_prompt_is_tokenised(table: Table) -> None:
     assert turns > 100
 
 
-# New weights: in the last test, for the others ask for the first ones.
+# New weights: behind the tests that ask for the first ones.
 
 ASKED = request("Who is lying?", sampling=sampling())
 LONG = request("Go on.", sampling=sampling(max_tokens=400))
@@ -289,3 +290,26 @@ def test_updated_vllm_computes_with_the_new_weights_and_says_so(table: Table, ti
             update(table, version, weights)
     (kept,) = table.ask(ASKED)
     assert (kept.policy, kept.trace) == (PolicySpan(3, 3), changed.trace)
+
+
+def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(table: Table) -> None:
+    """The last test, for it leaves nothing to ask."""
+
+    async def program() -> list[Reply | BaseException]:
+        asking = [
+            asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
+            for n in range(3)
+        ]
+        await until(lambda: table.unfinished() == 3, "the requests")
+        for process in engine_processes():
+            os.kill(process.pid, signal.SIGKILL)
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    faults = table.runner.run(program())
+    with pytest.raises(EngineDeadError):
+        table.ask(request())
+
+    assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
+    assert engine_processes() == []
+    log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
+    assert "Initializing a V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"
