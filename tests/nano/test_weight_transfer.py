@@ -33,6 +33,7 @@ from mac_runner.nano import (
     WeightSender,
     WrongDtypeError,
     WrongShapeError,
+    async_engine,
     weight_transfer,
 )
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
@@ -279,8 +280,19 @@ def test_engine_of_several_processes_installs_on_all_of_them(path: Path, setting
     with_engines(path, act, **settings)
 
 
-def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(path: Path) -> None:
-    good = random_state_dict(path, seed=1)
+def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the engine's thread has heard of it, and has hung up."""
+    good, left = random_state_dict(path, seed=1), list[str]()
+
+    def noting(address: str, *more: Any, **named: Any) -> Any:
+        try:
+            return receive(address, *more, **named)
+        finally:
+            left.append(address)
+
+    monkeypatch.setattr(async_engine, "receive", noting)
 
     async def act(engine: AsyncEngine, other: AsyncEngine) -> None:
         with sender() as source:
@@ -289,6 +301,7 @@ def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_
             update.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await update
+            await until(lambda: left, "the engine's leave")
             # It is gone, and does not count as a receiver.
             assert await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address)) == [None, 3]
 
@@ -297,6 +310,7 @@ def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_
             await other.shutdown()
             with pytest.raises((BroadcastError, EngineStoppedError)):
                 await update
+            await until(lambda: len(left) == 3, "the other engine's leave")
             assert await asyncio.gather(send(source, good, 4), engine.receive_weights(source.address)) == [None, 4]
 
     with_engines(path, act, count=2)
