@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import tomllib
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,9 @@ from mac_runner.cli import main
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
-MODULES = sorted((ROOT / "mac_runner").rglob("*.py"))
-ROOMS = [path.parent for path in MODULES if path.name == "__init__.py"]
-NANO = (ROOT / "mac_runner" / "nano", ROOT / "mac_runner" / "backends" / "nano")
-
-
-def _importable(paths: list[Path]) -> list[Path]:
-    """Of all rooms only nano, and the backend of that name, need torch, which comes with `[nano]`."""
-    if find_spec("torch") is not None:
-        return paths
-    return [path for path in paths if not any(path.is_relative_to(room) for room in NANO)]
+NANO = tuple(path for room in ("nano", "backends/nano") for path in sorted((ROOT / "mac_runner" / room).rglob("*.py")))
+"""They need torch, and are looked at in tests/nano."""
+MODULES = [path for path in sorted((ROOT / "mac_runner").rglob("*.py")) if path not in NANO]
 
 
 def _dotted(path: Path) -> str:
@@ -39,11 +32,15 @@ def _project() -> dict[str, Any]:
 
 
 def test_public_names_of_a_room_are_those_listed(subtests: pytest.Subtests) -> None:
+    check_rooms(MODULES, subtests)
+
+
+def check_rooms(modules: Sequence[Path], subtests: pytest.Subtests) -> None:
     """What the `__init__` of a room holds and does not list is a submodule, which Python puts there by itself.
 
     A package inside a room is nobody's way in: it may also hold what it needs for what it lists.
     """
-    for room in _importable(ROOMS):
+    for room in [path.parent for path in modules if path.name == "__init__.py"]:
         with subtests.test(_dotted(room)):
             module = importlib.import_module(_dotted(room))
             listed: list[str] = getattr(module, "__all__", [])
@@ -56,7 +53,11 @@ def test_public_names_of_a_room_are_those_listed(subtests: pytest.Subtests) -> N
 
 
 def test_module_can_be_imported_and_says_what_it_is(subtests: pytest.Subtests) -> None:
-    for path in _importable(MODULES):
+    check_modules(MODULES, subtests)
+
+
+def check_modules(modules: Sequence[Path], subtests: pytest.Subtests) -> None:
+    for path in modules:
         with subtests.test(_dotted(path)):
             assert importlib.import_module(_dotted(path)).__doc__
 

@@ -140,6 +140,7 @@ def test_killed_engines_change_no_transcript(lab: Lab) -> None:
     assert run.events("EVENT_GIVE_UP") == []
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
 def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> None:
     """As above, with models that generate."""
@@ -147,7 +148,7 @@ def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> No
         model=str(tiny), engine="nano", max_num_seqs=2, engine_args={"num_threads": 1, "kv_cache_gib": 0.02}
     )
     slow: JsonObject = {**nano, "latency": {"prefill_ms": 200, "kernel_ms": 0}}
-    conversations, kills = 100, 2
+    conversations, kills = 40, 1
     budget: JsonObject = {"gpus": 2, "restart": {"budget": 100}}
     killed_again_and_again(lab, talk(slow, conversations=conversations, fleet=budget), kills, seed=2, lanes=2)
     calm = lab.write(talk(nano, conversations=conversations, lanes=1), "calm.yaml")
@@ -237,8 +238,9 @@ def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab)
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
-@pytest.mark.parametrize("policy", ["batch", "fifo"])
+@pytest.mark.parametrize("policy", ["batch", pytest.param("fifo", marks=pytest.mark.nightly)])
 def test_models_that_take_turns_on_one_place_say_what_they_say_on_places_of_their_own(
     lab: Lab, tiny: Path, policy: str
 ) -> None:

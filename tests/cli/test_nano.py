@@ -15,9 +15,12 @@ from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, AtOnce, Lab
 from tests.sim.nano_model import make_nano_model
 
-pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("tokenizers") is None, reason="the engine's packages are not installed"
-)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        find_spec("torch") is None or find_spec("tokenizers") is None, reason="the engine's packages are not installed"
+    ),
+]
 
 KEY = "canary-0123456789abcdef"
 MAIN_JOB = str(ROOT / "experiments" / "tos_100games.yaml")

@@ -22,10 +22,13 @@ from mac_runner.fleet.supervisor import LocalFleet
 from mac_runner.types import PolicySpan, Sampling
 from mac_runner.weights import Broadcast, WeightUpdate
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until
+from tests.patience import LIMIT_S
 from tests.sim.nano_model import make_nano_model, write_other_weights
 from tests.sim.requests import request
 
 pytest.importorskip("torch")
+
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +80,7 @@ def test_lane_that_starts_later_has_the_weights_of_the_others_before_it_serves(m
         from mac_runner.nano import WeightSender
 
         with WeightSender("127.0.0.1:0", receivers=2) as trainer:
-            source = WeightUpdate(version=4, weights=Broadcast(trainer.address, timeout_s=60.0))
+            source = WeightUpdate(version=4, weights=Broadcast(trainer.address, timeout_s=LIMIT_S))
             sending = asyncio.to_thread(trainer.send, load_file(other / "model.safetensors"))
             return (await asyncio.gather(backend.update_weights(source), sending))[0]
 

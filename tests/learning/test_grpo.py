@@ -7,7 +7,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +19,15 @@ import mac_runner
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from tests.cli.lab import environ
+from tests.patience import wait_for
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
-    reason="the packages of nano and pyarrow are not installed",
-)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
+        reason="the packages of nano and pyarrow are not installed",
+    ),
+]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -94,11 +97,13 @@ def test_killed_trainer_goes_on_and_uses_every_game_once(grpo: Any, tmp_path: Pa
     """Killed after its second version, while games are played with it."""
     import torch
 
+    def has_second() -> bool:
+        assert trainer.poll() is None
+        return (tmp_path / "2.safetensors").exists()
+
     trainer = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], env=environ())
     try:
-        while not (tmp_path / "2.safetensors").exists():
-            assert trainer.poll() is None
-            time.sleep(0.01)
+        wait_for(has_second, "the second version")
     finally:
         trainer.kill()
         trainer.wait()

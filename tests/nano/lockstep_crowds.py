@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -21,7 +20,7 @@ from mac_runner.nano.parallel.members import Member
 from mac_runner.nano.parallel.ranks import Done
 from mac_runner.nano.parallel.runner import Joined
 from tests.nano.tiny_models import VOCAB_SIZE
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, wait_for
 
 Make = Callable[..., Servant]
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
@@ -142,10 +141,7 @@ def is_alive(pid: int) -> bool:
 
 def assert_ended(processes: list[int]) -> None:
     """Wait until all have ended."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while any(map(is_alive, processes)) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert [pid for pid in processes if is_alive(pid)] == []
+    wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
 
 
 def in_a_crowd(engine: BaseEngine, seed: int, count: int) -> dict[tuple[int, int], TrainingSample]:

@@ -30,6 +30,7 @@ from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.constraints import Grammar, GrammarCompiler
 from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.patience import LIMIT_S
 
 Result = TypeVar("Result")
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
@@ -135,7 +136,7 @@ def test_nobody_waits_while_a_constraint_is_compiled(path: Path, monkeypatch: py
     compile_really = GrammarCompiler.compile
 
     def compile_slowly(self: GrammarCompiler, params: SamplingParams) -> Grammar | None:
-        assert not params.is_constrained or may_go_on.wait(60)
+        assert not params.is_constrained or may_go_on.wait(LIMIT_S)
         return compile_really(self, params)
 
     monkeypatch.setattr(GrammarCompiler, "compile", compile_slowly)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mac_runner
+from tests import patience
 
 PROGRAM = """
 import os, torch
@@ -24,15 +25,15 @@ else:
 
 def run(package: Path, **environment: str) -> str:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH")}
-    return subprocess.run(
+    ended = patience.run(
         [sys.executable, "-c", PROGRAM],
         cwd="/",
         env={**kept, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from benchmarks.nano_peers.targets import targets
 from benchmarks.nano_peers.timing import Run, Step, Stopwatch, decode_step_s, tokens_per_s
 from tests.faults.tier import SCALE
 from tests.nano.tiny_models import make_model
+from tests.patience import run
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "nano_decode.py"
 NUM_NEW = 8
@@ -131,14 +132,8 @@ def test_all_contestants_say_the_same_tokens_in_float32_and_the_same_again(setti
 def test_decode_benchmark_ends_with_its_row(tmp_path: Path) -> None:
     flags = "--models 5m --dtypes float32 --batches 2 --prompt 32 --new 8 --rounds 1 --peers transformers static vllm"
     flags += " --memory-rounds 2 --contests batches" + (" shared_prefix" if SCALE > 1 else "")
-    process = subprocess.run(
-        [sys.executable, str(SCRIPT), *flags.split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    command = [sys.executable, str(SCRIPT), *flags.split()]
+    process = run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     assert process.returncode == 0, process.stderr
     row = json.loads(process.stdout.splitlines()[-1])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,7 +40,7 @@ from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
 from mac_runner.nano.runner import ModelRunner, Prepared
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, wait_for
 
 CPU = torch.device("cpu")
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
@@ -94,10 +93,7 @@ def is_alive(pid: int) -> bool:
 
 
 def assert_ended(processes: list[int]) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while any(map(is_alive, processes)) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert [pid for pid in processes if is_alive(pid)] == []
+    wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
 
 
 @contextmanager
@@ -410,7 +406,8 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(
     with running(model("qwen2")) as engine:
         monkeypatch.setattr(group, "PATIENCE_S", 0.2)
         monkeypatch.setattr(members, "END_S_MAX", 0.2)
-        os.kill(pids(engine)[0], signal.SIGSTOP)
+        os.kill((rank := pids(engine)[0]), signal.SIGSTOP)
+        wait_for(lambda: " T " in Path(f"/proc/{rank}/stat").read_text(), "rank 1 to stand still")
         with pytest.raises(RankFailedError, match="rank 1 has kept the others waiting"):
             engine.generate([PROMPT], PARAMS)
 

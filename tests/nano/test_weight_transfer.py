@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,13 @@ from mac_runner.nano import (
     WeightSender,
     WrongDtypeError,
     WrongShapeError,
+    async_engine,
+    weight_transfer,
 )
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
 from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
 from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.patience import LIMIT_S, until
 
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
@@ -61,18 +65,23 @@ def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1
             for engine in engines:
                 await engine.shutdown()
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    asyncio.run(asyncio.wait_for(scene(), LIMIT_S))
 
 
 @contextmanager
-def sender(receivers: int = 1, timeout_s: float = 60.0) -> Iterator[WeightSender]:
-    with WeightSender("127.0.0.1:0", receivers, timeout_s=timeout_s) as made:
+def sender(receivers: int = 1) -> Iterator[WeightSender]:
+    with WeightSender("127.0.0.1:0", receivers, timeout_s=LIMIT_S) as made:
         yield made
 
 
 async def send(sender: WeightSender, weights: Mapping[str, torch.Tensor], version: int | None = None) -> None:
     """Send as a trainer does, beside the engines."""
     await asyncio.to_thread(sender.send, weights, version)
+
+
+def has_come(sender: WeightSender) -> bool:
+    """Whether an engine waits that the sender has not looked at."""
+    return bool(wait([sender._listener], 0))
 
 
 async def sample(engine: AsyncEngine) -> TrainingSample:
@@ -271,24 +280,38 @@ def test_engine_of_several_processes_installs_on_all_of_them(path: Path, setting
     with_engines(path, act, **settings)
 
 
-def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(path: Path) -> None:
-    good = random_state_dict(path, seed=1)
+def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the engine's thread has heard of it, and has hung up."""
+    good, left = random_state_dict(path, seed=1), list[str]()
+
+    def noting(address: str, *more: Any, **named: Any) -> Any:
+        try:
+            return receive(address, *more, **named)
+        finally:
+            left.append(address)
+
+    monkeypatch.setattr(async_engine, "receive", noting)
 
     async def act(engine: AsyncEngine, other: AsyncEngine) -> None:
         with sender() as source:
             update = asyncio.create_task(engine.receive_weights(source.address))
-            await asyncio.sleep(0.05)
+            await until(lambda: has_come(source), "the engine")
             update.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await update
+            await until(lambda: left, "the engine's leave")
+            # It is gone, and does not count as a receiver.
+            assert await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address)) == [None, 3]
+
             update = asyncio.create_task(other.receive_weights(source.address))
-            await asyncio.sleep(0.05)
+            await until(lambda: has_come(source), "the other engine")
             await other.shutdown()
             with pytest.raises((BroadcastError, EngineStoppedError)):
                 await update
-            # Both are gone, and do not count as receivers.
-            _, version = await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address))
-            assert version == 3
+            await until(lambda: len(left) == 3, "the other engine's leave")
+            assert await asyncio.gather(send(source, good, 4), engine.receive_weights(source.address)) == [None, 4]
 
     with_engines(path, act, count=2)
 
@@ -299,7 +322,7 @@ def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(path: Path
     async def act(*engines: AsyncEngine) -> None:
         before = await sample(engines[0])
         for receivers, number in ((2, 1), (1, 2)):
-            with sender(receivers, timeout_s=600.0) as source:
+            with sender(receivers) as source:
                 coming = [each.receive_weights(source.address, engines=number) for each in engines[:number]]
                 met = await asyncio.gather(send(source, weights, 5), *coming, return_exceptions=True)
                 text = f"receivers is {receivers}, but the number of engines that are up is {number}"
@@ -312,17 +335,20 @@ def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(path: Path
     with_engines(path, act, count=2)
 
 
-def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_others(path: Path) -> None:
+def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that waits for one that never comes to the group, which is an error already, is soon at its end."""
+    monkeypatch.setattr(weight_transfer, "_CARRY_S_MAX", 1.0)
     weights = random_state_dict(path, seed=1)
     hello, fits, prepared = (b'{"protocol": 1}', b'{"fits": true}', b'{"prepared": true}')
     for says in ([b"GET / HTTP/1.1"], [hello, b"nonsense"], [hello, fits], [hello, fits, prepared]):
-        timeout_s = 1.0 if fits in says else 60.0  # The group waits as long for a process that never comes to it.
-        with sender(receivers=2, timeout_s=timeout_s) as source:
+        with sender(receivers=2) as source:
             met: Outcome = [None, None]
 
-            def take(met: Outcome = met, source: WeightSender = source, timeout_s: float = timeout_s) -> None:
+            def take(met: Outcome = met, source: WeightSender = source) -> None:
                 with noted(met, 0):
-                    receive(source.address, lambda *_: None, dict[str, torch.Tensor], timeout_s=timeout_s)
+                    receive(source.address, lambda *_: None, dict[str, torch.Tensor])
 
             def give(met: Outcome = met, source: WeightSender = source) -> None:
                 with noted(met, 1):
@@ -352,19 +378,34 @@ def noted(met: Outcome, index: int) -> Iterator[None]:
         met[index] = error
 
 
-def test_silent_or_absent_side_is_an_error_after_the_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(BroadcastError, match="did nothing for"):
-        receive(f"127.0.0.1:{silent.getsockname()[1]}", lambda *_: None, dict[str, torch.Tensor], timeout_s=0.1)
-    with pytest.raises(BroadcastError, match="no trainer at"):
-        receive(f"127.0.0.1:{silent_port()}", lambda *_: None, dict[str, torch.Tensor], timeout_s=0.1)
-    with sender(timeout_s=0.1) as source, pytest.raises(BroadcastError, match="0 of 1 engines came"):
-        source.send({"one": torch.ones(1)})
+@pytest.mark.parametrize("side", ["silent trainer", "no trainer", "no engine"])
+def test_silent_or_absent_side_is_an_error_after_the_timeout(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait passes at once."""
 
+    def pass_by(_: object, timeout_s: float) -> list[object]:
+        waited_s.append(timeout_s)
+        return []
 
-def silent_port() -> int:
-    """A port where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    def ask(where: socket.socket) -> None:
+        receive(f"127.0.0.1:{where.getsockname()[1]}", lambda *_: None, dict, timeout_s=20.0, cancelled=cancelled)
+
+    waited_s, cancelled = list[float](), threading.Event()
+    monkeypatch.setattr(weight_transfer, "wait", pass_by)
+    monkeypatch.setattr(cancelled, "wait", waited_s.append)
+    with socket.socket() as where, WeightSender("127.0.0.1:0", timeout_s=20.0) as source:
+        where.bind(("127.0.0.1", 0))
+        if side == "silent trainer":
+            where.listen()
+            with pytest.raises(BroadcastError, match="did nothing for 20 s"):
+                ask(where)
+        elif side == "no trainer":
+            with pytest.raises(BroadcastError, match="no trainer at"):
+                ask(where)
+        else:
+            with pytest.raises(BroadcastError, match="0 of 1 engines came"):
+                source.send({"one": torch.ones(1)})
+
+    assert sum(waited_s) == pytest.approx(20.0, abs=0.1)
 
 
 def test_wrong_settings_of_a_sender_are_refused() -> None:

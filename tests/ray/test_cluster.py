@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cli.lab import Lab, RunDir, environ, experiment, scripted
+from tests.patience import ended, run, wait_for
 
 pytest.importorskip("ray")
 
@@ -21,7 +21,6 @@ CONVERSATIONS = 64
 FILE = "small.yaml"
 NOTICED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
 """A dead node is noticed after 3 s, and not after 15."""
-JOB_S = 240
 
 
 @contextmanager
@@ -61,15 +60,14 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
     job = lab.start(*submission("--shards", "8"))
     shared = lab.path / "runs" / "small"
     for done in (10, 30):
-        until(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
+        wait_for(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
         node = next(node for node in cluster.worker_nodes if workers_of(node))
         lost = workers_of(node)
         cluster.add_node(num_cpus=1)
         cluster.remove_node(node, allow_graceful=False)
-        until(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
+        wait_for(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
 
-    _, said = job.communicate(timeout=JOB_S)
-    code = job.returncode
+    code, _, said = ended(job)
     lab.done(FILE, "--out", "single")
 
     assert code == 0, said
@@ -90,14 +88,12 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
         "mac_runner",
         *submission("--limit", "6", "--shards", "3", "--out", str(shared)),
     ]
-    submitted = subprocess.run(
+    submitted = run(
         [*ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
         cwd=lab.path,
         env=environ({"RAY_ADDRESS": address, "PYTHONWARNINGS": ""}),
-        capture_output=True,
-        text=True,
-        timeout=JOB_S,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
@@ -107,14 +103,6 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
 def submission(*more: str, executor: str = "ray") -> tuple[str, ...]:
     shared = ("--assume-shared",) if executor == "ray" else ()
     return ("submit", FILE, "--executor", executor, "--nodes", "2", *shared, *more)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Ray takes seconds for each step on a machine of its own, and much more on a busy one."""
-    deadline_s = time.monotonic() + JOB_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 def ended_in_shards(directory: Path) -> int:

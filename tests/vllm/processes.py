@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-from collections.abc import Callable
 from typing import NamedTuple
-
-from tests.patience import LIMIT_S
 
 
 class Process(NamedTuple):
@@ -42,10 +38,3 @@ def all_processes() -> list[Process]:
     ).stdout.splitlines()
     fields = (line.split(maxsplit=3) for line in lines)
     return [Process(int(pid), int(parent), state, command) for pid, parent, state, command in fields]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Come back once `condition` holds; what it looks at belongs to others and sets no event."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)

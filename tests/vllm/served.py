@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.patience import LIMIT_S
+from mac_runner.fleet.ports import LoopbackPorts
+from tests.patience import LIMIT_S, wait_for
 
 
 @contextmanager
-def serving(
-    model: Path, log: Path, *, port: int | None = None, **environment: str
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def serving(model: Path, log: Path, **environment: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Where `vllm serve` listens with a model under the name `tiny`, and its process."""
-    port = port or _free_port()
+    (port,) = LoopbackPorts().take(1)
     command = [
         # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
@@ -45,20 +42,13 @@ def serving(
         process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def _wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline_s:
+    def serves() -> bool:
         assert process.poll() is None, log.read_text()[-4000:]
         try:
-            with urllib.request.urlopen(f"{url}/models", timeout=5) as answer:
-                assert json.load(answer)["data"][0]["id"] == "tiny"
-                return
+            with urllib.request.urlopen(f"{url}/models", timeout=LIMIT_S) as answer:
+                return bool(json.load(answer)["data"][0]["id"] == "tiny")
         except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text()[-4000:])
+            return False
+
+    wait_for(serves, "vllm serve")

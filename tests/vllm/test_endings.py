@@ -1,47 +1,19 @@
-"""How engines end that do not end well."""
+"""How engines end that do not come to serve."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.clock import SystemClock
-from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.types import Reply
-from tests.sim.requests import request
-from tests.vllm.processes import engine_processes, until
-from tests.vllm.table import BOUND, config, sampling, started
+from mac_runner.errors import ConfigError
+from tests.patience import until
+from tests.vllm.processes import engine_processes
+from tests.vllm.table import config, started
 from tests.vllm.tiny_model import CONTEXT_TOKENS
-
-
-def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(tiny_model: Path) -> None:
-    with started(config(tiny_model, admission="full_context", max_model_len=4096)) as table:
-        assert table.backend.token_budget is None
-        assert table.backend.capacity == BOUND
-
-        async def program() -> list[Reply | BaseException]:
-            asking = [
-                asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
-                for n in range(3)
-            ]
-            await until(lambda: table.unfinished() == 3)
-            for process in engine_processes():
-                os.kill(process.pid, signal.SIGKILL)
-            return await asyncio.gather(*asking, return_exceptions=True)
-
-        faults = table.runner.run(program())
-        with pytest.raises(EngineDeadError):
-            table.ask(request())
-
-    assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
-    assert engine_processes() == []
-    log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
-    assert "Initializing a V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"
 
 
 def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
@@ -74,7 +46,7 @@ def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
 
     async def program() -> None:
         task = asyncio.create_task(backend.start())
-        await until(lambda: any("spawn_main" in process.command for process in engine_processes()))
+        await until(lambda: any("spawn_main" in process.command for process in engine_processes()), "an engine")
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()

@@ -1,20 +1,32 @@
-"""One engine in this process, asked in every way a run asks."""
+"""One engine in this process: the contract of every backend, asked in every way a run asks, new weights, its end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from mac_runner.backends import Backend
+from mac_runner.backends.base import updating
 from mac_runner.backends.forms import held
+from mac_runner.backends.vllm.backend import VllmBackend
+from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.reading.answers import Found, read_fields
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
+from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
+from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.types import FinishReason, JsonObject, Message, PolicySpan, Prompt, Reply, Request
+from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from tests.patience import until
 from tests.sim.requests import request
-from tests.vllm.processes import engine_processes, until
+from tests.vllm.processes import engine_processes
 from tests.vllm.table import BLOCK_SIZE, BOUND, Table, config, sampling, started
 from tests.vllm.tiny_model import CONTEXT_TOKENS
 
@@ -31,6 +43,52 @@ def table(tiny_model: Path) -> Iterator[Table]:
     with started(config(tiny_model)) as table:
         yield table
     assert engine_processes() == []
+
+
+class VllmHarness(BackendHarness):
+    patience_s = 600.0
+
+    def __init__(self, table: Table, model: Path) -> None:
+        self.table = table
+        self.model = model
+
+    def build(self) -> Backend:
+        return VllmBackend(
+            name="m", config=config(self.model), traces=False, clock=SystemClock(), say=lambda line: None
+        )
+
+    @asynccontextmanager
+    async def started(self, *, is_fresh: bool) -> AsyncIterator[Backend]:
+        if is_fresh:
+            raise CannotError("an engine takes too long to start")
+        yield self.table.backend
+
+    def run(self, program: Coroutine[None, None, None]) -> None:
+        self.table.runner.run(program)
+
+    def unfinished(self) -> int:
+        return self.table.unfinished()
+
+    async def trouble(self, kind: Trouble) -> None:
+        raise CannotError(f"the engine cannot be made {kind} from outside")
+
+    async def heal(self) -> None:
+        raise CannotError("the engine was never in trouble")
+
+    def request_too_long(self) -> Request:
+        return self.request("a" + " the" * CONTEXT_TOKENS)
+
+    def request_cut_off(self) -> Request:
+        return self.request(max_tokens=2)
+
+    def request_slow(self) -> Request:
+        return self.request(max_tokens=4000)
+
+
+class TestVllm(BackendContract):
+    @pytest.fixture
+    def harness(self, table: Table, tiny_model: Path) -> BackendHarness:
+        return VllmHarness(table, tiny_model)
 
 
 def test_capacity_is_the_bound_and_the_budget_the_kv_cache(table: Table) -> None:
@@ -155,7 +213,7 @@ def test_prompt_that_leaves_no_room_overflows_and_one_that_leaves_little_is_cut(
 def test_cancelled_request_leaves_the_engine(table: Table) -> None:
     async def program() -> int:
         task = asyncio.create_task(table.backend.generate(request(sampling=sampling(max_tokens=4000))))
-        await until(lambda: table.unfinished() == 1)
+        await until(lambda: table.unfinished() == 1, "the request")
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
@@ -181,3 +239,77 @@ def test_loop_goes_on_while_a_long_prompt_is_tokenised(table: Table) -> None:
     table.runner.run(program())
 
     assert turns > 100
+
+
+# New weights: behind the tests that ask for the first ones.
+
+ASKED = request("Who is lying?", sampling=sampling())
+LONG = request("Go on.", sampling=sampling(max_tokens=400))
+NORM = "model.norm.weight"
+
+
+def update(table: Table, version: int, weights: Weights) -> None:
+    table.runner.run(table.backend.update_weights(WeightUpdate(version=version, weights=weights)))
+
+
+def test_updated_vllm_computes_with_the_new_weights_and_says_so(table: Table, tiny_model: Path, tmp_path: Path) -> None:
+    async def under_way() -> Reply:
+        long = asyncio.create_task(table.backend.generate(LONG))
+        await until(lambda: table.unfinished() > 0, "the request")
+        await table.backend.update_weights(WeightUpdate(version=3, weights=others))
+        return await long
+
+    assert updating(table.backend, name="m", kind="vllm") is table.backend
+    own = load_file(tiny_model / "model.safetensors")
+    others = {name: torch.roll(tensor, 1, 0) for name, tensor in own.items()}
+    save_file(others, tmp_path / "others.safetensors")
+    (before,) = table.ask(ASKED)
+    update(table, 1, tmp_path / "others.safetensors")
+    (changed,) = table.ask(ASKED)
+    update(table, 2, tiny_model)
+    (back,) = table.ask(ASKED)
+    mixed = table.runner.run(under_way())
+    (again,) = table.ask(ASKED)
+
+    assert [reply.policy for reply in (before, changed, back)] == [(0, 0), (1, 1), (2, 2)]
+    assert back.trace == before.trace
+    assert changed.trace != before.trace
+    assert again.trace == changed.trace
+    assert mixed.policy in (PolicySpan(2, 3), PolicySpan(3, 3))  # It may have waited for its first step.
+    bad: list[tuple[Weights, int, type[WeightUpdateError], str]] = [
+        ({name: tensor for name, tensor in own.items() if name != NORM}, 4, WeightMismatchError, f"{NORM} .* missing"),
+        ({**own, NORM: own[NORM][1:]}, 4, WeightMismatchError, f"{NORM} has shape .127., expected .128."),
+        ({**own, NORM: own[NORM].int()}, 4, WeightMismatchError, f"{NORM} is of I32, expected F32"),
+        ({**own, "extra": own[NORM]}, 4, WeightMismatchError, "extra has no place"),
+        (tmp_path / "weights.bin", 4, WeightUpdateError, "other formats can run code"),
+        (Broadcast("localhost:1"), 4, WeightUpdateError, "trainer"),
+        (own, 3, StaleVersionError, "version 3; give a version above it"),
+    ]
+    for weights, version, kind, text in bad:
+        with pytest.raises(kind, match=text):
+            update(table, version, weights)
+    (kept,) = table.ask(ASKED)
+    assert (kept.policy, kept.trace) == (PolicySpan(3, 3), changed.trace)
+
+
+def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(table: Table) -> None:
+    """The last test, for it leaves nothing to ask."""
+
+    async def program() -> list[Reply | BaseException]:
+        asking = [
+            asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
+            for n in range(3)
+        ]
+        await until(lambda: table.unfinished() == 3, "the requests")
+        for process in engine_processes():
+            os.kill(process.pid, signal.SIGKILL)
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    faults = table.runner.run(program())
+    with pytest.raises(EngineDeadError):
+        table.ask(request())
+
+    assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
+    assert engine_processes() == []
+    log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
+    assert "Initializing a V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"

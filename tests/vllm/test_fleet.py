@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import Lab
-from tests.patience import LIMIT_S
+from tests.patience import ended, wait_for
 
 CONVERSATIONS = 40
 
@@ -57,16 +56,18 @@ def servers(parent: int) -> list[psutil.Process]:
 
 def test_run_over_a_lane_that_is_killed_ends_well_once_it_is_back(lab: Lab, tiny_model: Path) -> None:
     process = lab.start(lab.write(talk(tiny_model)), "--no-live")
-    run, deadline_s = lab.run_dir("talk"), time.monotonic() + LIMIT_S
-    while len(run.events("EVENT_INFER_DONE")) < 10:
+    run = lab.run_dir("talk")
+
+    def is_under_way() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
+        return len(run.events("EVENT_INFER_DONE")) >= 10
+
+    wait_for(is_under_way, "ten replies")
     (server,) = servers(process.pid)
     server.kill()
-    _, err = process.communicate(timeout=LIMIT_S)
+    code, _, err = ended(process)
 
-    assert process.returncode == Exit.OK, err
+    assert code == Exit.OK, err
     assert run.statuses == {"finished": CONVERSATIONS}
     assert [len(run.events(f"EVENT_LANE_{what}")) for what in ("DEAD", "RESTART", "UP", "RETIRED")] == [1, 1, 2, 0]
     assert run.events("EVENT_ENGINE_DEATH")

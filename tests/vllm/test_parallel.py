@@ -13,8 +13,9 @@ import pytest
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.errors import BackendError, EngineDeadError
 from mac_runner.types import Reply
+from tests.patience import until
 from tests.sim.requests import request
-from tests.vllm.processes import Process, engine_processes, until
+from tests.vllm.processes import Process, engine_processes
 from tests.vllm.table import BOUND, THREADS, Table, config, sampling, started, two_cores
 
 REQUESTS = [
@@ -77,18 +78,18 @@ async def killed(table: Table, victim: str, copies: int) -> tuple[int, list[Repl
     copies_at_work = 0
     for _ in range(SPREADINGS_MAX):
         asking = [asyncio.create_task(table.backend.generate(one)) for one in long]
-        await until(lambda: table.unfinished() == len(long))
+        await until(lambda: table.unfinished() == len(long), "the requests")
         if (copies_at_work := table.copies_at_work()) == copies:
             break
         # vLLM spreads requests by counts that are a moment old; on a busy machine they may still be of those before.
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        await until(lambda: table.unfinished() == 0)
+        await until(lambda: table.unfinished() == 0, "their end")
     (process,) = [process for process in engine_processes() if victim in process.command]
     os.kill(process.pid, signal.SIGKILL)
     faults = await asyncio.gather(*asking, return_exceptions=True)
-    await until(lambda: not engine_processes())
+    await until(lambda: not engine_processes(), "the engine's end")
     return copies_at_work, [*faults, *await asyncio.gather(table.backend.generate(long[0]), return_exceptions=True)]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
-from tests.patience import LIMIT_S
+from tests.patience import ended, wait_for
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
@@ -70,8 +69,8 @@ class MacRun:
         lab.started.append(self.process)
 
     def ended(self) -> tuple[int, str, str]:
-        out, _ = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, out, self.errors.read_text()
+        code, out, _ = ended(self.process)
+        return code, out, self.errors.read_text()
 
     def wait_for_replies(self, run: RunDir, count: int) -> None:
         def are_there() -> bool:
@@ -81,16 +80,11 @@ class MacRun:
         wait_for(are_there, f"{count} replies")
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"in vain: {what}"
-        time.sleep(0.02)
-
-
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_run_stopped_in_every_way_ends_like_one_that_was_not(
-    lab: Lab, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
+    """Also where the engine that dies has two copies of the model, and the one that is lost has split it."""
     file = lab.write(games(tiny_model))
     run, undisturbed = lab.run_dir(), RunDir(path=lab.path / "undisturbed")
 
@@ -103,8 +97,8 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     known = ("small: ", "model m: ", "nothing was usable", "written to ")
     assert all(line.startswith(known) for line in errors.splitlines()), errors
 
-    # One process of an engine of two copies dies: the run ends with all of them, and can be gone on with.
-    first = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.data_parallel_size=2")
+    # A process of the engine dies: the run ends with all of them, and can be gone on with.
+    first = MacRun(lab, file, "--set", f"model_definitions.m.vllm_config.data_parallel_size={processes}")
     first.wait_for_replies(run, REPLIES)
     engines = engine_processes(first.process.pid)
     os.kill(engines[-1].pid, signal.SIGKILL)
@@ -127,17 +121,18 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     assert engines
     assert not alive(engine.pid for engine in engines)
 
-    # mac-run is killed: its engine goes with it, all workers of a model that is split too.
+    # mac-run is killed: its engine goes with it, all its workers too.
     recorded = len(run.events("EVENT_INFER_DONE"))
-    monkeypatch.setenv(THREADS, two_cores())
-    third = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.tensor_parallel_size=2")
+    if processes > 1:
+        monkeypatch.setenv(THREADS, two_cores())
+    third = MacRun(lab, file, "--set", f"model_definitions.m.vllm_config.tensor_parallel_size={processes}")
     third.wait_for_replies(run, recorded + REPLIES)
     engines = engine_processes(third.process.pid)
     third.process.send_signal(signal.SIGKILL)
     assert third.ended()[0] == -signal.SIGKILL
     assert engines
     wait_for(lambda: not alive(engine.pid for engine in engines), "the engine's end")
-    monkeypatch.delenv(THREADS)
+    monkeypatch.delenv(THREADS, raising=False)
 
     code, _, errors = MacRun(lab, file).ended()
     assert code == Exit.OK or "nothing was usable" in errors, errors

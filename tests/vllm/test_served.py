@@ -1,4 +1,4 @@
-"""vLLM as a server of its own, spoken to over HTTP by the backend `openai`."""
+"""A real `vllm serve` in development mode, spoken to over HTTP by the backend `openai`: replies, and new weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from mac_runner.backends.base import updating
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
-from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
+from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
+from mac_runner.types import FinishReason, Message, PolicySpan, Prompt, Reply, Request, Sampling
+from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from tests.patience import LIMIT_S
 from tests.sim.requests import request
 from tests.vllm.served import serving
+from tests.vllm.table import sampling
 from tests.vllm.tiny_model import CONTEXT_TOKENS
 
 SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "required": ["act"]}
@@ -23,7 +30,7 @@ SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "
 @pytest.fixture(scope="module")
 def base_url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `vllm serve` listens with the tiny model under the name `tiny`."""
-    with serving(tiny_model, tmp_path_factory.mktemp("served") / "server.log") as (url, _):
+    with serving(tiny_model, tmp_path_factory.mktemp("served") / "log", VLLM_SERVER_DEV_MODE="1") as (url, _):
         yield url
 
 
@@ -83,3 +90,73 @@ def test_prefix_cache_of_the_server_is_counted(base_url: str) -> None:
     (reply,) = ask(base_url, asked(content))
 
     assert reply.tokens.cached in range(1, reply.tokens.prompt + 1)
+
+
+# New weights: in the last test, for the others ask for the first ones.
+
+ASKED = request("Night falls over the town. " * 40, sampling=sampling())
+LONG = request("Go on.", sampling=sampling(max_tokens=600))
+NORM = "model.norm.weight"
+
+
+def backend_at(url: str) -> OpenaiBackend:
+    config = OpenaiConfig.model_validate({"model": "tiny", "base_urls": [url], "server": "vllm"})
+    return OpenaiBackend("m", config, key=None, has_tokens=True, clock=SystemClock(), say=lambda line: None)
+
+
+def test_updated_server_computes_with_the_new_weights_and_replies_name_their_versions(
+    base_url: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    own = load_file(tiny_model / "model.safetensors")
+    others = {name: torch.roll(tensor, 1, 0) for name, tensor in own.items()}
+    save_file(others, tmp_path / "others.safetensors")
+    bad: list[tuple[Weights, int, type[WeightUpdateError], str]] = [
+        ({name: tensor for name, tensor in own.items() if name != NORM}, 9, WeightMismatchError, f"{NORM} .* missing"),
+        ({**own, NORM: own[NORM][1:]}, 9, WeightMismatchError, f"{NORM} has shape .127., expected .128."),
+        ({**own, "extra": own[NORM]}, 9, WeightMismatchError, "extra has no place"),
+        (tmp_path / "weights.bin", 9, WeightUpdateError, "other formats can run code"),
+        (Broadcast("localhost:1"), 9, WeightUpdateError, "trainer"),
+        (own, 3, StaleVersionError, "version 3; give a version above it"),
+    ]
+
+    async def under_way(backend: OpenaiBackend, weights: Weights) -> Reply:
+        long = asyncio.create_task(backend.generate(LONG))
+        async with asyncio.timeout(LIMIT_S):
+            while not await is_running(backend):
+                assert not long.done()
+        await backend.update_weights(WeightUpdate(version=3, weights=weights))
+        assert not long.done()
+        return await long
+
+    async def is_running(backend: OpenaiBackend) -> bool:
+        (endpoint,) = backend.plane.endpoints.all
+        lines = (await backend.plane.page(endpoint, "/metrics")).body.splitlines()
+        return any(line.startswith(b"vllm:num_requests_running{") and line.endswith(b" 1.0") for line in lines)
+
+    async def program() -> None:
+        backend = backend_at(base_url)
+        try:
+            await backend.start()
+            assert updating(backend, name="m", kind="openai") is backend
+            before = await backend.generate(ASKED)
+            await backend.update_weights(WeightUpdate(version=1, weights=tmp_path / "others.safetensors"))
+            changed = await backend.generate(ASKED)
+            await backend.update_weights(WeightUpdate(version=2, weights=tiny_model))
+            back = await backend.generate(ASKED)
+            mixed = await under_way(backend, others)
+            again = await backend.generate(ASKED)
+
+            assert [reply.policy for reply in (before, changed, back)] == [(0, 0), (1, 1), (2, 2)]
+            assert back.trace == before.trace
+            assert changed.trace != before.trace
+            assert again.trace == changed.trace
+            assert mixed.policy == PolicySpan(2, 3)
+            for weights, version, kind, text in bad:
+                with pytest.raises(kind, match=text):
+                    await backend.update_weights(WeightUpdate(version=version, weights=weights))
+            kept = await backend.generate(ASKED)
+            assert (kept.policy, kept.text) == (PolicySpan(3, 3), changed.text)  # A cached prefix rounds in other ways.
+        finally:
+            await backend.close()
+
+    asyncio.run(program())

@@ -11,7 +11,7 @@ from mac_runner.environments.town_of_salem.view.replies import read_object
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.sim import requests
 from tests.vllm.processes import engine_processes
-from tests.vllm.table import Table, config, sampling, started
+from tests.vllm.table import BOUND, Table, config, sampling, started
 from tests.vllm.tiny_model import make_tiny_model
 
 MESSAGES = (Message(role="user", content="Whom do you vote for?"),)
@@ -24,13 +24,26 @@ SCHEMA: JsonObject = {
 REPLIES = 12
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain tags", "special tags"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, id="plain tags", marks=pytest.mark.nightly), pytest.param(True, id="special tags")],
+)
 def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Table]:
     model = make_tiny_model(tmp_path_factory.mktemp("brief"), is_brief=True, has_special_tags=request.param)
-    settings = config(model, reasoning_parser="deepseek_r1", chat_template_kwargs={"enable_thinking": True})
+    settings = config(
+        model,
+        reasoning_parser="deepseek_r1",
+        chat_template_kwargs={"enable_thinking": True},
+        admission="full_context",
+        max_model_len=4096,
+    )
     with started(settings) as table:
         yield table
     assert engine_processes() == []
+
+
+def test_engine_that_admits_by_full_contexts_has_no_budget(table: Table) -> None:
+    assert (table.backend.token_budget, table.backend.capacity) == (None, BOUND)
 
 
 def test_form_begins_behind_a_thought_that_is_free(table: Table) -> None:

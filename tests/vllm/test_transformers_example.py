@@ -67,6 +67,7 @@ class TestTransformers(BackendContract):
 def test_its_file_plays_with_another_model(tiny_model: Path, tmp_path: Path) -> None:
     file, out = EXAMPLES / "transformers.yaml", tmp_path / "run"
     chosen = ["--set", f"model_definitions.qwen.settings.model={tiny_model}", "--out", str(out), "--quiet"]
+    chosen += [f"--set=agent_definitions.{agent}.max_tokens=8" for agent in range(2)]
 
     played = subprocess.run(
         [sys.executable, "-m", "mac_runner", str(file), *chosen], capture_output=True, text=True, check=False

@@ -21,6 +21,7 @@ from mac_runner.store.run_state import read_state
 from mac_runner.types import JsonObject
 from tests.backends.nano.test_stream_updates import experiment, starts_of
 from tests.nano.tiny_models import random_state_dict
+from tests.patience import LIMIT_S
 from tests.sim.nano_server import MODEL, served
 
 KEY = "owner-0123456789abcdef"
@@ -36,7 +37,7 @@ class Trainers:
     async def begin(self, fault: str, version: int) -> Broadcast:
         """A trainer that sends as soon as engines are there, and ends with this fault."""
         self._say(f"{self._model} {fault} {version}")
-        source = Broadcast(await self.line(), timeout_s=60.0)
+        source = Broadcast(await self.line(), timeout_s=LIMIT_S)
         self._say("")
         return source
 

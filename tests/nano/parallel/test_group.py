@@ -108,9 +108,16 @@ def test_rank_that_is_lost_is_not_waited_for() -> None:
 
 @needs_memory
 def test_rank_that_does_not_come_is_waited_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "PATIENCE_S", 0.01)
-    with memory_groups(2) as (first, _), pytest.raises(RankFailedError, match="rank 1 has kept the others waiting"):
+    """Each wait for the end passes at once."""
+    is_over, naps_s = Event(), list[float]()
+    monkeypatch.setattr(is_over, "wait", naps_s.append)
+    with (
+        memory_groups(2, is_over=is_over) as (first, _),
+        pytest.raises(RankFailedError, match="rank 1 has kept the others waiting"),
+    ):
         first.gather(torch.ones(2, 2))
+
+    assert sum(naps_s) == pytest.approx(group.PATIENCE_S)
 
 
 def test_rank_alone_gets_its_own_part_itself() -> None:

@@ -12,6 +12,7 @@ from mac_runner.nano import ConstraintError, Delta, DivergenceError, EngineStats
 from mac_runner.nano.intake import PreparedRequest
 from mac_runner.nano.parallel.group import PeerLostError
 from mac_runner.nano.parallel.rounds import Admission, Replica, Report, Round
+from tests.patience import LIMIT_S
 
 SIZE = 3
 REQUEST = PreparedRequest(
@@ -31,7 +32,7 @@ class Table:
 
     def largest(self, number: int, values: tuple[int, ...]) -> list[int]:
         self._brought[number] = values
-        self._all_here.wait(60)
+        self._all_here.wait(LIMIT_S)
         return [max(column) for column in zip(*self._brought.values(), strict=True)]
 
 
