@@ -20,8 +20,8 @@ from mac_runner.intervals import (
     one_cluster,
 )
 from mac_runner.reports.outcomes import OutcomeResults
-from mac_runner.reports.summary import summarise
 from mac_runner.types import JsonObject
+from tests.kit import index_row, summary_of
 
 Game: TypeAlias = tuple[int, int]
 """How many of how many cases were won."""
@@ -121,11 +121,8 @@ def test_discussions_of_one_question_are_clusters_by_deal() -> None:
 
 
 def row(index: int, group: int, outcome: JsonObject) -> JsonObject:
-    grouped: JsonObject = {"group": group, "sample": 0}
-    counts: JsonObject = {"turns": 1, "corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
-    agents: JsonObject = {"Ann": ["a", "m", 0]}
-    head: JsonObject = {"task_id": f"t-{index}", "index": index, "status": "finished", "counts": counts}
-    return {**head, **grouped, "outcome": outcome, "agents": agents, "metrics": {"words": index % 3}}
+    more: JsonObject = {"group": group, "sample": 0, "agents": {"Ann": ["a", "m", 0]}, "metrics": {"words": index % 3}}
+    return index_row(index, outcome) | more
 
 
 def outcome(deal: int) -> JsonObject:
@@ -140,8 +137,7 @@ def outcome(deal: int) -> JsonObject:
 
 def test_a_summary_goes_by_group() -> None:
     def summary(k: int) -> JsonObject:
-        rows = [row(deal, deal, outcome(deal)) for deal in range(9) for _ in range(k)]
-        return summarise(experiment_name="x", rows=rows, planned=len(rows), accounting={})
+        return summary_of(row(deal, deal, outcome(deal)) for deal in range(9) for _ in range(k))
 
     once, repeated = summary(1), summary(4)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mac_runner.types import JsonObject
+from tests import patience
+from tests.cli.conftest import at_once as at_once
+from tests.cli.conftest import lab as lab
+from tests.cli.lab import AtOnce, Lab
 from tests.faults.tier import SCALE
+from tests.kit import own_game, written
 
 CONVERSATIONS = 50 * SCALE
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -33,22 +39,19 @@ main()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(lab: Lab) -> Path:
     """A directory with the examples."""
     for path in EXAMPLES.iterdir():
         if path.is_file():
-            shutil.copy(path, tmp_path)
-    return tmp_path
+            shutil.copy(path, lab.path)
+    return lab.path
 
 
-def at(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=place, capture_output=True, text=True, check=False)
-
-
-def mac_run(place: Path, *arguments: str) -> str:
-    done = at(place, "-m", "mac_runner", *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def done(at_once: AtOnce, *arguments: str) -> str:
+    """What a command prints, which must end well."""
+    ended = at_once(*arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def played(run: Path) -> dict[str, Any]:
@@ -58,36 +61,42 @@ def played(run: Path) -> dict[str, Any]:
     return {name: [transcript[key] for key in kept] for name, transcript in found.items()}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("game", GAMES)
-def test_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, game: str) -> None:
+def test_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, at_once: AtOnce, game: str) -> None:
     played_by_day = ("--set", f"conversation_config.conversations={CONVERSATIONS}", "--quiet")
-    mac_run(place, f"{game}.yaml", "--out", "straight", *played_by_day)
+    done(at_once, f"{game}.yaml", "--out", "straight", *played_by_day)
     straight = played(place / "straight")
     turns = json.loads((place / "straight" / "summary.json").read_text())["turns"]
-    killed = at(place, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed", *played_by_day)
+    program = (sys.executable, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed")
+    killed = patience.run([*program, *played_by_day], cwd=place)
     begun = len(list((place / "killed" / "transcripts").iterdir()))
-    mac_run(place, f"{game}.yaml", "--out", "killed", *played_by_day)
+    done(at_once, f"{game}.yaml", "--out", "killed", *played_by_day)
 
     assert killed.returncode == -9
     # Half of all replies were recorded; by day all games are open at once, and perhaps none has ended.
     assert begun < CONVERSATIONS
     assert len(straight) == CONVERSATIONS
     assert played(place / "killed") == straight
-    mac_run(place, "verify", "killed", "--trust")
+    done(at_once, "verify", "killed", "--trust")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("game", GAMES)
-def test_examples_keep_the_contract_and_their_files_are_ready_for_every_profile(place: Path, game: str) -> None:
-    mac_run(place, "check", f"{game}.yaml", "--conversations", "3")
-    for profile in ("ollama", "openai"):
-        assert "directory" in mac_run(place, f"{game}.yaml", "--dry-run", "--profile", profile)
+def test_examples_keep_the_contract(place: Path, at_once: AtOnce, game: str) -> None:
+    done(at_once, "check", f"{game}.yaml", "--conversations", "3")
 
 
-def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Path) -> None:
+def test_files_of_the_examples_are_ready_for_every_profile(place: Path, at_once: AtOnce) -> None:
+    for game, profile in product(GAMES, ("ollama", "openai")):
+        assert "directory" in done(at_once, f"{game}.yaml", "--dry-run", "--profile", profile)
+
+
+def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Path, at_once: AtOnce) -> None:
     assert len((EXAMPLES / "werewolf.py").read_text().splitlines()) <= 40
     outcomes = {}
     for game in GAMES[1:]:
-        mac_run(place, f"{game}.yaml", "--quiet", "--limit", "100")
+        done(at_once, f"{game}.yaml", "--quiet", "--limit", "100")
         outcomes[game] = [outcome for outcome, *_ in played(place / "runs" / game).values()]
     solved = [outcome["solved"] for outcome in outcomes["twenty_questions"]]
     gains = [sum(outcome["payoff"].values()) for outcome in outcomes["negotiation"]]
@@ -96,17 +105,15 @@ def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Pa
     assert sum(gain > 0 for gain in gains) > 20
 
 
-def test_players_of_sharing_do_as_well_as_they_can(place: Path) -> None:
+@pytest.mark.ci
+def test_players_of_sharing_do_as_well_as_they_can(place: Path, at_once: AtOnce) -> None:
     """The first gets what it likes, and so does the second unless it is gone."""
-    mac_run(place, "check", "sharing.py:sharing", "--agents", "2", "--conversations", "3")
-    written = {
-        "experiment_metadata": {"experiment_name": "sharing"},
-        "conversation_config": {"environment": "./sharing.py:sharing", "conversations": 40},
-        "model_definitions": {"keen": {"backend": "scripted", "scripted_config": {"policy": "keen"}}},
-        "agent_definitions": [{"agent_id": "keen", "role": "player", "model": "keen"}],
-    }
-    (place / "sharing.yaml").write_text(json.dumps(written))
-    mac_run(place, "sharing.yaml", "--quiet")
+    done(at_once, "check", "sharing.py:sharing", "--agents", "2", "--conversations", "3")
+    content = own_game("./sharing.py:sharing", name="sharing", conversations=40)
+    agents: JsonObject = {"agent_definitions": [{"agent_id": "keen", "role": "player", "model": "keen"}]}
+    models: JsonObject = {"keen": {"backend": "scripted", "scripted_config": {"policy": "keen"}}}
+    written(place / "sharing.yaml", {**content, **agents, "model_definitions": models})
+    done(at_once, "sharing.yaml", "--quiet")
     payoffs = set()
     for outcome, record, _ in played(place / "runs" / "sharing").values():
         liked = [event["data"]["liked"] for event in record["events"] if "liked" in event["data"]]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.games_needed import ALPHA, POWER, paired, power_of_pairs, rows, unpaired
 from mac_runner.runs.setup import RunRequest, set_up
+from tests.pages import DOCS, blocks
 
-PAGE = Path(__file__).parents[1] / "docs" / "town_of_salem.md"
+PAGE = DOCS / "town_of_salem.md"
 
 
 def test_examples_of_the_page_can_be_run_and_play_every_deal_on_both_sides(tmp_path: Path) -> None:
-    section = PAGE.read_text(encoding="utf-8").split("\n## Designing an experiment\n")[1].split("\n## ")[0]
-    examples = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    examples = [block.text for block in blocks(PAGE, "Designing an experiment") if block.kind == "yaml"]
     file = tmp_path / "example.yaml"
     for example in examples:
         file.write_text(example, encoding="utf-8")

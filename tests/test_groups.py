@@ -1,23 +1,31 @@
-"""`samples_per_task`: each deal is played several times, and nothing but the seeds of requests differs."""
+"""Conversations that share a beginning: samples of a deal, which differ in the seeds of requests alone, and forks.
+
+They are not independent: intervals take what they share for one cluster.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mac_runner
+from mac_runner.cli.maintenance import merge
+from mac_runner.cli.process import Exit
 from mac_runner.config import Experiment
 from mac_runner.config.identity import differences, identity_of
+from mac_runner.intervals import ClusteredRate, ExactClusteredMean
 from mac_runner.plan import AutoShard, Shard, plan_of, request_seed
+from mac_runner.results import ends
 from mac_runner.runs.view import RecordedConversation
 from mac_runner.store.records import task_from_json, task_json
 from mac_runner.types import Task, Turn
+from tests.kit import own_game, played, written
 from tests.test_plan import experiment, lineup
 
 TURN = Turn(round=1, agent="Ada", model="m", place=0)
@@ -52,11 +60,11 @@ def test_samples_of_a_deal_are_adjacent_and_differ_only_in_the_seeds_of_requests
     assert seeds[::k] == [request_seed(task, TURN) for task in plain]
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_task_reads_back_from_its_record(k: int) -> None:
-    for task in tasks_of(sampled(k)):
-        assert task_from_json(task_json(task)) == task
-        assert ("group" in task_json(task)) == (k > 1)
+def test_a_task_reads_back_from_its_record() -> None:
+    for k in (1, 3):
+        for task in tasks_of(sampled(k)):
+            assert task_from_json(task_json(task)) == task
+            assert ("group" in task_json(task)) == (k > 1)
 
 
 @given(k=st.integers(1, 4), deals=st.integers(1, 9), of=st.integers(1, 12), limit=st.integers(1, 40))
@@ -94,26 +102,21 @@ def dice(table):
         die = table.random(f"die {number}").randint(1, 6)
         table.tell(f"The die shows {die}.")
         said += yield [Ask(name, "Say one.", choices=[*"abcdef"], default="a") for name in table.agents]
-    return {"said": "".join(said)}
+    vowels = sum(letter in "ae" for letter in said)
+    return {"said": "".join(said), "vowels": vowels, "is_loud": said[-1] in "abc"}
 """
 
 
 def file(place: Path, k: int, conversations: int) -> Path:
     """An experiment whose players draw from the seeds of their requests."""
     (place / "dice.py").write_text(GAME)
-    path = place / f"{k}-{conversations}.yaml"
-    content = {
-        "experiment_metadata": {"experiment_name": "small"},
-        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
-        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Ann", "Bob")],
-        "conversation_config": {
-            "environment": "./dice.py:dice",
-            "conversations": conversations,
-            "samples_per_task": k,
-        },
+    content = own_game("./dice.py:dice", conversations=conversations)
+    content["conversation_config"] = {
+        "environment": "./dice.py:dice",
+        "conversations": conversations,
+        "samples_per_task": k,
     }
-    path.write_text(json.dumps(content))
-    return path
+    return written(place / f"{k}-{conversations}.yaml", content)
 
 
 def thrown(game: RecordedConversation) -> list[object]:
@@ -144,13 +147,48 @@ def test_a_group_is_dealt_alike_and_played_differently_and_its_first_game_is_the
 
 def test_shards_limit_and_extension_make_the_same_games(tmp_path: Path) -> None:
     whole = file(tmp_path, 3, 6)
-    mac_runner.run(whole, out=tmp_path / "whole", progress=False)
-    mac_runner.run(whole, out=tmp_path / "shards", shard="auto/4", progress=False)
-    mac_runner.run(whole, out=tmp_path / "grown", limit=2, progress=False)
-    mac_runner.run(file(tmp_path, 3, 3), out=tmp_path / "grown", progress=False)
-    mac_runner.run(whole, out=tmp_path / "grown", progress=False)
+    played(whole, tmp_path / "whole")
+    played(whole, tmp_path / "shards", shard="auto/4")
+    played(whole, tmp_path / "grown", limit=2)
+    played(file(tmp_path, 3, 3), tmp_path / "grown")
+    played(whole, tmp_path / "grown")
 
     found = transcripts(tmp_path / "whole")
     assert len(found) == 6
     assert transcripts(tmp_path / "shards") == found
     assert transcripts(tmp_path / "grown") == found
+
+
+def forked(run: Path, out: str, *, turn: str = "1/Abel", draws: int = 4) -> Path:
+    place = run.parent / out
+    mac_runner.fork(run, where=["finished"], turn=turn, draws=draws, out=place, trust=True, progress=False)
+    return place
+
+
+def check(place: Path) -> None:
+    """The intervals of a summary are those by the conversation that was forked."""
+    view = mac_runner.open_run(place)
+    loud, vowels, origins = ClusteredRate(), ExactClusteredMean(), dict[str, list[Any]]()
+    for one in view:
+        origins.setdefault(one.task_id[: len("small-000000")], []).append(one.outcome)
+    assert len(origins) == 3
+    for outcomes in origins.values():
+        loud.add(sum(outcome["is_loud"] for outcome in outcomes), len(outcomes))
+        vowels.add([outcome["vowels"] for outcome in outcomes])
+    summary: Any = view.summary
+    values = summary["outcomes"]["dice"]["values"]
+    assert values["is_loud"]["interval"] == ends(loud.interval)
+    assert values["vowels"]["interval"] == pytest.approx(ends(vowels.interval), abs=1e-3)
+
+
+def test_intervals_of_a_fork_are_by_the_conversation_that_was_forked(tmp_path: Path) -> None:
+    check(forked(played(file(tmp_path, 1, 3), tmp_path / "run"), "fork"))
+
+
+def test_a_fork_of_a_fork_and_a_merge_of_forks_have_the_clusters_of_the_first_conversations(tmp_path: Path) -> None:
+    parent = played(file(tmp_path, 1, 3), tmp_path / "run")
+    first, second = forked(parent, "first"), forked(parent, "second", turn="2/Cain", draws=2)
+    check(forked(first, "again", turn="2/Abel", draws=2))
+
+    assert merge(tmp_path / "whole", [first, second], is_quiet=True) == Exit.OK
+    check(tmp_path / "whole")

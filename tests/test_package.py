@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 import pytest
 
 import mac_runner
-from mac_runner.cli import main
+from tests.cli.conftest import at_once as at_once
+from tests.cli.conftest import lab as lab
+from tests.cli.lab import AtOnce, Lab
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
 NANO = tuple(path for room in ("nano", "backends/nano") for path in sorted((ROOT / "mac_runner" / room).rglob("*.py")))
 """They need torch, and are looked at in tests/nano."""
 MODULES = [path for path in sorted((ROOT / "mac_runner").rglob("*.py")) if path not in NANO]
@@ -52,6 +52,7 @@ def check_rooms(modules: Sequence[Path], subtests: pytest.Subtests) -> None:
             assert held - inner <= set(listed) or len(room.relative_to(ROOT).parts) > 2
 
 
+@pytest.mark.ci
 def test_module_can_be_imported_and_says_what_it_is(subtests: pytest.Subtests) -> None:
     check_modules(MODULES, subtests)
 
@@ -66,28 +67,19 @@ def test_version_is_the_one_of_the_project() -> None:
     assert _project()["version"] == mac_runner.__version__
 
 
-@pytest.mark.parametrize("command", ["mac-run", "mac-serve"])
-def test_command_that_is_installed_is_there_without_any_extra(command: str) -> None:
-    module, _, function = _project()["scripts"][command].partition(":")
+def test_commands_that_are_installed_are_there_without_any_extra() -> None:
+    for command in ("mac-run", "mac-serve"):
+        module, _, function = _project()["scripts"][command].partition(":")
 
-    assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_there_are_examples() -> None:
-    assert EXAMPLES != []
+        assert callable(getattr(importlib.import_module(module), function))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_is_ready_to_run(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["mac-run", str(path), "--dry-run"])
+def test_examples_are_ready_to_run(lab: Lab, at_once: AtOnce) -> None:
+    files = sorted((ROOT / "experiments").glob("*.yaml"))
+    for path in files:
+        ended = at_once(str(path), "--dry-run")
 
-    with pytest.raises(SystemExit) as ending:
-        main()
-
-    out, err = capsys.readouterr()
-    assert (ending.value.code, err) == (0, "")
-    assert re.search(rf"directory +runs/{path.stem}\n", out)
-    assert list(tmp_path.iterdir()) == []
+        assert (ended.returncode, ended.stderr) == (0, ""), path
+        assert re.search(rf"directory +runs/{path.stem}\n", ended.stdout)
+    assert files != []
+    assert list(lab.path.iterdir()) == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,9 @@ import pytest
 from mac_runner.errors import ConversationError
 from mac_runner.rewards import default_rewards, rewards_of
 from mac_runner.types import JsonObject
+from tests.cli.lab import ROOT, RunDir
+from tests.kit import played
 
-ROOT = Path(__file__).parents[1]
 AGENTS = ("Abel", "Cain")
 CASES: list[tuple[JsonObject, dict[str, float]]] = [
     ({"payoff": {"Abel": 3, "Cain": 5}}, {"payoff": 3.0}),
@@ -58,24 +56,21 @@ def test_an_environment_may_say_its_rewards_itself() -> None:
     assert rewards_of(object(), {"winner": "Abel"}, "Abel", AGENTS) == {"won": 1.0}
 
 
-@pytest.mark.parametrize("found", [3, {"skill": "much"}, {"skill": float("nan")}, {1: 2.0}, {"skill": 10**400}])
-def test_rewards_that_are_not_numbers_by_name_fail_the_conversation_with_the_place(found: object) -> None:
-    with pytest.raises(ConversationError, match=r"Own.rewards of 'Abel'"):
-        rewards_of(Own(found), {}, "Abel", AGENTS)
+def test_rewards_that_are_not_numbers_by_name_fail_the_conversation_with_the_place() -> None:
+    for found in (3, {"skill": "much"}, {"skill": float("nan")}, {1: 2.0}, {"skill": 10**400}):
+        with pytest.raises(ConversationError, match=r"Own.rewards of 'Abel'"):
+            rewards_of(Own(found), {}, "Abel", AGENTS)
 
 
-def outcomes(tmp_path: Path, name: str) -> list[JsonObject]:
+def outcomes(place: Path, name: str) -> list[Any]:
     """Of three conversations of an example."""
-    command = ("-m", "mac_runner", str(ROOT / "experiments" / f"{name}.yaml"), "--limit", "3", "--out", str(tmp_path))
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    rows = [row for index in tmp_path.rglob("*_index.jsonl") for row in index.read_text().splitlines()]
-    return [json.loads(row)["outcome"] for row in rows]
+    run = played(ROOT / "experiments" / f"{name}.yaml", place / "run", limit=3)
+    return [row["outcome"] for index in run.rglob("*_index.jsonl") for row in RunDir(path=index.parent).index]
 
 
 def test_a_player_of_a_game_is_rewarded_for_its_goal_its_faction_and_its_life(tmp_path: Path) -> None:
     for outcome in outcomes(tmp_path, "tos_100games"):
-        players: Any = outcome["players"]
-        winners: Any = outcome["winners"]
+        players, winners = outcome["players"], outcome["winners"]
         for player in players:
             found = rewards_of(None, outcome, player["agent"], [player["agent"] for player in players])
             assert (found["won"], found["survived"]) == (float(player["won"]), float(player["alive"]))
@@ -86,9 +81,8 @@ def test_a_player_of_a_game_is_rewarded_for_its_goal_its_faction_and_its_life(tm
 def test_a_participant_is_rewarded_for_a_right_last_answer_where_there_is_one(tmp_path: Path) -> None:
     keyed, seen = 0, 0
     for outcome in outcomes(tmp_path, "bbq_moderated"):
-        answers: Any = outcome["answers"]
-        for agent, given in answers.items():
-            found = rewards_of(None, outcome, agent, [*answers])
+        for agent, given in outcome["answers"].items():
+            found = rewards_of(None, outcome, agent, [*outcome["answers"]])
             right = outcome["correct_answer_id"]
             keyed += right is not None
             seen += 1

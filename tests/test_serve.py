@@ -31,39 +31,33 @@ def test_help_is_printed_without_the_extra() -> None:
     assert told.stdout.startswith("Usage: mac-serve [OPTIONS] MODEL")
 
 
-@pytest.mark.parametrize("package", ["torch", "fastapi"])
-def test_model_without_the_extra_is_told_in_a_line_how_to_get_it(package: str) -> None:
-    told = mac_serve_without(package, "some/model")
+@pytest.mark.ci
+def test_model_without_the_extra_is_told_in_a_line_how_to_get_it() -> None:
+    for package in ("torch", "fastapi"):
+        told = mac_serve_without(package, "some/model")
 
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr.endswith(" not installed here; `pip install 'mac_runner[nano]'` installs it\n")
-    assert told.stderr.startswith("Error: mac-serve needs ")
-    assert told.stderr.count("\n") == 1
-
-
-def test_key_that_is_not_set_is_bad_usage(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, [str(tmp_path), "--admin-key-env", "NO_SUCH_VARIABLE"])
-
-    assert result.exit_code == 2
-    assert "NO_SUCH_VARIABLE is not set" in result.output
+        assert (told.returncode, told.stdout) == (2, "")
+        assert told.stderr.endswith(" not installed here; `pip install 'mac_runner[nano]'` installs it\n")
+        assert told.stderr.startswith("Error: mac-serve needs ")
+        assert told.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("key", ["Schlüssel", "two\nlines"])
-def test_key_that_no_header_can_carry_is_bad_usage(tmp_path: Path, key: str) -> None:
-    result = CliRunner().invoke(main, [str(tmp_path), "--admin-key-env", "MAC_KEY"], env={"MAC_KEY": key})
+def test_bad_usage_is_told_by_its_option(tmp_path: Path) -> None:
+    """A key that is not set, one that no header can carry, and numbers that are none."""
+    unusable = "MAC_KEY holds a space or a character that no key may have"
+    cases = [("--admin-key-env", "NO_SUCH_VARIABLE", "", "NO_SUCH_VARIABLE is not set")]
+    cases += [("--admin-key-env", "MAC_KEY", key, unusable) for key in ("Schlüssel", "two\nlines")]
+    cases += [
+        (option, number, "", f"Invalid value for '{option}'")
+        for option in ("--kv-cache-gib", "--gpu-memory-utilization")
+        for number in ("nan", "inf", "-inf")
+    ]
+    for option, value, key, words in cases:
+        result = CliRunner().invoke(main, [str(tmp_path), option, value], env={"MAC_KEY": key})
 
-    assert result.exit_code == 2
-    assert "MAC_KEY holds a space or a character that no key may have" in result.output
-    assert key not in result.output
-
-
-@pytest.mark.parametrize("option", ["--kv-cache-gib", "--gpu-memory-utilization"])
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-def test_number_that_is_none_is_bad_usage(tmp_path: Path, option: str, number: str) -> None:
-    result = CliRunner().invoke(main, [str(tmp_path), option, number])
-
-    assert result.exit_code == 2
-    assert f"Invalid value for '{option}'" in result.output
+        assert result.exit_code == 2, (option, value)
+        assert words in result.output
+        assert not key or key not in result.output
 
 
 def test_version_is_printed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import mac_runner
 from mac_runner.errors import ConfigError, IdentityError
 from mac_runner.rewards import rewards_by_agent
 from mac_runner.types import JsonObject
+from tests.kit import own_game, written
 
 GAME = """
 from mac_runner import Ask, game
@@ -42,19 +42,11 @@ def nan(conversation):
 """
 
 
-def written(tmp_path: Path, rewards: JsonObject | None, **more: Any) -> Path:
+def experiment(tmp_path: Path, rewards: JsonObject | None) -> Path:
     (tmp_path / "pick.py").write_text(GAME)
     (tmp_path / "shaping.py").write_text(SHAPING)
-    content = {
-        "experiment_metadata": {"experiment_name": "shaped"},
-        "conversation_config": {"environment": "./pick.py:pick", "conversations": 2},
-        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
-        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Abel", "Cain")],
-        **({} if rewards is None else {"rewards": rewards}),
-        **more,
-    }
-    (tmp_path / "shaped.yaml").write_text(json.dumps(content))
-    return tmp_path / "shaped.yaml"
+    content = own_game("./pick.py:pick", name="shaped")
+    return written(tmp_path / "shaped.yaml", content | ({} if rewards is None else {"rewards": rewards}))
 
 
 def shaped(**named: str) -> JsonObject:
@@ -62,7 +54,7 @@ def shaped(**named: str) -> JsonObject:
 
 
 def played(tmp_path: Path, rewards: JsonObject | None) -> list[Any]:
-    return [*mac_runner.run(written(tmp_path, rewards), out=tmp_path / "run", progress=False)]
+    return [*mac_runner.run(experiment(tmp_path, rewards), out=tmp_path / "run", progress=False)]
 
 
 def test_shaped_rewards_are_added_and_weighed(tmp_path: Path) -> None:
@@ -87,22 +79,17 @@ def test_without_the_section_the_reward_is_the_chance_to_win_and_no_byte_changes
     assert "rewards" not in mac_runner.open_run(tmp_path / "run").experiment
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        ("partial", "no value for 'Cain'"),
-        ("stranger", "'nobody', which is not an agent"),
-        ("nan", "not a number"),
-    ],
-)
-def test_a_reward_that_is_wrong_costs_its_own_value_and_the_total_that_needs_it(
-    tmp_path: Path, function: str, words: str
-) -> None:
-    rewards: JsonObject = {"shaped": shaped(good="spoke", bad=function), "total": {"good": 1, "bad": 1}}
+def test_a_reward_that_is_wrong_costs_its_own_value_and_the_total_that_needs_it(tmp_path: Path) -> None:
+    wrong = {"partial": "no value for 'Cain'", "stranger": "'nobody', which is not an agent", "nan": "not a number"}
+    rewards: JsonObject = {
+        "shaped": shaped(good="spoke", **{name: name for name in wrong}),
+        "total": {"good": 1, **dict.fromkeys(wrong, 1)},
+    }
     first, _ = played(tmp_path, rewards)
 
     assert first.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "good": 1.0}
-    assert words in first.transcript["reward_errors"]["bad"]
+    for name, words in wrong.items():
+        assert words in first.transcript["reward_errors"][name]
 
 
 def test_errors_are_counted_and_other_conversations_keep_their_values(tmp_path: Path) -> None:
@@ -122,32 +109,30 @@ def test_other_code_is_another_run_and_other_weights_are_not(tmp_path: Path) -> 
 
     with pytest.raises(IdentityError, match=r"rewards\.shaped"):
         played(tmp_path, {"shaped": shaped(talk="odd")})
-    file = written(tmp_path, {"shaped": shaped(talk="spoke")})
+    file = experiment(tmp_path, {"shaped": shaped(talk="spoke")})
     (tmp_path / "shaping.py").write_text(SHAPING.replace("len(", "1 + len("))
     with pytest.raises(IdentityError, match=r"shaping\.py:spoke changed"):
         mac_runner.run(file, out=tmp_path / "run", progress=False)
 
 
-@pytest.mark.parametrize(
-    ("rewards", "words"),
-    [
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    refused: list[tuple[JsonObject, str]] = [
         ({"shaped": {"talk": "./shaping.py:missing"}}, r"rewards\.shaped\.talk: .*missing"),
         ({"shaped": {"talk": "./pick.py:GAME"}}, r"rewards\.shaped\.talk"),
         ({"shaped": {"reward": "./shaping.py:spoke"}}, "another name"),
         ({"total": {"won": "much"}}, r"rewards\.total\.won"),
         ({"totals": {"won": 1}}, r"rewards\.totals: unknown key"),
         ({"total": {}}, r"shaped\.yaml:1: rewards\.total: has no weight"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, rewards: JsonObject, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        played(tmp_path, rewards)
+    ]
+    for rewards, words in refused:
+        with pytest.raises(ConfigError, match=words):
+            played(tmp_path, rewards)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_weight_of_a_name_that_is_no_reward_is_refused_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
     file = tmp_path / "game.yaml"
-    written(tmp_path, None)
+    experiment(tmp_path, None)
     seats = "".join(f"  - {{agent_id: player{seat}, role: player, model: m}}\n" for seat in range(7))
     file.write_text(
         "experiment_metadata: {experiment_name: weighed}\n"
@@ -186,7 +171,7 @@ def pick(table):
 def test_a_weight_of_a_name_that_no_outcome_has_is_refused_when_rewards_are_read_and_a_rare_one_is_not(
     tmp_path: Path,
 ) -> None:
-    file = written(tmp_path, {"total": {"profits": 1}})
+    file = experiment(tmp_path, {"total": {"profits": 1}})
     (tmp_path / "pick.py").write_text(RARE)
     mac_runner.run(file, out=tmp_path / "run", limit=1, progress=False)
     (part,) = mac_runner.open_run(tmp_path / "run", trust=True)
@@ -195,7 +180,7 @@ def test_a_weight_of_a_name_that_no_outcome_has_is_refused_when_rewards_are_read
     first, second = mac_runner.run(file, out=tmp_path / "run", progress=False)
     assert (first.rewards["Abel"].get("reward"), second.rewards["Abel"]["reward"]) == (None, 2.0)
 
-    written(tmp_path, {"total": {"proft": 1}})
+    experiment(tmp_path, {"total": {"proft": 1}})
     (tmp_path / "pick.py").write_text(RARE)
     run = mac_runner.run(file, out=tmp_path / "run", progress=False)
     words = r"rewards\.total\.proft: no agent .* allowed: profit, profits \(did you mean 'profit'"

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from msgspec import Struct
 
 from mac_runner.structs import encode
@@ -47,6 +48,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.ci
 def test_threads_that_use_a_class_first_at_the_same_time_do_not_crash_the_process() -> None:
     found = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import at_once as at_once
 from tests.cli.lab import Lab
 
 

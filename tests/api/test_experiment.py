@@ -28,7 +28,7 @@ def _identities(experiment: Path | Written, profile: str) -> list[object]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_dumped_experiment_is_the_same_experiment_under_every_profile(path: Path, tmp_path: Path) -> None:
+def test_dumped_experiment_is_the_same_experiment_under_every_profile(path: Path) -> None:
     found = load(path)
     profiles = found.content.get("profiles", {})
     assert isinstance(profiles, dict)
@@ -85,6 +85,13 @@ def a_game(table: object) -> object:
     return table
 
 
+def in_a_cell(table: object) -> object:
+    return table
+
+
+in_a_cell.__module__ = "__main__"
+
+
 def test_values_that_no_file_can_hold_are_refused_with_their_place_and_a_remedy() -> None:
     for value, words in (
         (float("nan"), "nan is not a finite number"),
@@ -94,6 +101,8 @@ def test_values_that_no_file_can_hold_are_refused_with_their_place_and_a_remedy(
         ({1: 2}, "the key 1 is not a text"),
         ({"a", "b"}, "found a set; write"),
         (lambda: None, "cannot be found again as"),
+        # Of a notebook or a script; with the remedy.
+        (in_a_cell, "in a notebook: %%writefile in_a_cell.py) and name it: './in_a_cell.py:in_a_cell'"),
         (random.Random(1), "found a Random"),
     ):
         with pytest.raises(ConfigError) as refused:

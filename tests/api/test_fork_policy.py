@@ -15,7 +15,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.store.disk import Disk
 from mac_runner.store.journal import marks
 from mac_runner.store.layout import Layout
-from tests.cli.lab import Lab
+from tests.cli.lab import AtOnce, Lab
 from tests.sim.training import ENGINE, checkpoint, experiment, spans
 
 
@@ -79,7 +79,7 @@ def test_fork_plays_with_the_version_that_is_named(trained: Lab) -> None:
         fork(2, "fork-1", Policy("learner", version=2))
 
 
-def test_fork_without_its_weights_is_refused_and_writes_nothing(trained: Lab) -> None:
+def test_fork_without_its_weights_is_refused_and_writes_nothing(trained: Lab, at_once: AtOnce) -> None:
     (trained.path / "1.safetensors").rename(trained.path / "moved.safetensors")
 
     for named, message in (
@@ -101,7 +101,7 @@ def test_fork_without_its_weights_is_refused_and_writes_nothing(trained: Lab) ->
         (("--turn", "#1", "--policy", "learner=1:2.safetensors"), Exit.BAD_INPUT, "those found have the digest"),
         (("--turn", "#1", "--policy", "learner=1:moved.safetensors"), Exit.OK, ""),
     ):
-        ended = trained.run("fork", "parent", "1", *flags, "--out", "out", "--trust")
+        ended = at_once("fork", "parent", "1", *flags, "--out", "out", "--trust")
         assert (ended.returncode, text in ended.stderr) == (code, True), ended.stderr
     assert [spans(conversation) for conversation in mac_runner.open_run("out")] == [[(1, 1)] * 3]
 
@@ -122,7 +122,7 @@ def test_fork_that_changes_the_model_names_its_version(trained: Lab) -> None:
         mac_runner.fork("parent", 1, turn="#1", out="out", set=other, trust=True, progress=False)
 
 
-def test_fork_that_was_stopped_goes_on_with_its_version_or_is_refused(trained: Lab) -> None:
+def test_fork_that_was_stopped_goes_on_with_its_version_or_is_refused(trained: Lab, at_once: AtOnce) -> None:
     moved = trained.path / "moved.safetensors"
     fork(1, "out")
     journal = trained.path / "out" / "journal"
@@ -136,9 +136,10 @@ def test_fork_that_was_stopped_goes_on_with_its_version_or_is_refused(trained: L
         (("--policy", "learner=2:2.safetensors"), "is a fork that plays with version 1"),
         (("--policy", "learner=1:2.safetensors"), "those found have the digest"),
     ):
-        ended = trained.run("fork", "out", "--trust", *flags)
+        ended = at_once("fork", "out", "--trust", *flags)
         assert (ended.returncode, text in ended.stderr) == (Exit.BAD_INPUT, True), ended.stderr
-    trained.done("fork", "out", "--trust", "--policy", "learner=1:moved.safetensors")
+    again = at_once("fork", "out", "--trust", "--policy", "learner=1:moved.safetensors")
+    assert again.returncode == Exit.OK, again.stderr
     assert [spans(conversation) for conversation in mac_runner.open_run("out")] == [[(1, 1)] * 3]
 
 

@@ -92,21 +92,6 @@ def test_interrupt_of_a_cell_stops_in_good_order_and_the_same_cell_goes_on(lab: 
     lab.verified(lab.run_dir().path)
 
 
-def test_function_of_a_cell_is_refused_with_the_remedy(lab: Lab) -> None:
-    program = (
-        "import mac_runner\n"
-        "def werewolf(table): yield\n"
-        "try: mac_runner.Experiment({'conversation_config': {'environment': werewolf}})\n"
-        "except mac_runner.ConfigError as error: print(error)\n"
-    )
-
-    assert _python(lab, program) == (
-        "experiment: conversation_config.environment: werewolf is defined in a script or a notebook, where a resume "
-        "cannot find it again; write it to a file (in a notebook: %%writefile werewolf.py) and name it: "
-        "'./werewolf.py:werewolf'\n"
-    )
-
-
 def test_notebook_of_the_examples_runs_and_is_kept_without_outputs(lab: Lab) -> None:
     kept = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in kept["cells"])

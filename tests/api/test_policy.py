@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import mac_runner
 from mac_runner import (
     Broadcast,
     ConfigError,
@@ -21,13 +22,15 @@ from mac_runner import (
     stream,
 )
 from mac_runner.checkpoints import digest_of
+from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
 from mac_runner.store import read_standing
 from mac_runner.store.disk import Disk
 from mac_runner.store.journal import marks
 from mac_runner.store.layout import Layout
+from mac_runner.store.records import decode_frame
 from mac_runner.types import JsonObject
-from tests.cli.lab import Lab, RunDir
+from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.sim.training import ENGINE, MAX_LAG, checkpoint, experiment, spans, train
 
 
@@ -137,7 +140,7 @@ def test_policy_that_cannot_work_is_refused_before_anything_is_written(school: L
             Broadcast(address, timeout_s)  # type: ignore[arg-type]
 
 
-def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab) -> None:
+def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab, at_once: AtOnce) -> None:
     """They are found where they lay, by the command line too; others, and a version below, are refused."""
     content = experiment()
     weights = checkpoint(school.path / "7.safetensors", "v7")
@@ -164,12 +167,12 @@ def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab) -> Non
         with pytest.raises(RunDirectoryError, match=named):
             asyncio.run(_first(content, policy))
     file = school.write(content)
-    refused = school.run(file)
+    refused = at_once(file)
     assert (refused.returncode, "weights of version 7" in refused.stderr) == (2, True), refused.stderr
     assert _without_traces_of_starts(directory.hashes()) == _without_traces_of_starts(before)
 
     (school.path / "elsewhere.safetensors").rename(weights)
-    school.done(file)
+    assert at_once(file).returncode == Exit.OK
     assert [frame["version"] for frame in frames(directory.path)] == [0, 7, 7]
     ended = {version for row in directory.index for version in _versions(row)}
     assert ended <= {0, 7}
@@ -190,6 +193,26 @@ def test_every_combination_that_shares_the_engine_names_the_versions(school: Lab
         assert played <= {*named}
         assert len(played) > 1
     school.verified(school.path / "runs" / "echoes")
+
+
+def test_open_replies_have_the_group_and_the_sample_of_their_conversation(school: Lab) -> None:
+    """As those of ended ones do."""
+    content = experiment(4, conversation_config={"environment": "echo", "conversations": 4, "samples_per_task": 2})
+    mac_runner.run(content, out="run", progress=False)
+    columns = ["conversation", "number", "group", "sample"]
+    ended = mac_runner.open_run("run").turns(columns).to_pylist()
+
+    for segment in (school.path / "run" / "journal").iterdir():  # As after a kill before the first end.
+        lines = segment.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if (frame := decode_frame(line.rstrip())) is None or frame["kind"] != "done"]
+        segment.write_bytes(b"".join(kept))
+    opened = mac_runner.open_run("run").turns(columns, open=True).to_pylist()
+
+    assert {(row["group"], row["sample"]) for row in ended} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert sorted(map(repr, opened)) == sorted(map(repr, ended))
+    tables = mac_runner.open_run("run").tables
+    assert "trl-sft" in tables
+    assert "trl-dpo" not in tables, "a run that is not a fork has no pairs"
 
 
 async def _first(content: JsonObject, policy: Policy) -> None:

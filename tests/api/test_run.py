@@ -19,22 +19,30 @@ import pytest
 import yaml
 
 from mac_runner.api import ConversationEnded, Event, Progress, arun, calls, run, stream
+from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
 from mac_runner.runs.export import export
 from mac_runner.runs.view import RunView, open_run
 from mac_runner.types import JsonObject
-from tests.cli.lab import Lab, RunDir, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
 SLOW = {"m": scripted(latency_ms=50)}
+QUICK: JsonObject = {"model_definitions.m.scripted_config.latency_ms": 0}
 
 
-def test_python_and_command_line_write_the_same_directory(lab: Lab) -> None:
+def stopped_in_order(directory: RunDir) -> None:
+    """It stopped once, before its end, and gave up no request."""
+    (stop,) = directory.events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+
+
+def test_python_and_command_line_write_the_same_directory(lab: Lab, at_once: AtOnce) -> None:
     content = experiment(conversations=4)
-    lab.done(lab.write(content))
+    assert at_once(lab.write(content)).returncode == Exit.OK
 
     view = run(content, out=lab.path / "ours", progress=False)
 
@@ -48,11 +56,11 @@ def test_python_and_command_line_write_the_same_directory(lab: Lab) -> None:
     lab.verified(ours.path)
 
 
-def test_command_line_goes_on_with_what_python_began_and_the_other_way_round(lab: Lab) -> None:
+def test_command_line_goes_on_with_what_python_began_and_the_other_way_round(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=3))
 
     run(file, limit=1, progress=False)
-    lab.done(file, "--limit", "2")
+    assert at_once(file, "--limit", "2").returncode == Exit.OK
     run(Path(file), progress=False)
 
     assert lab.run_dir().statuses == {"finished": 3}
@@ -71,7 +79,8 @@ def test_arguments_are_the_flags(lab: Lab) -> None:
     two = run(content, out="b", set=["seed=5"], profile="few", concurrency=1, progress=False)
     three = run(content, out="c", shard="2/2", progress=False)
 
-    assert _config(lab, "a")["seed"] == _config(lab, "b")["seed"] == 5
+    for name in ("a", "b"):
+        assert yaml.safe_load((lab.path / name / "experiment.yaml").read_text())["seed"] == 5
     assert one.summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
     assert two.summary["conversations"] == three.summary["conversations"] == {"planned": 1, "finished": 1, "failed": 0}
     assert RunDir(path=lab.path / "b").transcripts.items() <= RunDir(path=lab.path / "a").transcripts.items()
@@ -100,15 +109,15 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
         with pytest.raises(ConfigError) as refused:
             call()
         assert words in str(refused.value)
+
+    async def coroutine(event: Event) -> None:
+        raise AssertionError(event)
+
     with pytest.raises(TypeError, match="coroutine function"):
-        run(content, on_event=_coroutine)
+        run(content, on_event=coroutine)
     with pytest.raises(TypeError, match="on_event is int; give a function"):
         run(content, on_event=cast("Callable[[Event], object]", 3))
     assert list(lab.path.iterdir()) == []
-
-
-async def _coroutine(event: Event) -> None:
-    raise AssertionError(event)
 
 
 def test_events_come_in_the_thread_of_the_caller_once_each_transcript_is_safe(lab: Lab) -> None:
@@ -138,8 +147,7 @@ def test_what_on_event_raises_stops_the_run_and_comes_out(lab: Lab) -> None:
     with pytest.raises(LookupError, match="enough"):
         run(content, progress=False, on_event=once)
 
-    (stop,) = lab.run_dir().events("EVENT_RUN_STOP")
-    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    stopped_in_order(lab.run_dir())
     run(content, progress=False)
     assert lab.run_dir().statuses == {"finished": 6}
     lab.verified(lab.run_dir().path)
@@ -170,7 +178,7 @@ def test_grid_is_one_run(lab: Lab) -> None:
 
     assert {event.directory.parent for event in seen} == {Path("runs/grid")}
     assert len(seen) == 4
-    lab.done("verify", "runs/grid")
+    lab.verified(lab.run_dir("grid").path)
 
 
 def test_process_of_the_caller_is_left_as_it_was(lab: Lab) -> None:
@@ -275,9 +283,8 @@ def test_cancelled_run_stops_in_good_order_and_goes_on(lab: Lab) -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(main())
 
-    (stop,) = directory.events("EVENT_RUN_STOP")
-    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
-    run(content, set={"model_definitions.m.scripted_config.latency_ms": 0}, progress=False)
+    stopped_in_order(directory)
+    run(content, set=QUICK, progress=False)
     assert directory.statuses == {"finished": 2}
     lab.verified(directory.path)
 
@@ -299,6 +306,7 @@ def test_errors_are_those_of_the_command_line(lab: Lab) -> None:
         run(content, out="occupied", progress=False)
 
 
+@pytest.mark.ci
 def test_directory_that_another_process_plays_is_refused_and_free_afterwards(lab: Lab) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=50)}))
     process = lab.start(file)
@@ -308,7 +316,7 @@ def test_directory_that_another_process_plays_is_refused_and_free_afterwards(lab
         run(file, progress=False)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    run(file, set={"model_definitions.m.scripted_config.latency_ms": 0}, progress=False)
+    run(file, set=QUICK, progress=False)
 
     assert lab.run_dir().statuses == {"finished": 2}
     lab.verified(lab.run_dir().path)
@@ -343,6 +351,7 @@ def _script(lab: Lab, content: JsonObject, *, progress: bool | None = None) -> s
     return lab.start(program=(sys.executable, "play.py"))
 
 
+@pytest.mark.ci
 def test_interrupt_of_a_script_stops_in_good_order_and_the_same_script_goes_on(lab: Lab) -> None:
     content, directory = experiment(models=SLOW), lab.run_dir()
     process = _script(lab, content)
@@ -354,8 +363,7 @@ def test_interrupt_of_a_script_stops_in_good_order_and_the_same_script_goes_on(l
     assert (code, out) == (-signal.SIGINT, "")
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert "stopping: waiting for the requests in flight" in err
-    (stop,) = directory.events("EVENT_RUN_STOP")
-    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    stopped_in_order(directory)
     assert len(directory.events("EVENT_INFER_START")) == len(directory.events("EVENT_INFER_DONE"))
     assert not (directory.path / ".owner.json").exists()
     content["model_definitions"] = {"m": scripted()}
@@ -364,6 +372,7 @@ def test_interrupt_of_a_script_stops_in_good_order_and_the_same_script_goes_on(l
     lab.verified(directory.path)
 
 
+@pytest.mark.ci
 def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) -> None:
     content, directory = experiment(models={"m": scripted(latency_ms=500_000)}), lab.run_dir()
     process = _script(lab, content)
@@ -381,6 +390,7 @@ def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) ->
     assert not (directory.path / ".owner.json").exists()
 
 
+@pytest.mark.ci
 def test_script_that_was_killed_goes_on_to_the_same_results(lab: Lab) -> None:
     content, directory = experiment(conversations=3, models={"m": scripted(latency_ms=10)}), lab.run_dir()
     process = _script(lab, content, progress=False)
@@ -440,8 +450,7 @@ def test_stream_that_is_left_stops_the_run_in_good_order(lab: Lab) -> None:
 
     asyncio.run(_numbers(content, most=1))
 
-    (stop,) = lab.run_dir().events("EVENT_RUN_STOP")
-    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    stopped_in_order(lab.run_dir())
     assert asyncio.run(_numbers(content, skip_ended=True)) != []
     assert lab.run_dir().statuses == {"finished": 6}
 
@@ -482,9 +491,3 @@ def _rows(directory: RunDir) -> list[JsonObject]:
     """The index without times, and without the digest and size of transcripts that have times."""
     timed = {"timing", "sha256", "size_bytes"}
     return [{key: value for key, value in row.items() if key not in timed} for row in directory.index]
-
-
-def _config(lab: Lab, name: str) -> JsonObject:
-    value = yaml.safe_load((lab.path / name / "experiment.yaml").read_text())
-    assert isinstance(value, dict)
-    return value

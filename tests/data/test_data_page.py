@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.data.data_page import PAGE, answer, play, queries, with_lists, without_times
 
 
@@ -13,6 +15,7 @@ def test_the_lists_of_columns_are_those_that_are_declared() -> None:
     assert with_lists(page) == page, "write them anew: python -m tests.data.data_page"
 
 
+@pytest.mark.ci
 def test_each_query_answers_what_the_page_shows(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     asked = queries(page)

@@ -24,7 +24,6 @@ from mac_runner.store.transcripts import decode_transcript, index_row
 from mac_runner.types import JsonObject, JsonValue
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-RECORDED = sorted(GOLDEN.rglob("transcripts/*.json"))
 
 
 def tables_for(transcript: JsonObject) -> Mapping[str, FlatTable]:
@@ -49,36 +48,39 @@ def values_at(value: JsonValue, path: str, here: str = "") -> Iterator[JsonValue
             yield from values_at(inner, path, f"{here}[]")
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: str(path.relative_to(GOLDEN)))
-def test_every_field_of_a_transcript_is_in_a_column_or_left_out_with_a_reason(path: Path) -> None:
-    transcript = decode_transcript(path.read_bytes())
-    sources = [column.source for table in tables_for(transcript).values() for column in table.columns.values()]
+def recorded() -> Iterator[tuple[str, JsonObject]]:
+    """Transcripts of all environments and formats, with their files."""
+    for path in sorted(GOLDEN.rglob("transcripts/*.json")):
+        yield str(path.relative_to(GOLDEN)), decode_transcript(path.read_bytes())
 
-    lost = {
-        leaf
-        for leaf in leaves(transcript)
-        if leaf not in LEFT_OUT and not any(covers(source, leaf) for source in sources if source)
-    }
+
+def test_every_field_of_a_transcript_is_in_a_column_or_left_out_with_a_reason() -> None:
+    lost = set()
+    for file, transcript in recorded():
+        sources = [column.source for table in tables_for(transcript).values() for column in table.columns.values()]
+        for leaf in {*leaves(transcript)} - LEFT_OUT.keys():
+            if not any(covers(source, leaf) for source in sources if source):
+                lost.add((file, leaf))
 
     assert lost == set()
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: str(path.relative_to(GOLDEN)))
-def test_a_column_holds_the_values_of_its_place_and_no_others(path: Path) -> None:
-    transcript = decode_transcript(path.read_bytes())
-    for table in tables_for(transcript).values():
-        rows = rows_of(table, transcript)
-        plain = {name: one for name, one in table.columns.items() if one.kind in ("integer", "number", "truth", "text")}
-        depth = max(column.source.count("[]") for column in plain.values())
-        for name, column in plain.items():
-            # Thoughts in a text are added to those apart; votes are gathered from several places.
-            if column.source.count("[]") != depth or "." not in column.source or name == "thought":
-                continue
-            if table.name == "votes" or column.source.startswith("row."):
-                continue
-            there = [value for value in values_at(transcript, column.source) if value is not None]
-            here = [row.get(name) for row in rows if row.get(name) is not None]
-            assert Counter(map(repr, here)) == Counter(map(repr, there)), (table.name, name)
+def test_a_column_holds_the_values_of_its_place_and_no_others() -> None:
+    for file, transcript in recorded():
+        for table in tables_for(transcript).values():
+            rows = rows_of(table, transcript)
+            kinds = ("integer", "number", "truth", "text")
+            plain = {name: one for name, one in table.columns.items() if one.kind in kinds}
+            depth = max(column.source.count("[]") for column in plain.values())
+            for name, column in plain.items():
+                # Thoughts in a text are added to those apart; votes are gathered from several places.
+                if column.source.count("[]") != depth or "." not in column.source or name == "thought":
+                    continue
+                if table.name == "votes" or column.source.startswith("row."):
+                    continue
+                there = [value for value in values_at(transcript, column.source) if value is not None]
+                here = [row.get(name) for row in rows if row.get(name) is not None]
+                assert Counter(map(repr, here)) == Counter(map(repr, there)), (file, table.name, name)
 
 
 def test_every_column_of_every_environment_says_what_it_means() -> None:
@@ -92,11 +94,10 @@ def test_every_column_of_every_environment_says_what_it_means() -> None:
 
 
 def test_the_key_of_a_table_names_one_row() -> None:
-    for path in RECORDED:
-        transcript = decode_transcript(path.read_bytes())
+    for file, transcript in recorded():
         for table in tables_for(transcript).values():
             keys = Counter(tuple(str(row[name]) for name in table.key) for row in rows_of(table, transcript))
-            assert not [key for key, count in keys.items() if count > 1], (path, table.name)
+            assert not [key for key, count in keys.items() if count > 1], (file, table.name)
 
 
 def test_turns_say_which_weights_made_them() -> None:
@@ -127,12 +128,10 @@ def test_a_column_or_table_of_an_environment_with_a_name_that_is_taken_is_refuse
         tables_of(own_results(exports={"turns": table}))
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"), [("integer", 2**63), ("integer", 1.5), ("truth", 1), ("number", 10**400), ("texts", "x")]
-)
-def test_a_value_that_does_not_fit_its_column_is_named(kind: str, value: JsonValue) -> None:
-    with pytest.raises(RunDirectoryError, match="turns of x"):
-        cell(kind, value, "turns of x")  # type: ignore[arg-type]
+def test_a_value_that_does_not_fit_its_column_is_named() -> None:
+    for kind, value in (("integer", 2**63), ("integer", 1.5), ("truth", 1), ("number", 10**400), ("texts", "x")):
+        with pytest.raises(RunDirectoryError, match="turns of x"):
+            cell(kind, value, "turns of x")  # type: ignore[arg-type]
 
 
 SAMPLING: JsonObject = {"temperature": 1.0, "max_tokens": 512}

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from mac_runner.clock import SystemClock
 from mac_runner.executors.base import Job, Terminal
-from tests.patience import wait_for
 
 STUB = Path(__file__).with_name("stub.py")
 
@@ -35,23 +33,6 @@ def starts(directory: Path) -> list[int]:
     """The process numbers of all starts so far."""
     found = [directory / f"start-{number}" for number in range(len(list(directory.glob("start-*"))))]
     return [int(text) for path in found if (text := path.read_text())]
-
-
-class StridingClock(SystemClock):
-    """Sleeps for no time; between two looks at it so many seconds pass."""
-
-    def __init__(self, stride_s: float) -> None:
-        self._stride_s = stride_s
-        self._now_s = 0.0
-        self.slept_s: list[float] = []
-
-    def monotonic_s(self) -> float:
-        self._now_s += self._stride_s
-        return self._now_s
-
-    async def sleep(self, delay_s: float) -> None:
-        self.slept_s.append(delay_s)
-        await asyncio.sleep(0)
 
 
 @dataclass
@@ -77,11 +58,6 @@ class Listener:
             yield
         finally:
             watching.cancel()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    wait_for(is_so, "workers")
 
 
 def running(numbers: Sequence[int]) -> list[int]:

@@ -11,8 +11,11 @@ import pytest
 from mac_runner.errors import ConfigError
 from mac_runner.executors.base import QUICK_ENDS_MAX, QUICK_S
 from mac_runner.executors.local import LocalExecutor
-from tests.executors.harness import Listener, StridingClock, running, starts, stub_job, until
+from tests.executors.harness import Listener, running, starts, stub_job
+from tests.kit import StridingClock
+from tests.patience import wait_for
 
+pytestmark = pytest.mark.ci
 LONG_LIVED_S = QUICK_S * 2
 SUBMITTER = """
 import sys
@@ -76,10 +79,10 @@ def test_stop_by_the_user_ends_every_worker_in_order_and_starts_none_again(tmp_p
 
 def test_kill_of_the_submitter_leaves_no_worker(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", SUBMITTER, str(tmp_path)]) as submitter:
-        until(lambda: len(starts(tmp_path)) == 2)
+        wait_for(lambda: len(starts(tmp_path)) == 2, "two workers")
         submitter.kill()
 
-    until(lambda: running(starts(tmp_path)) == [])
+    wait_for(lambda: running(starts(tmp_path)) == [], "the end of the workers")
 
 
 def test_job_with_more_gpus_than_the_machine_has_is_refused_before_anything_is_written(

@@ -16,7 +16,10 @@ from mac_runner.executors.base import QUICK_ENDS_MAX, Job
 from mac_runner.executors.slurm import SlurmExecutor
 from mac_runner.store.machine import Machine
 from tests.executors.fake_slurm import JOB, FakeSlurm
-from tests.executors.harness import Listener, running, starts, stub_job, until
+from tests.executors.harness import Listener, running, starts, stub_job
+from tests.patience import wait_for
+
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def test_workers_are_queued_again_until_the_job_is_done_whatever_befalls_them(sl
     job = stub_job(tmp_path / "shared", *["wait"] * 2, "kill", "3", "0", workers=2)
     said = submit(job)
     slurm.start_all()
-    until(lambda: len(starts(job.directory)) == 2)
+    wait_for(lambda: len(starts(job.directory)) == 2, "two workers")
 
     slurm.pass_time_limit(0)
     slurm.lose_node(1)
@@ -64,7 +67,7 @@ def test_task_that_is_cancelled_ends_in_order_and_does_not_come_back(slurm: Fake
     job = stub_job(tmp_path / "shared", "wait")
     submit(job)
     slurm.start_all()
-    until(lambda: len(starts(job.directory)) == 1)
+    wait_for(lambda: len(starts(job.directory)) == 1, "a worker")
 
     slurm.cancel(0)
 

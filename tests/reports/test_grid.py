@@ -6,7 +6,6 @@ import csv
 import io
 
 import pyarrow.parquet
-import pytest
 
 from mac_runner.reports import GridRow, csv_bytes, grid_table, parquet_bytes, render_grid, summarise_grid
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
@@ -43,9 +42,8 @@ def grid_summary(rows: list[GridRow], **more: object) -> JsonObject:
     return summarise_grid(name="g", profile="p", rows=rows, **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "expected"),
-    [
+def test_column_of_values_is_of_the_narrowest_kind() -> None:
+    cases: list[tuple[list[JsonValue], str, list[object]]] = [
         ([1, 2], "integer", [1, 2]),
         ([1, 2.5], "number", [1.0, 2.5]),
         ([True, None], "truth", [True, None]),
@@ -53,12 +51,9 @@ def grid_summary(rows: list[GridRow], **more: object) -> JsonObject:
         (["a", 3], "text", ["a", "3"]),
         ([[1, "x"], {"k": None}], "text", ['[1, "x"]', '{"k": null}']),
         ([None, None], "text", [None, None]),
-    ],
-)
-def test_column_of_values_is_of_the_narrowest_kind(values: list[JsonValue], kind: str, expected: list[object]) -> None:
-    rows = [row(str(place), v=value) for place, value in enumerate(values)]
-
-    assert cells(rows, "v") == (kind, expected)
+    ]
+    for values, kind, expected in cases:
+        assert cells([row(str(place), v=value) for place, value in enumerate(values)], "v") == (kind, expected)
 
 
 def test_combination_that_has_not_begun_has_a_row_without_results() -> None:

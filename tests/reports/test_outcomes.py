@@ -11,27 +11,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from mac_runner.reports import render_summary, summarise
+from mac_runner.reports import render_summary
 from mac_runner.reports.conversations import listed, matching
 from mac_runner.reports.filters import parse_condition
 from mac_runner.reports.grid import figures_of
 from mac_runner.reports.outcomes import TEXTS_MAX
 from mac_runner.types import JsonObject
+from tests.kit import index_row, summary_of
 
 NAMES = ("Abel", "Cain", "Seth")
-COUNTS: JsonObject = {"turns": 3, "corrections": 0, "defaults": 0, "tokens": {"prompt": 1, "completion": 1}}
 
 
 def row(index: int, outcome: JsonObject, agents: JsonObject | None = None) -> JsonObject:
-    return {
-        "task_id": f"g-{index:06}",
-        "index": index,
-        "status": "finished",
-        "failure": None,
-        "counts": dict(COUNTS),
-        "outcome": {"kind": "duel", **outcome},
-        **({} if agents is None else {"agents": agents}),
-    }
+    return index_row(index, {"kind": "duel", **outcome}) | ({} if agents is None else {"agents": agents})
 
 
 def games(count: int = 60) -> list[JsonObject]:
@@ -55,10 +47,6 @@ def games(count: int = 60) -> list[JsonObject]:
         }
         rows.append(row(index, outcome, agents))
     return rows
-
-
-def summary_of(rows: Sequence[JsonObject]) -> JsonObject:
-    return summarise(experiment_name="duel", rows=rows, planned=len(rows), accounting={})
 
 
 def counted(rows: Sequence[JsonObject]) -> Any:

@@ -1,35 +1,31 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mac_runner.reports import render_summary, summarise, write_summary
+from mac_runner.reports import render_summary, write_summary
 from mac_runner.types import JsonObject
-
-Make = Callable[..., JsonObject]
+from tests.kit import index_row, summary_of
+from tests.reports.games import game, player
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
-def summary(make_row: Make, make_player: Make) -> JsonObject:
+def summary() -> JsonObject:
     """Thirty games and two failures, between two models."""
 
     def players(town_won: bool) -> list[JsonObject]:
         return [
-            make_player("sheriff", "town", won=town_won, model="m1"),
-            make_player("godfather", "mafia", won=not town_won, model="m2"),
+            player("sheriff", "town", won=town_won, model="m1"),
+            player("godfather", "mafia", won=not town_won, model="m2"),
         ]
 
-    rows = [
-        make_row(i, players=players(i % 3 > 0), winners=("town",) if i % 3 > 0 else ("mafia",), days=3 + i % 4)
-        for i in range(30)
-    ]
-    rows.append(make_row(30, players=[make_player("jester", "neutral", won=False)], ending="draw"))
-    rows += [make_row(31 + i, failure=f"turn {i}/Ann/0/2: no legal vote after 2 corrections") for i in range(2)]
+    rows = [game(i, players(i % 3 > 0), "town" if i % 3 > 0 else "mafia", days=3 + i % 4) for i in range(30)]
+    rows.append(game(30, [player("jester", "neutral", won=False)], ending="draw"))
+    rows += [index_row(31 + i, failure=f"turn {i}/Ann/0/2: no legal vote after 2 corrections") for i in range(2)]
     model: JsonObject = {
         "capacity": 8,
         "played_s": 20.0,
@@ -37,37 +33,29 @@ def summary(make_row: Make, make_player: Make) -> JsonObject:
         "available_slot_s": 40.0,
         "requests": 1200,
     }
-    accounting: JsonObject = {"wall_s": 122.5, "played_s": 20.0, "sessions": 1, "models": {"m1": model, "m2": model}}
-    return summarise(experiment_name="tos_demo", rows=rows, planned=40, accounting=accounting)
+    played: JsonObject = {"wall_s": 122.5, "played_s": 20.0, "sessions": 1, "models": {"m1": model, "m2": model}}
+    return {**summary_of(rows, played, planned=40), "experiment_name": "tos_demo"}
 
 
-@pytest.mark.parametrize("width", [100, 50])
-def test_tables_are_the_reviewed_ones(summary: JsonObject, width: int) -> None:
-    golden = (GOLDEN / f"summary_{width}.txt").read_text(encoding="utf-8")
-
-    assert render_summary(summary, width=width) == golden
-
-
-@pytest.mark.parametrize("width", [40, 50, 80, 120])
-def test_tables_stay_within_the_width(summary: JsonObject, width: int) -> None:
-    assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
+def test_tables_are_the_reviewed_ones_and_stay_within_the_width(summary: JsonObject) -> None:
+    for width in (100, 50):
+        assert render_summary(summary, width=width) == (GOLDEN / f"summary_{width}.txt").read_text(encoding="utf-8")
+    for width in (40, 50, 80, 120):
+        assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
 
 
-@pytest.mark.parametrize(
-    ("told", "text"),
-    [
+def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:
+    tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}}
+    cases: list[tuple[JsonObject, str]] = [
         ({"uncounted_turns": 330}, "tokens          not counted by the engine\n"),
         ({"uncounted_turns": 30}, "tokens          7 prompt, 0 cached, 3 completion; 30 turns were not counted\n"),
         (
             {"uncounted_turns": 30, "uncounted_models": ["m2"]},
             "tokens          7 prompt, 0 cached, 3 completion; m2: not counted by the engine\n",
         ),
-    ],
-)
-def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject, told: JsonObject, text: str) -> None:
-    tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}, **told}
-
-    assert text in render_summary({**summary, "tokens": tokens})
+    ]
+    for told, text in cases:
+        assert text in render_summary({**summary, "tokens": {**tokens, **told}})
 
 
 def test_time_that_was_all_play_is_told_without_a_wait(summary: JsonObject) -> None:
@@ -75,20 +63,17 @@ def test_time_that_was_all_play_is_told_without_a_wait(summary: JsonObject) -> N
 
 
 def test_tables_of_a_bare_summary_say_unknown() -> None:
-    bare = summarise(experiment_name="empty", rows=[], planned=3, accounting={})
+    bare = summary_of([], planned=3)
 
     assert "0 finished, 0 failed, of 3 planned" in render_summary(bare)
     assert "–" in render_summary(bare)
     assert "wins" not in render_summary(bare)
 
 
-def test_tables_show_hostile_names_as_plain_text(make_row: Make, make_player: Make) -> None:
+def test_tables_show_hostile_names_as_plain_text() -> None:
     attack = "[bold]x[/]\x1b[2J\r\n\u202eevil :smile:"
-    rows = [
-        make_row(0, players=[make_player(attack, attack, won=True, model=attack)], winners=(attack,)),
-        make_row(1, failure=attack),
-    ]
-    hostile = summarise(experiment_name=attack, rows=rows, planned=2, accounting={"models": {attack: {}}})
+    rows = [game(0, [player(attack, attack, won=True, model=attack)], attack), index_row(1, failure=attack)]
+    hostile = {**summary_of(rows, {"models": {attack: {}}}), "experiment_name": attack}
     text = render_summary(hostile, width=200)
 
     assert text.count(r"[bold]x[/]\x1b[2J\r\n\u202eevil :smile:") == 5

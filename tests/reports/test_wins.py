@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from mac_runner.environments.town_of_salem.results.games import GameResults
 from mac_runner.environments.town_of_salem.results.tables import win_tables
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject
-
-Make = Callable[..., JsonObject]
+from tests.reports.games import game, player
 
 
 def tables_of(outcomes: list[JsonObject]) -> dict[str, Table]:
@@ -20,21 +18,23 @@ def tables_of(outcomes: list[JsonObject]) -> dict[str, Table]:
     return {part.title: part for part in win_tables(results.report()) if isinstance(part, Table)}
 
 
-def game(players: list[JsonObject], winners: tuple[str, ...]) -> JsonObject:
-    return {"kind": "game", "ending": "win", "days": 3, "winners": [*winners], "players": [*players]}
+def outcome(players: list[JsonObject], winner: str) -> JsonObject:
+    found = game(0, players, winner)["outcome"]
+    assert isinstance(found, dict)
+    return found
 
 
-def test_a_definition_counts_once_a_game_on_each_side_that_it_was_dealt_to(make_player: Make) -> None:
+def test_a_definition_counts_once_a_game_on_each_side_that_it_was_dealt_to() -> None:
     """Whatever became of its players: an Amnesiac who joins the Mafia is no player of the Mafia's."""
 
     def players(town_won: bool) -> list[JsonObject]:
-        turned = {**make_player("amnesiac", "mafia", won=not town_won, definition="a"), "final_role": "mafioso"}
-        town = [make_player(role, "town", won=town_won, definition="a") for role in ("doctor", "sheriff")]
-        return [*town, turned, make_player("godfather", "mafia", won=not town_won, definition="b")]
+        turned = {**player("amnesiac", "mafia", won=not town_won, definition="a"), "final_role": "mafioso"}
+        town = [player(role, "town", won=town_won, definition="a") for role in ("doctor", "sheriff")]
+        return [*town, turned, player("godfather", "mafia", won=not town_won, definition="b")]
 
     results = GameResults()
     for place in range(5):
-        results.add(game(players(place < 2), ("town",) if place < 2 else ("mafia",)), "game")
+        results.add(outcome(players(place < 2), "town" if place < 2 else "mafia"), "game")
     wins = section(results.report(), "wins")
     found = {
         (name, side): tuple(section(sides, side)[key] for key in ("n", "games", "wins"))
@@ -46,13 +46,13 @@ def test_a_definition_counts_once_a_game_on_each_side_that_it_was_dealt_to(make_
     assert [section(section(wins, "by_definition"), "a")[key] for key in ("n", "games", "wins")] == [15, 5, 7]
 
 
-def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said(make_player: Make) -> None:
+def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said() -> None:
     players = [
-        make_player("doctor", "town", won=True, definition="a"),
-        make_player("doctor", "town", won=True, definition="b", model="m2"),
-        make_player("godfather", "mafia", won=False, definition="a"),
+        player("doctor", "town", won=True, definition="a"),
+        player("doctor", "town", won=True, definition="b", model="m2"),
+        player("godfather", "mafia", won=False, definition="a"),
     ]
-    tables = tables_of([game(players, ("town",))] * 3)
+    tables = tables_of([outcome(players, "town")] * 3)
 
     assert {title: table.numbers[:3] for title, table in tables.items()} == {
         "wins by faction (n games)": ("n", "wins", "rate"),
@@ -64,11 +64,11 @@ def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said(mak
     }
 
 
-def test_intervals_of_the_printed_tables_hold_the_truth_as_often_as_they_say(make_player: Make) -> None:
+def test_intervals_of_the_printed_tables_hold_the_truth_as_often_as_they_say() -> None:
     """Teams win together, and a definition has a different number of players on each side in each game."""
     chance, runs = Random(11), 300
     players = {
-        (name, side, won): make_player("role", side, won=won, definition=name)
+        (name, side, won): player("role", side, won=won, definition=name)
         for name in "ab"
         for side in ("town", "mafia")
         for won in (True, False)
@@ -81,7 +81,7 @@ def test_intervals_of_the_printed_tables_hold_the_truth_as_often_as_they_say(mak
             sides = ["town"] * 7 + ["mafia"] * 3
             names = chance.choices("ab", k=10)
             cast = [players[name, side, (side == "town") == town_won] for name, side in zip(names, sides, strict=True)]
-            outcomes.append(game(cast, ("town",) if town_won else ("mafia",)))
+            outcomes.append(outcome(cast, "town" if town_won else "mafia"))
         tables = tables_of(outcomes)
         # Of ten players seven are of the Town: they win 0.7 · 0.6 + 0.3 · 0.4 of the time.
         for told, place, truth in (("over all sides", ("a",), 0.54), ("and side", ("a", "town"), 0.6)):

@@ -45,29 +45,19 @@ def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
     assert (found.in_flight, found.error < 0.05) == ((1, 4, 16, 32), True)
 
 
-def test_no_more_requests_are_in_flight_than_the_engine_has_slots() -> None:
-    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), slots=3)
+def test_a_sweep_keeps_to_the_slots_and_the_context_of_the_engine() -> None:
+    true = model(8.0, 0.4, 0.02, 0.0005)
+    small, short = SleepingEngine(true, slots=3), SleepingEngine(true, context_max=200)
 
-    assert swept(engine).in_flight == (1, 3)
-    assert engine.most <= 3
-
-
-def test_prompts_that_the_context_has_no_room_for_are_shortened() -> None:
-    engine = SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=200)
-
-    found = swept(engine)
-
-    assert found.steps.step_ms == pytest.approx(8.0, rel=0.1)
-
-
-def test_an_engine_without_room_for_one_word_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no prompt of one word"):
-        swept(SleepingEngine(model(8.0, 0.4, 0.02, 0.0005), context_max=5))
-
-
-def test_too_few_replies_are_refused() -> None:
-    with pytest.raises(ConfigError, match="sweep for longer"):
-        swept(SleepingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1))
+    assert swept(small).in_flight == (1, 3)
+    assert small.most <= 3
+    assert swept(short).steps.step_ms == pytest.approx(8.0, rel=0.1)
+    for engine, words in (
+        (SleepingEngine(true, context_max=5), "no prompt of one word"),
+        (SleepingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1), "sweep for longer"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            swept(engine)
 
 
 def test_least_squares_take_no_negative_factor() -> None:

@@ -98,32 +98,29 @@ def _inner(display: Display) -> type[object]:
     return type(display.display) if isinstance(display, Expendable) else type(display)
 
 
-@pytest.mark.parametrize(
-    ("live", "quiet", "on_terminal", "off_terminal"),
-    [
+def test_display_suits_the_stream_and_the_flags(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    for live, quiet, on_terminal, off_terminal in (
         (None, False, LiveDisplay, PlainDisplay),
         (False, False, BarDisplay, PlainDisplay),
         (True, False, LiveDisplay, LiveDisplay),
         (True, True, SilentDisplay, SilentDisplay),
-    ],
-)
-def test_display_suits_the_stream_and_the_flags(
-    terminal: Terminal, live: bool | None, quiet: bool, on_terminal: type[object], off_terminal: type[object]
-) -> None:
-    assert _inner(choose_display(terminal.stream, live=live, quiet=quiet)) is on_terminal
-    assert _inner(choose_display(io.StringIO(), live=live, quiet=quiet)) is off_terminal
-
-
-def test_display_of_a_dumb_terminal_is_plain(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    ):
+        assert _inner(choose_display(terminal.stream, live=live, quiet=quiet)) is on_terminal
+        assert _inner(choose_display(io.StringIO(), live=live, quiet=quiet)) is off_terminal
     monkeypatch.setenv("TERM", "dumb")
-
     assert _inner(choose_display(terminal.stream)) is PlainDisplay
 
 
-@pytest.mark.parametrize("display", ["live", "bar"])
+@pytest.mark.ci
 @pytest.mark.parametrize(
-    ("end", "kill"),
-    [("wait", signal.SIGKILL), ("wait", signal.SIGTERM), ("wait", signal.SIGINT), ("raise", None), ("close", None)],
+    ("display", "end", "kill"),
+    [
+        ("live", "wait", signal.SIGKILL),
+        ("live", "wait", signal.SIGINT),
+        ("live", "raise", None),
+        ("live", "close", None),
+        ("bar", "wait", signal.SIGKILL),
+    ],
 )
 def test_cursor_is_visible_however_the_process_ends(
     terminal: Terminal, display: str, end: str, kill: signal.Signals | None
@@ -132,7 +129,7 @@ def test_cursor_is_visible_however_the_process_ends(
     while_shown = terminal.output()
     if kill is not None:
         child.send_signal(kill)
-    child.wait(timeout=LIMIT_S)
+    child.wait(LIMIT_S)
     output = while_shown + terminal.output()
 
     assert b"1/4" in output
@@ -152,6 +149,7 @@ def test_live_view_is_redrawn_in_place(terminal: Terminal, frame: StatusFrame) -
 
     assert b"\x1b[1A" in output
     assert b"finished 45/100" in output
+    assert HIDE_CURSOR not in output
 
 
 def test_displays_start_no_thread(terminal: Terminal, frame: StatusFrame) -> None:
@@ -174,6 +172,7 @@ def test_bar_shows_progress_on_one_line(terminal: Terminal, frame: StatusFrame) 
     display.close()
 
     assert b"46%" in output
+    assert HIDE_CURSOR not in output
     assert b"61/100, failed 1, in flight 254/256" in output
     assert b"\n" not in output
     assert terminal.output().endswith(b"\n")

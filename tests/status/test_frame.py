@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from mac_runner.scheduler import Accounting, Progress, RequestScheduler, WaitingTurn
 from mac_runner.scheduler.state import Faulted, ModelReady, Opened
 from mac_runner.status import TurnRow, read_progress
@@ -46,15 +44,13 @@ def test_reading_tells_turns_that_back_off_from_those_that_others_block(clock: S
     }
 
 
-@pytest.mark.parametrize(
-    ("waiting", "note"),
-    [
-        (WaitingTurn(conversation=0, turn=TURN, sendings=0), ""),
-        (WaitingTurn(conversation=0, turn=TURN, sendings=0, waits_for=("Bob", "Cid")), "after Bob, Cid"),
-        (WaitingTurn(conversation=0, turn=TURN, sendings=2, is_backing_off=True), "retry 2"),
-        (WaitingTurn(conversation=0, turn=replace(TURN, attempt=1), sendings=0), "correction 1"),
-        (WaitingTurn(conversation=0, turn=replace(TURN, step=1), sendings=0), "goes on"),
-    ],
-)
-def test_row_notes_why_a_turn_waits(waiting: WaitingTurn, note: str) -> None:
-    assert row("task", waiting) == TurnRow(task_id="task", round=3, agent="Ann", model="m", note=note)
+def test_row_notes_why_a_turn_waits() -> None:
+    for changes, turn, note in (
+        ({"sendings": 0}, TURN, ""),
+        ({"sendings": 0, "waits_for": ("Bob", "Cid")}, TURN, "after Bob, Cid"),
+        ({"sendings": 2, "is_backing_off": True}, TURN, "retry 2"),
+        ({"sendings": 0}, replace(TURN, attempt=1), "correction 1"),
+        ({"sendings": 0}, replace(TURN, step=1), "goes on"),
+    ):
+        waiting = WaitingTurn(conversation=0, turn=turn, **changes)
+        assert row("task", waiting) == TurnRow(task_id="task", round=3, agent="Ann", model="m", note=note)

@@ -4,9 +4,9 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
-import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -28,19 +28,17 @@ def _lines(frame: StatusFrame, width: int, height: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("models", [0, 1, 9])
-def test_picture_fits_the_terminal(frame: StatusFrame, width: int, height: int, models: int) -> None:
-    slots = tuple(ModelSlots(name=f"m{i}" * 20, in_flight=i, slots=8) for i in range(models))
-    lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), width, height)
+def test_picture_fits_the_terminal(frame: StatusFrame) -> None:
+    for (width, height), models in product(SIZES, (0, 1, 9)):
+        slots = tuple(ModelSlots(name=f"m{i}" * 20, in_flight=i, slots=8) for i in range(models))
+        lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), width, height)
 
-    assert all(cell_len(line) <= width for line in lines)
-    # Below this height the head alone is too much, and the live view crops it.
-    assert len(lines) < max(height, 6 + min(models, 6))
+        assert all(cell_len(line) <= width for line in lines)
+        # Below this height the head alone is too much, and the live view crops it.
+        assert len(lines) < max(height, 6 + min(models, 6))
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, width: int, height: int) -> None:
+def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame) -> None:
     row = TurnRow(task_id=ATTACK, round=1, agent=ATTACK, model=ATTACK, note=ATTACK)
     reading = replace(
         frame.reading,
@@ -50,13 +48,14 @@ def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, width: int
         ready_rows=(row,) * 3,
         pending_rows=(row,) * 3,
     )
-    lines = _lines(replace(frame, reading=reading), width, height)
     benign = tuple(TurnRow(task_id="t", round=1, agent="a", model="m") for _ in range(3))
     calm = replace(frame.reading, ready_rows=benign, pending_rows=benign)
+    for width, height in SIZES:
+        lines = _lines(replace(frame, reading=reading), width, height)
 
-    assert len(lines) == len(_lines(replace(frame, reading=calm), width, height))
-    assert all(cell_len(line) <= width for line in lines)
-    assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
+        assert len(lines) == len(_lines(replace(frame, reading=calm), width, height))
+        assert all(cell_len(line) <= width for line in lines)
+        assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
 
 
 def test_picture_shows_ready_and_blocked_turns_side_by_side(frame: StatusFrame) -> None:
@@ -150,18 +149,15 @@ def lane(name: str, state: LaneState = LaneState.UP, **more: Any) -> LaneStatus:
     return LaneStatus(name=name, model="m", place="gpu 0", state=state, slots=64, **more)
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("lanes", [1, 8, 1000])
-def test_picture_with_lanes_fits_the_terminal_and_leaves_room_for_turns(
-    frame: StatusFrame, width: int, height: int, lanes: int
-) -> None:
-    fleet = tuple(lane(f"{ATTACK}@{i}", list(LaneState)[i % 9], fault=ATTACK, deaths=i) for i in range(lanes))
-    lines = _lines(replace(frame, reading=replace(frame.reading, lanes=fleet)), width, height)
+def test_picture_with_lanes_fits_the_terminal_and_leaves_room_for_turns(frame: StatusFrame) -> None:
+    for (width, height), lanes in product(SIZES, (1, 8, 1000)):
+        fleet = tuple(lane(f"{ATTACK}@{i}", list(LaneState)[i % 9], fault=ATTACK, deaths=i) for i in range(lanes))
+        lines = _lines(replace(frame, reading=replace(frame.reading, lanes=fleet)), width, height)
 
-    assert all(cell_len(line) <= width for line in lines)
-    assert len(lines) < max(height, 7)
-    assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
-    assert height < 24 or "READY 89" in "\n".join(lines)
+        assert all(cell_len(line) <= width for line in lines)
+        assert len(lines) < max(height, 7)
+        assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
+        assert height < 24 or "READY 89" in "\n".join(lines)
 
 
 def test_picture_shows_each_lane_and_first_those_that_take_no_requests(frame: StatusFrame) -> None:

@@ -29,20 +29,12 @@ def test_rate_is_unknown_until_two_moments_are_known() -> None:
 
 
 def test_rate_forgets_what_is_older_than_the_window() -> None:
-    window = RateWindow(10)
-    for second in range(101):
-        window.add(second, 1000 * min(second, 50) + 3 * max(0, second - 50))
+    for slow in (3, 0):
+        window = RateWindow(10)
+        for second in range(101):
+            window.add(second, 1000 * min(second, 50) + slow * max(0, second - 50))
 
-    assert window.rate_per_s == 3
-
-
-def test_rate_of_a_stalled_run_falls_to_zero() -> None:
-    window = RateWindow(10)
-    window.add(0, 0)
-    for second in range(1, 30):
-        window.add(second, 500)
-
-    assert window.rate_per_s == 0
+        assert window.rate_per_s == slow
 
 
 @given(st.lists(st.floats(0.0001, 5), min_size=2, max_size=400))
@@ -72,51 +64,26 @@ def test_meter_rates_leave_out_what_was_there_at_the_start(make_reading: MakeRea
     assert (frame.turns_per_s, frame.tokens_per_s) == (5, 100)
 
 
-def test_time_left_counts_half_played_conversations(make_reading: MakeReading) -> None:
-    """Ten ended in 1,000 turns; the other ten have 900 of their 1,000 behind them."""
-    reading = make_reading(planned=20, finished=9, failed=1, turns=1900, turns_ended=1000)
-
-    assert time_left_s(reading, 10.0) == 10
-
-
-def test_time_left_after_a_resume_knows_lengths_from_this_session(make_reading: MakeReading) -> None:
-    """Of sixty ended conversations ten ended here, in 1,000 turns."""
-    reading = make_reading(planned=70, finished=60, failed=0, resumed_with=50, turns=1000, turns_ended=1000)
-
-    assert time_left_s(reading, 10.0) == 100
-
-
-def test_time_left_leaves_each_open_conversation_a_turn(make_reading: MakeReading) -> None:
-    reading = make_reading(planned=20, finished=10, failed=0, turns=9000, turns_ended=1000)
-
-    assert time_left_s(reading, 10.0) == 1
-
-
-def test_time_left_without_lengths_follows_the_conversations_of_this_session(make_reading: MakeReading) -> None:
-    reading = make_reading(planned=100, finished=60, failed=0, resumed_with=40, elapsed_s=10.0)
-
-    assert time_left_s(reading, None) == 20
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"finished": 0, "failed": 0},
-        {"finished": 40, "failed": 0, "resumed_with": 40},
-        {"finished": 0, "failed": 0, "turns_ended": 0},
-    ],
-)
-def test_time_left_is_unknown_before_anything_ended(make_reading: MakeReading, changes: dict[str, int]) -> None:
-    assert time_left_s(make_reading(**changes), 10.0) is None
-
-
-def test_time_left_of_a_stalled_run_is_unknown(make_reading: MakeReading) -> None:
-    assert time_left_s(make_reading(turns_ended=100), 0.0) is None
-
-
-def test_time_left_of_a_finished_run_is_zero(make_reading: MakeReading) -> None:
-    assert time_left_s(make_reading(planned=46), None) == 0
-    assert time_left_s(make_reading(planned=0, finished=0, failed=0), None) == 0
+def test_time_left_follows_the_lengths_of_conversations_and_the_pace(make_reading: MakeReading) -> None:
+    for rate, left_s, changes in (
+        # Ten ended in 1,000 turns; the other ten have 900 of their 1,000 behind them.
+        (10.0, 10, {"planned": 20, "finished": 9, "failed": 1, "turns": 1900, "turns_ended": 1000}),
+        # After a resume: of sixty ended conversations ten ended here, in 1,000 turns.
+        (10.0, 100, {"planned": 70, "finished": 60, "resumed_with": 50, "turns": 1000, "turns_ended": 1000}),
+        # Each open conversation has a turn left.
+        (10.0, 1, {"planned": 20, "finished": 10, "turns": 9000, "turns_ended": 1000}),
+        # Without lengths it follows the conversations of this session.
+        (None, 20, {"planned": 100, "finished": 60, "resumed_with": 40, "elapsed_s": 10.0}),
+        # It is unknown before anything ended, and while nothing moves.
+        (10.0, None, {"finished": 0}),
+        (10.0, None, {"finished": 40, "resumed_with": 40}),
+        (10.0, None, {"finished": 0, "turns_ended": 0}),
+        (0.0, None, {"failed": 1, "turns_ended": 100}),
+        # It is zero once all has ended.
+        (None, 0, {"planned": 46, "failed": 1}),
+        (None, 0, {"planned": 0, "finished": 0}),
+    ):
+        assert time_left_s(make_reading(**{"failed": 0, **changes}), rate) == left_s, changes
 
 
 def test_the_limit_is_that_of_the_last_seconds_and_begins_anew_with_other_engines(make_reading: MakeReading) -> None:

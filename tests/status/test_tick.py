@@ -1,21 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pytest
 
 from mac_runner.clock import Clock
 from mac_runner.status import StatusFrame, tick
-
-
-class SimulatedClock(Clock, Protocol):
-    """A clock that remembers every sleep."""
-
-    @property
-    def sleeps_s(self) -> Sequence[float]: ...
+from tests.status.conftest import SimulatedClock
 
 
 @dataclass(slots=True)

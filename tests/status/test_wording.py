@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,30 +11,28 @@ from mac_runner.status.quantities import duration, quantity
 from mac_runner.types import TokenCount
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "–"), (0, "0:00:00"), (59.6, "0:01:00"), (3723, "1:02:03"), (180_000, "2d 2:00:00"), (-1, "0:00:00")],
-)
-def test_duration_reads_like_a_clock(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "–"),
-        (0, "0"),
-        (9.4, "9.40"),
-        (999, "999"),
-        (999.6, "1.00k"),
-        (12_345, "12.3k"),
-        (999_600, "1.00M"),
-        (4_560_000, "4.56M"),
-        (7.2e9, "7.20G"),
-    ],
-)
-def test_quantity_keeps_three_digits(value: float | None, text: str) -> None:
-    assert quantity(value) == text
+def test_durations_read_like_a_clock_and_quantities_keep_three_digits() -> None:
+    durations = {
+        None: "–",
+        0: "0:00:00",
+        59.6: "0:01:00",
+        3723: "1:02:03",
+        180_000: "2d 2:00:00",
+        -1: "0:00:00",
+    }
+    quantities = {
+        None: "–",
+        0: "0",
+        9.4: "9.40",
+        999: "999",
+        999.6: "1.00k",
+        12_345: "12.3k",
+        999_600: "1.00M",
+        4_560_000: "4.56M",
+        7.2e9: "7.20G",
+    }
+    assert {seconds: duration(seconds) for seconds in durations} == durations
+    assert {value: quantity(value) for value in quantities} == quantities
 
 
 @given(st.floats(0, 9e11))
@@ -43,14 +40,12 @@ def test_quantity_is_at_most_five_characters(value: float) -> None:
     assert len(quantity(value)) <= 5
 
 
-def test_turn_keeps_the_end_of_a_long_task_id() -> None:
+def test_turn_keeps_the_end_of_a_long_task_id_and_shows_control_characters_as_escapes() -> None:
     row = TurnRow(task_id="a-very-long-experiment-name-00042", round=3, agent="Ann", model="m", note="after Bob")
+    hostile = TurnRow(task_id="\x1b[2J", round=0, agent="\r", model="\n", note="\t")
 
     assert turn(row, task_chars_max=10) == "[…ame-00042] r3 Ann after Bob (m)"
-
-
-def test_turn_shows_control_characters_as_escapes() -> None:
-    assert turn(TurnRow(task_id="\x1b[2J", round=0, agent="\r", model="\n", note="\t")) == r"[\x1b[2J] r0 \r \t (\n)"
+    assert turn(hostile) == r"[\x1b[2J] r0 \r \t (\n)"
 
 
 def test_tokens_that_nobody_counts_are_not_told_as_none(make_reading: Callable[..., Reading]) -> None:
@@ -74,19 +69,14 @@ def test_tokens_before_the_first_answer_are_none(make_reading: Callable[..., Rea
     assert tokens(frame) == "tokens 0 in (– cached), 0 out, –/s"
 
 
-@pytest.mark.parametrize(
-    ("blocked", "backing_off", "text"),
-    [
+def test_heading_of_the_pending_says_what_they_wait_for(make_reading: Callable[..., Reading]) -> None:
+    for blocked, backing_off, text in (
         (0, 0, "BLOCKED 0 (waiting for others)"),
         (12, 0, "BLOCKED 12 (waiting for others)"),
         (0, 5, "BACKING OFF 5 (before a retry)"),
         (12, 5, "BLOCKED 12 · BACKING OFF 5"),
-    ],
-)
-def test_heading_of_the_pending_says_what_they_wait_for(
-    make_reading: Callable[..., Reading], blocked: int, backing_off: int, text: str
-) -> None:
-    assert pending(make_reading(blocked=blocked, backing_off=backing_off)) == text
+    ):
+        assert pending(make_reading(blocked=blocked, backing_off=backing_off)) == text
 
 
 def test_line_tells_the_whole_frame(frame: StatusFrame) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.lab import Lab, experiment
+from tests.kit import played as run_of
 from tests.viewer.served import Served, served
 
 
@@ -21,9 +22,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of three games that has ended; not to be changed."""
-    lab = Lab(path=tmp_path_factory.mktemp("viewed"))
-    lab.done(lab.write(experiment(conversations=3)))
-    return lab.run_dir().path
+    return run_of(experiment(conversations=3), tmp_path_factory.mktemp("viewed") / "small")
 
 
 @pytest.fixture

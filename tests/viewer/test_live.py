@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame
 from tests.cli.lab import Lab, experiment, scripted
+from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for
 from tests.viewer.served import Served, served
 
@@ -53,6 +56,7 @@ def ended(directory: Path) -> list[str]:
     return [str(row["task_id"]) for row in read_run(directory).rows()]
 
 
+@pytest.mark.ci
 def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
     file = lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=10)}))
     directory, page = lab.run_dir().path, Page()
@@ -151,13 +155,13 @@ def test_server_ends_while_pages_listen(played: Path) -> None:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, lab: Lab) -> None:
-    lab.done(lab.write(experiment("other", conversations=1, seed=5)))
+def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, tmp_path: Path) -> None:
+    other = run_of(experiment("other", conversations=1, seed=5), tmp_path / "other")
     page = Page()
     with served(own_run) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
         page.until(events, "complete 3")
         shutil.rmtree(own_run)
-        shutil.copytree(lab.run_dir("other").path, own_run)
+        other.rename(own_run)
         page.until(events, "complete 1")
 
     assert page.ids == ["other-000000"]

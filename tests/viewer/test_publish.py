@@ -20,18 +20,17 @@ from mac_runner.types import JsonObject
 from mac_runner.views.conversation import whole_view
 from mac_runner.views.perspective import perspective
 from tests.cli.conftest import at_once as at_once
-from tests.cli.conftest import lab as lab
 from tests.cli.lab import AtOnce, Lab, experiment
+from tests.kit import played as run_of
 
 GAMES = 2
 
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two games; not to be changed."""
-    lab = Lab(path=tmp_path_factory.mktemp("played"))
-    lab.done(lab.write(experiment(conversations=GAMES)), "--quiet")
-    return lab.path / "runs" / "small"
+    """A run of two short games; not to be changed."""
+    game: JsonObject = {"lobby": "classic-7", "calendar": {"max_days": 3}}
+    return run_of(experiment(conversations=GAMES, game=game), tmp_path_factory.mktemp("played") / "small")
 
 
 def unpacked(folder: Path) -> dict[str, Any]:
@@ -277,20 +276,18 @@ def test_damaged_transcript_leaves_the_former_publication(lab: Lab, played: Path
 
 
 def test_run_under_way_is_published_as_it_is(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment(conversations=2))
-    assert at_once(file, "--quiet", "--limit", "1").returncode == Exit.OK
+    run_of(experiment(conversations=2), lab.path / "once", limit=1)
 
-    words = publish(at_once, lab.path / "runs" / "small", "out", "--no-prompts")
+    words = publish(at_once, lab.path / "once", "out", "--no-prompts")
 
     assert "1 of 1 conversations" in words
     assert unpacked(lab.path / "out")["0/index"]["rows"] == 1
 
 
 def test_grid_is_published_with_its_combinations(lab: Lab, at_once: AtOnce) -> None:
-    content: JsonObject = {**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}}
-    assert at_once(lab.write(content), "--quiet").returncode == Exit.OK
+    grid: JsonObject = {"sweep": {"seed": [1, 2]}}
 
-    publish(at_once, lab.path / "runs" / "small", "out", "--no-prompts")
+    publish(at_once, run_of(experiment(conversations=2, _grid=grid), lab.path / "grid"), "out", "--no-prompts")
 
     found = unpacked(lab.path / "out")
     assert len(found["0/run"]["combinations"]) == 2

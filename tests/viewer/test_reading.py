@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mac_runner.clock import SystemClock
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
 from mac_runner.viewer.publish import PublishRequest, publish
 from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.source import NotThereError
+from tests.kit import StridingClock
 from tests.viewer.served import served
 from tests.viewer.test_live import Page, ended
 
@@ -22,20 +22,9 @@ COPIES = 600
 STEP_S = 1.0
 
 
-class StridingClock(SystemClock):
-    """A clock that goes on by a step whenever it is read, so that a slice is one block of the journal."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def monotonic_s(self) -> float:
-        self._now_s += STEP_S
-        return self._now_s
-
-
 def sliced(directory: Path) -> RunSource:
-    """A source that reads one block at a time."""
-    return RunSource(directory, clock=StridingClock(), slice_s=STEP_S)
+    """A source that reads one block of the journal at a time: whenever it looks at its clock, a step has passed."""
+    return RunSource(directory, clock=StridingClock(STEP_S), slice_s=STEP_S)
 
 
 @pytest.fixture

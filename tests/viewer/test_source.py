@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
 from msgspec.structs import replace
 
 from mac_runner.reports import listed
@@ -19,7 +20,9 @@ from mac_runner.view_model import IndexColumns, RunPage, TurnView
 from mac_runner.viewer.run_source import RunSource
 from mac_runner.views.conversation import whole_view
 from mac_runner.views.index import index_columns
-from tests.cli.lab import Lab, experiment, scripted
+from tests.cli.lab import Lab, experiment
+from tests.kit import own_game
+from tests.kit import played as run_of
 from tests.patience import LIMIT_S
 from tests.viewer.served import served
 
@@ -143,9 +146,9 @@ def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_bac
         assert viewer.get("/api/run").status == 404
 
 
-def test_grid_has_a_page_and_its_combinations_have_theirs(lab: Lab) -> None:
-    lab.done(lab.write(experiment(conversations=1, _grid={"sweep": {"game.lobby": ["classic-7", "classic-10"]}})))
-    with served(lab.run_dir().path) as viewer:
+def test_grid_has_a_page_and_its_combinations_have_theirs(tmp_path: Path) -> None:
+    lobbies: JsonObject = {"sweep": {"game.lobby": ["classic-7", "classic-10"]}}
+    with served(run_of(experiment(conversations=1, _grid=lobbies), tmp_path / "grid")) as viewer:
         page = viewer.json("/api/run")
         slugs = [combination["slug"] for combination in page["combinations"]]
         assert len(slugs) == 2
@@ -186,21 +189,16 @@ def test_slow_page_holds_up_no_other_request(played: Path) -> None:
         assert waiting.recv(15) == b"HTTP/1.1 200 OK"
 
 
+@pytest.mark.ci
 def test_code_of_a_run_is_imported_only_with_trust(lab: Lab) -> None:
-    """Without trust prompts are missing, with a reason, and the rest is there."""
+    """Without trust prompts are missing, with a reason, and the rest is there. Another process has played it."""
     (lab.path / "games.py").write_text(
         "from mac_runner.environments.generators import Ask\n\n\n"
         "def words(table):\n"
         "    yield [Ask(name, 'Say a word.', choices=['yes', 'no']) for name in table.agents]\n"
         "    return {'count': 2}\n"
     )
-    file: JsonObject = {
-        "experiment_metadata": {"experiment_name": "small"},
-        "conversation_config": {"environment": "./games.py:words", "conversations": 2},
-        "model_definitions": {"m": scripted("random")},
-        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Abel", "Bob")],
-    }
-    lab.done(lab.write(file))
+    lab.done(lab.write(own_game("./games.py:words")))
     found: dict[bool, TurnView] = {}
     for is_trusted in (False, True):
         source = RunSource(lab.run_dir().path, is_trusted=is_trusted)

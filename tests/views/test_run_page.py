@@ -1,4 +1,4 @@
-"""The head of the page of a run says what its status and its summary say."""
+"""The pages of runs: the head says what status and summary say, and pages are compiled for what Python sends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from mac_runner.reports import listed
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import is_grid, read_grid_standing, read_run, read_standing
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonValue
 from mac_runner.view_model import RunPage
 from mac_runner.views.run_page import grid_page, run_page
-from tests.cli.lab import Lab, experiment
+from mac_runner.views.typescript import typescript
+from tests.cli.lab import ROOT, experiment
+from tests.kit import played
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,10 +31,7 @@ def page_of(directory: Path) -> RunPage:
 
 
 def test_page_of_a_run_has_its_state_its_engines_and_its_results(tmp_path: Path) -> None:
-    lab = Lab(path=tmp_path)
-    lab.done(lab.write(experiment(conversations=2)))
-
-    page = page_of(lab.run_dir().path)
+    page = page_of(played(experiment(conversations=2), tmp_path / "run"))
 
     assert (page.state, page.planned, page.done, page.failed, page.is_live) == ("complete", 2, 2, 0, False)
     assert page.environment == "town_of_salem"
@@ -46,15 +45,17 @@ def test_page_of_a_run_has_its_state_its_engines_and_its_results(tmp_path: Path)
 
 
 def test_page_of_a_grid_has_its_combinations_with_their_figures(tmp_path: Path) -> None:
-    lab = Lab(path=tmp_path)
-    lobbies: JsonObject = {"sweep": {"game.lobby": ["classic-7", "classic-10"]}}
-    lab.done(lab.write(experiment(conversations=1, _grid=lobbies)))
+    lobbies: list[JsonValue] = ["classic-7", "classic-10"]
+    page = page_of(played(experiment(conversations=1, _grid={"sweep": {"game.lobby": lobbies}}), tmp_path / "run"))
 
-    page = page_of(lab.run_dir().path)
-
-    assert [combination.values for combination in page.combinations] == [
-        {"game.lobby": "classic-7"},
-        {"game.lobby": "classic-10"},
-    ]
+    assert [combination.values for combination in page.combinations] == [{"game.lobby": lobby} for lobby in lobbies]
     assert all(combination.done == combination.planned == 1 for combination in page.combinations)
     assert all("wins.town" in combination.figures for combination in page.combinations)
+
+
+def test_pages_are_compiled_against_the_structs_that_python_sends() -> None:
+    committed = (ROOT / "viewer" / "src" / "model.ts").read_text(encoding="utf-8")
+
+    assert committed == typescript(), (
+        "run: python -m mac_runner.views.typescript viewer/src/model.ts; then build viewer/"
+    )

@@ -81,6 +81,10 @@ def transcript(*claims: JsonObject, **record: JsonValue) -> JsonObject:
     }
 
 
+def in_truth(*claims: JsonObject, **record: JsonValue) -> str:
+    return transcript_text(transcript(*claims, **record), has_truth=True)
+
+
 def test_everything_is_told_with_who_learned_of_it() -> None:
     assert transcript_text(transcript()).splitlines() == [
         "game-1 (finished)",
@@ -97,24 +101,18 @@ def test_everything_is_told_with_who_learned_of_it() -> None:
     ]
 
 
-def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
+def test_seat_is_told_what_it_saw_and_neither_the_rest_nor_who_else_learned_of_it() -> None:
+    """Speakers of a night chat may go by another name, and others may listen in."""
     told = transcript_text(transcript(), seat="Bob")
 
     assert "game-1 (finished), as Bob saw it" in told
     assert "You are the Doctor. [only you]" in told
     assert "mafia chat" not in told
-
-
-def test_seat_is_not_told_who_else_learned_of_what_it_heard() -> None:
-    """Speakers of a night chat may go by another name, and others may listen in."""
-    told = transcript_text(transcript(), seat="Cid")
-
-    assert "  (mafia chat) Ann: “hm” [you and others]" in told.splitlines()
+    assert "  (mafia chat) Ann: “hm” [you and others]" in transcript_text(transcript(), seat="Cid").splitlines()
 
 
 def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
-    told = transcript_text(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
-    lines = told.splitlines()
+    lines = in_truth(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])).splitlines()
 
     assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: lie"
     night = lines.index("Night 1, in truth")
@@ -134,75 +132,62 @@ def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ({"kind": "role", "says": "role held before", "roles": ["Spy"]}, "claims to have been the Spy"),
-        ({"kind": "result", "says": "suspicious", "about": "Bob"}, "claims to know that Bob is suspicious"),
-        ({"kind": "result", "says": "mafia", "about": "Bob"}, "claims to know that Bob is of the Mafia"),
-        ({"kind": "result", "says": "attacked", "about": "Bob"}, "claims to know that Bob was attacked"),
+def test_claims_are_told_in_words() -> None:
+    cases: list[tuple[dict[str, JsonValue], str]] = [
+        ({"kind": "role", "says": "role held before", "about": "Ann", "roles": ["Spy"]}, "claims to have been the Spy"),
+        ({"kind": "result", "says": "suspicious"}, "claims to know that Bob is suspicious"),
+        ({"kind": "result", "says": "mafia"}, "claims to know that Bob is of the Mafia"),
+        ({"kind": "result", "says": "attacked"}, "claims to know that Bob was attacked"),
         (
-            {"kind": "result", "says": "one of the roles", "about": "Bob", "roles": ["Spy", "Doctor"]},
+            {"kind": "result", "says": "one of the roles", "roles": ["Spy", "Doctor"]},
             "claims to know that Bob is one of Spy or Doctor",
         ),
         (
-            {"kind": "result", "says": "visited by", "about": "Bob", "names": ["Ann", "Cid"]},
+            {"kind": "result", "says": "visited by", "names": ["Ann", "Cid"]},
             "claims to know that Bob was visited by Ann and Cid",
         ),
-        (
-            {"kind": "result", "says": "visited by", "about": "Bob", "names": []},
-            "claims to know that Bob was visited by nobody",
-        ),
-        ({"kind": "accusation", "says": "mafia", "about": "Bob"}, "says that Bob is of the Mafia"),
-        ({"kind": "accusation", "says": "role", "about": "Bob", "roles": ["Spy"]}, "says that Bob is the Spy"),
-        ({"kind": "accusation", "says": "evil", "about": "Bob"}, "speaks against Bob"),
-        ({"kind": "defence", "says": "not evil", "about": "Bob"}, "stands up for Bob"),
-    ],
-)
-def test_claims_are_told_in_words(said: dict[str, JsonValue], told: str) -> None:
-    assert f"    ~ {told}: lie\n" in transcript_text(transcript(claim(0, "Ann", **said)), has_truth=True)
+        ({"kind": "result", "says": "visited by", "names": []}, "claims to know that Bob was visited by nobody"),
+        ({"kind": "accusation", "says": "mafia"}, "says that Bob is of the Mafia"),
+        ({"kind": "accusation", "says": "role", "roles": ["Spy"]}, "says that Bob is the Spy"),
+        ({"kind": "accusation", "says": "evil"}, "speaks against Bob"),
+        ({"kind": "defence", "says": "not evil"}, "stands up for Bob"),
+    ]
+    for said, told in cases:
+        assert f"    ~ {told}: lie\n" in in_truth(claim(0, "Ann", **{"about": "Bob", **said}))
 
 
 def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_words_of_today() -> None:
-    said: dict[str, JsonValue] = {"kind": "result", "says": "not suspicious", "about": "Bob"}
-    for verdict, told in (
-        ({"verdict": "honest"}, "honest"),
+    """An earlier verdict on an opinion calls no error a lie, but of oneself."""
+    result: dict[str, JsonValue] = {"kind": "result", "says": "not suspicious", "about": "Bob"}
+    opinion: dict[str, JsonValue] = {"kind": "accusation", "says": "evil", "about": "Bob"}
+    cases: list[tuple[dict[str, JsonValue], str]] = [
+        ({**result, "verdict": "honest"}, "honest"),
         (
-            {"verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"},
+            {**result, "verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"},
             "honest, but wrong: Bob is the Godfather",
         ),
-        ({"verdict": "unclear", "is_so": None}, "unclear"),
-        ({"verdict": "true"}, "honest"),
-        ({"verdict": "false"}, "lie"),
-        ({"verdict": "undecidable"}, "unclear"),
-    ):
-        text = transcript_text(transcript(claim(0, "Ann", **said, **verdict)), has_truth=True)
-        assert f"    ~ claims to know that Bob is not suspicious: {told}\n" in text
-
-
-def test_earlier_verdicts_on_opinions_do_not_call_errors_lies() -> None:
-    said: dict[str, JsonValue] = {"kind": "accusation", "says": "evil"}
-    for about, verdict, told in (
-        ("Bob", "true", "speaks against Bob: unclear"),
-        ("Bob", "false", "speaks against Bob: unclear, but wrong"),
-        ("Bob", "undecidable", "speaks against Bob: unclear"),
-        ("Ann", "false", "speaks against Ann: lie"),
-    ):
-        text = transcript_text(
-            transcript(claim(0, "Ann", **{**said, "about": about, "verdict": verdict})), has_truth=True
+        ({**result, "verdict": "unclear", "is_so": None}, "unclear"),
+        ({**result, "verdict": "true"}, "honest"),
+        ({**result, "verdict": "false"}, "lie"),
+        ({**result, "verdict": "undecidable"}, "unclear"),
+        ({**opinion, "verdict": "true"}, "unclear"),
+        ({**opinion, "verdict": "false"}, "unclear, but wrong"),
+        ({**opinion, "verdict": "undecidable"}, "unclear"),
+        ({**opinion, "verdict": "false", "about": "Ann"}, "lie"),
+    ]
+    for said, told in cases:
+        words = (
+            "claims to know that Bob is not suspicious"
+            if said["kind"] == "result"
+            else f"speaks against {said['about']}"
         )
-        assert f"    ~ {told}\n" in text
+        assert f"    ~ {words}: {told}\n" in in_truth(claim(0, "Ann", **said)), said
 
 
-def test_claim_in_a_channel_that_hides_its_speaker_names_them() -> None:
+def test_claim_in_a_channel_that_hides_its_speaker_names_them_and_is_told_to_no_seat_that_did_not_see_it() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
-    assert "    ~ Ann claims to be the Spy: lie\n" in transcript_text(transcript(hidden), has_truth=True)
-
-
-def test_truth_of_what_a_seat_did_not_see_is_told_to_no_seat() -> None:
-    hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
-
+    assert "    ~ Ann claims to be the Spy: lie\n" in in_truth(hidden)
     assert "Spy" not in transcript_text(transcript(hidden), seat="Bob", has_truth=True)
 
 
@@ -228,7 +213,7 @@ def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations(
         changed,
         event("Day 2, voting", 2, "Bob votes for Cid, and Bobby for Ann."),
     ]
-    lines = transcript_text(transcript(cast=cast, events=events), has_truth=True).splitlines()
+    lines = in_truth(cast=cast, events=events).splitlines()
 
     assert lines[2:5] == [
         "The cast",
@@ -280,7 +265,7 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
             said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
             lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict=verdicts[0])
             right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict=verdicts[1])
-            lines = transcript_text(transcript(lie, right, events=events, cast=cast), has_truth=True).splitlines()
+            lines = in_truth(lie, right, events=events, cast=cast).splitlines()
             title = lines.index("Who lied, and whom they fooled")
             table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
             # Earlier versions called an opinion false that its speaker may have believed.
@@ -293,19 +278,12 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
             ], (kind, says)
 
 
-def test_truth_of_a_conversation_that_has_none_is_refused() -> None:
-    talk = transcript()
-    talk["record"] = {"events": EVENTS}
+def test_what_cannot_be_told_is_refused_by_name() -> None:
+    bare = transcript() | {"record": {"events": EVENTS}}
 
-    with pytest.raises(ConfigError, match="--truth: the record of this conversation does not hold what was true"):
-        transcript_text(talk, has_truth=True)
-
-
-def test_record_of_another_form_is_an_error_of_the_run_directory() -> None:
-    with pytest.raises(RunDirectoryError, match="the nights of the record: Expected `array`, got `str`; check"):
+    with pytest.raises(ConfigError, match="--truth: the record of this conversation does not hold"):
+        transcript_text(bare, has_truth=True)
+    with pytest.raises(RunDirectoryError, match="the nights of the record: Expected `array`, got `str`"):
         transcript_text(transcript(nights="?"), has_truth=True)
-
-
-def test_nobody_of_that_name_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ConfigError, match="--seat: no agent 'Zoe' took part; there were: Ann, Bob, Cid"):
         transcript_text(transcript(), seat="Zoe")

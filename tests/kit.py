@@ -1,0 +1,79 @@
+"""What the tests of several rooms build: index rows, summaries of them, experiments as mappings, runs on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import mac_runner
+from mac_runner.clock import SystemClock
+from mac_runner.reports import summarise
+from mac_runner.types import JsonObject, JsonValue
+
+
+def index_row(index: int, outcome: JsonValue = None, *, failure: str | None = None) -> JsonObject:
+    """A row of an index as the store writes it, of ten turns."""
+    return {
+        "task_id": f"task-{index:03}",
+        "index": index,
+        "status": "finished" if failure is None else "failed",
+        "failure": failure,
+        "counts": {
+            "turns": 10,
+            "corrections": 2,
+            "defaults": 1,
+            "tokens": {"prompt": 100, "completion": 20, "timing": {"cached": 50}},
+        },
+        "outcome": outcome if failure is None else None,
+    }
+
+
+def summary_of(
+    rows: Iterable[JsonObject], accounting: JsonObject | None = None, *, planned: int | None = None
+) -> JsonObject:
+    """The summary of a run `demo` with these rows."""
+    known = [*rows]
+    count = len(known) if planned is None else planned
+    return summarise(experiment_name="demo", rows=known, planned=count, accounting=accounting or {})
+
+
+def own_game(game: str, *, name: str = "small", conversations: int = 2) -> JsonObject:
+    """An experiment in which Abel and Cain play a game of its own, by chance."""
+    return {
+        "experiment_metadata": {"experiment_name": name},
+        "conversation_config": {"environment": game, "conversations": conversations},
+        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
+        "agent_definitions": [{"agent_id": seat, "role": "player", "model": "m"} for seat in ("Abel", "Cain")],
+    }
+
+
+def written(file: Path, content: JsonObject) -> Path:
+    """An experiment as a file. JSON is YAML."""
+    file.write_text(json.dumps(content))
+    return file
+
+
+def played(content: JsonObject | Path, directory: Path, **more: Any) -> Path:
+    """The directory of a run that was played in this process, which takes milliseconds."""
+    mac_runner.run(content, out=directory, progress=False, **more)
+    return directory
+
+
+class StridingClock(SystemClock):
+    """Sleeps for no time; between two looks at it so many seconds pass."""
+
+    def __init__(self, stride_s: float) -> None:
+        self._stride_s = stride_s
+        self._now_s = 0.0
+        self.slept_s: list[float] = []
+
+    def monotonic_s(self) -> float:
+        self._now_s += self._stride_s
+        return self._now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s.append(delay_s)
+        await asyncio.sleep(0)

@@ -1,0 +1,327 @@
+"""The pages of the documentation work as they have it: their commands are ours, their files are played."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+import mac_runner
+from mac_runner.cli.commands import cli
+from mac_runner.testing.request import CheckRequest
+from mac_runner.testing.subjects import subject_of
+from mac_runner.types import Prompt, Reply, Turn
+from tests import patience
+from tests.cli.conftest import at_once as at_once
+from tests.cli.conftest import lab as lab
+from tests.cli.lab import AtOnce, Lab, environ
+from tests.environments.adapters.playing import TEN, THREE
+from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
+from tests.sim.behaviour import Received, Say
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+SHELLS = ("sh", "bash", "console")
+
+
+def done(at_once: AtOnce, *args: str) -> str:
+    """What a command prints, which must end well."""
+    ended = at_once(*args)
+    assert ended.returncode == 0, f"{args}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def test_every_command_of_ours_on_a_page_has_flags_that_there_are() -> None:
+    found, wrong = 0, []
+    for page in PAGES:
+        texts = [block.text for block in blocks(page) if block.kind in SHELLS]
+        # The jobs of other schedulers have a line for what they run.
+        texts += re.findall(r"^run: (mac-run .*)$", page.read_text("utf-8"), re.MULTILINE)
+        for args in (args for text in texts for args in commands(text) if args):
+            verb, *rest = args if args[0] in cli.commands else ("run", *args)
+            found += 1
+            try:
+                cli.commands[verb].make_context(verb, [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in rest])
+            except click.ClickException as fault:
+                wrong.append((page.name, args, str(fault)))
+
+    assert wrong == []
+    assert found >= 90
+
+
+def test_every_file_on_a_page_can_be_read_as_what_it_is() -> None:
+    read, wrong = 0, []
+    for page in PAGES:
+        # Three dots stand for what a reader fills in.
+        for block in (block for block in blocks(page) if ", ...)" not in block.text):
+            read += block.kind in ("yaml", "python")
+            try:
+                if block.kind == "yaml":
+                    assert isinstance(yaml.safe_load(block.text), dict)
+                elif block.kind == "python":
+                    compile(block.text, page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            except (AssertionError, SyntaxError, yaml.YAMLError) as fault:
+                wrong.append((page.name, block.text, str(fault)))
+
+    assert wrong == []
+    assert read >= 70
+
+
+@pytest.mark.ci
+def test_every_command_on_a_page_is_one_that_a_shell_takes() -> None:
+    for page in PAGES:
+        text = "\n".join(block.text for block in blocks(page) if block.kind in ("sh", "bash"))
+        assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0, page.name
+
+
+@pytest.mark.parametrize(("name", "package"), [("negotiations", "textarena"), ("connect_four", "pygame")])
+def test_games_of_other_libraries_are_played_shown_and_verified(
+    lab: Lab, at_once: AtOnce, name: str, package: str
+) -> None:
+    pytest.importorskip(package)
+    files(lab.path, blocks(DOCS / "adapters.md"))
+
+    done(at_once, f"{name}.yaml", "--limit", "5")
+
+    assert len(lab.run_dir(name).transcripts) == 5
+    assert "only you" in done(at_once, "show", f"runs/{name}", "0", "--seat", "Ann")
+    assert "attempted 5" in done(at_once, "verify", f"runs/{name}", "--trust")
+
+
+def test_example_of_a_game_of_another_library_is_played(at_once: AtOnce) -> None:
+    pytest.importorskip("textarena")
+    done(at_once, str(ROOT / "examples" / "textarena.yaml"), "--set", "conversation_config.conversations=2")
+
+
+def test_each_game_of_another_library_that_the_tests_play_is_on_its_page() -> None:
+    text = (DOCS / "adapters.md").read_text("utf-8")
+    games = (*TEN, *(game.split(".")[1].rpartition("_")[0] for game in THREE))
+
+    assert [game for game in games if game not in text] == []
+
+
+@pytest.fixture
+def werewolf(lab: Lab) -> Path:
+    """The experiment of docs/generators.md, beside its game."""
+    files(lab.path, blocks(DOCS / "generators.md"), "werewolf.py", "werewolf.yaml")
+    return lab.path / "werewolf.yaml"
+
+
+@pytest.mark.ci
+def test_commands_of_generators_play_show_check_and_verify_the_example(
+    lab: Lab, werewolf: Path, at_once: AtOnce
+) -> None:
+    assert werewolf.with_suffix(".py").read_text() == (ROOT / "examples" / "werewolf.py").read_text()
+    found = blocks(DOCS / "generators.md")
+
+    said = [done(at_once, *args) for block in found if block.kind == "bash" for args in commands(block.text)]
+
+    _, shown, checked, _ = said
+    outcomes: Any = [row["outcome"] for row in lab.run_dir("werewolf").index]
+    assert {outcome["winner"] for outcome in outcomes} == {"wolves", "village"}
+    assert "was killed." in shown
+    assert "promises kept" in checked
+
+
+def test_who_an_agent_is_stands_in_its_system_message(werewolf: Path) -> None:
+    subject = subject_of(CheckRequest(str(werewolf), conversations=1))
+    usable = subject.player(subject.tasks[0])
+    systems: dict[str, str] = {}
+
+    def answer(turn: Turn, prompt: Prompt) -> Reply:
+        systems[turn.agent] = prompt.messages[0].content
+        return usable(turn, prompt)
+
+    subject.play(subject.tasks[0], answer)
+
+    assert systems["Abel"].endswith("You are Abel.")
+    for agent, words in {
+        "Bob": "You are Bob, a nurse.",
+        "Caleb": "You are Caleb, a 70-year-old man.",
+        "Dora": "You are Dora.\n\nKeep your answers short.",
+    }.items():
+        assert systems.get(agent, words).endswith(words)
+    assert len(systems) > 4
+
+
+def test_what_a_generator_does_not_read_is_refused(werewolf: Path, at_once: AtOnce) -> None:
+    text = werewolf.read_text()
+    for key in ("reasoning: required", "role_specific_config: {visible_to: [Bob]}"):
+        werewolf.write_text(text.replace("agent_id: Abel,", f"agent_id: Abel, {key},"))
+        refused = at_once("werewolf.yaml", "--dry-run")
+
+        assert refused.returncode == 2, key
+        assert key.partition(":")[0] in refused.stderr
+
+
+def test_class_of_the_page_is_a_backend(lab: Lab, at_once: AtOnce) -> None:
+    files(lab.path, blocks(DOCS / "engines.md", "A backend of your own"), "parrot.py", "polly.yaml")
+
+    assert "5 finished, 0 failed, of 5 planned" in done(at_once, "polly.yaml")
+
+
+def test_functions_of_the_page_are_metrics(lab: Lab, at_once: AtOnce) -> None:
+    files(lab.path, blocks(DOCS / "metrics.md"), "metrics.py", "counted.yaml")
+
+    done(at_once, "counted.yaml")
+
+    metrics: Any = lab.run_dir("counted").summary["metrics"]
+    assert set(metrics) == {"is_short", "words.all", "words.most"}
+    assert "rate" in metrics["is_short"]
+    assert len(done(at_once, "show", "runs/counted", "--where", "words.all>=1").splitlines()) == 6
+    assert "words.most" in done(at_once, "metrics", "runs/counted", "./metrics.py:words")
+
+
+REGISTERED = """
+import sys
+from mac_runner import registry
+registry.{registry}[{name!r}] = {name!r}
+"""
+MAIN = "from mac_runner.__main__ import main\nmain()\n"
+
+
+def registered(lab: Lab, registry: str, name: str) -> Lab:
+    """What is started in this directory finds a line in the registry, and nothing else names the room."""
+    line = REGISTERED.format(registry=registry, name=name)
+    (lab.path / "conftest.py").write_text(line)
+    (lab.path / "mac_run.py").write_text(line + MAIN)
+    return lab
+
+
+def started(lab: Lab, *command: str) -> subprocess.CompletedProcess[str]:
+    """A program of the directory, run to its end."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return patience.run([sys.executable, *command], cwd=lab.path, env=environ({"PYTHONWARNINGS": ""}), **pipes)
+
+
+def contract(lab: Lab, file: str) -> str:
+    """What pytest says of a file of contract tests, which must pass."""
+    tried = started(lab, "-m", "pytest", "-q", "-p", "no:cacheprovider", file)
+    assert tried.returncode == 0, tried.stdout
+    return tried.stdout
+
+
+@pytest.mark.ci
+def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab) -> None:
+    files(lab.path, blocks(DOCS / "environments.md"), "coin.yaml", "coin.py", "test_coin.py")
+    registered(lab, "ENVIRONMENTS", "coin")
+    text = (lab.path / "coin.yaml").read_text() + "_grid: {sweep: {coin.rounds: [1, 4]}}\n"
+    (lab.path / "coins.yaml").write_text(text)
+
+    one = started(lab, "mac_run.py", "coin.yaml")
+    grid = started(lab, "mac_run.py", "coins.yaml", "--out", "coins")
+
+    assert (one.returncode, grid.returncode) == (0, 0), one.stderr + grid.stderr
+    summary: Any = lab.run_dir("coin").summary
+    coin = summary["coin"]
+    assert summary["conversations"]["finished"] == 20
+    assert (coin["n"], coin["rate"]) == (2 * 3 * 20, round(coin["right"] / coin["n"], 4))
+    assert "calls of the coin" in one.stdout
+    assert f"{coin['rate']:.1%}" in one.stdout
+    header, *rows = (lab.path / "coins" / "grid.csv").read_text().splitlines()
+    runs = [path.parent for path in lab.path.glob("coins/*/summary.json")]
+    assert "coin.right.rate" in header.split(",")
+    assert len(rows) == len(runs) == 2
+    shown = started(lab, "mac_run.py", "show", str(runs[0]), "0").stdout
+    assert "Toss 1" in shown
+    assert "calls" in shown
+    assert started(lab, "mac_run.py", "verify", "coins").returncode == 0
+    contract(lab, "test_coin.py")
+
+
+@pytest.mark.ci
+def test_backend_of_the_page_plays_refuses_what_it_ignores_and_keeps_the_contract(lab: Lab) -> None:
+    files(lab.path, blocks(DOCS / "engines.md", "Add a backend"), "parrot.py", "parrot.yaml", "test_parrot.py")
+    registered(lab, "BACKENDS", "parrot")
+    played = started(lab, "mac_run.py", "parrot.yaml")
+    outcomes: Any = [row["outcome"] for row in lab.run_dir("parrot").index]
+    text = (lab.path / "parrot.yaml").read_text()
+    (lab.path / "other.yaml").write_text(text.replace("model: bird}", "model: bird, top_p: 0.5}"))
+
+    refused = started(lab, "mac_run.py", "other.yaml", "--out", "other")
+
+    assert played.returncode == 0, played.stderr
+    assert [outcome["echoed"] for outcome in outcomes] == [2] * 5
+    assert refused.returncode == 2
+    assert "other.yaml:8: agent_definitions.0.top_p: the backend 'parrot'" in refused.stderr
+    assert not (lab.path / "other").exists()
+    assert "6 passed, 7 skipped" in contract(lab, "test_parrot.py")
+
+
+@pytest.mark.ci
+def test_examples_of_python_run_in_their_order_and_print_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a notebook: in one namespace, with `await` at the top level."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+
+    async def notebook() -> None:
+        for block in blocks(DOCS / "python.md"):
+            code = compile(block.text, "python.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            result = eval(code, namespace)
+            if inspect.isawaitable(result):
+                await result
+            assert capsys.readouterr().out == block.printed, block.text
+
+    asyncio.run(notebook())
+
+
+def test_public_names_are_those_of_the_page() -> None:
+    """A name that is taken away or changes its meaning breaks programs of others: that needs a new minor version."""
+    page = DOCS / "python.md"
+    rows = re.findall(r"^\| (.*?) \|", section(page, "What is public"), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    assert listed <= {*mac_runner.__all__} <= {*dir(mac_runner)}
+    assert [name for name in mac_runner.__all__ if f"`{name}`" not in page.read_text("utf-8")] == []
+    assert len(listed) > 55
+
+
+def choice(received: Received) -> Say:
+    """What the model says: one or the other, by the request."""
+    return Say("cooperate" if len(received.body) % 2 else "defect")
+
+
+@pytest.mark.ci
+def test_every_command_of_the_tutorial_does_what_it_says(lab: Lab) -> None:
+    """A stub is in the place of the model's server. `pip install` needs the package index, so it is not run."""
+    bin_path, said = lab.path / "bin", ""
+    bin_path.mkdir()
+    package = f"#!{sys.executable}\nfrom mac_runner.cli import main\nmain()\n"
+    for name, text in (("mac-run", package), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+        (bin_path / name).write_text(text)
+        (bin_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{bin_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    found = blocks(DOCS / "tutorial.md")
+    with in_a_thread(OpenaiServer(script=choice, models=("qwen3",))) as server:
+        for block in found:
+            if block.kind != "sh":
+                files(lab.path, [block._replace(text=block.text.replace("http://127.0.0.1:8000/v1", server.url))])
+            elif "pip install" not in block.text:
+                ended = subprocess.run(
+                    ("bash", "-euo", "pipefail", "-c", block.text),
+                    cwd=lab.path,
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                assert ended.returncode == 0, f"{block.text}\n{ended.stdout}\n{ended.stderr}"
+                said += ended.stdout
+
+    assert [block.kind for block in found] == ["sh", "python", "yaml", "sh", "sh", "sh", "python", "sh"]
+    assert len(server.received) > 100
+    for part in ("outcomes of dilemma, by agent", "plays again to the same end", "grudger", "cooperate"):
+        assert part in said
+    assert re.search(r"^qwen [\d.]+ \[[\d.]+, [\d.]+\]$", said, re.MULTILINE)
