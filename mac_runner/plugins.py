@@ -16,9 +16,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
+from importlib.metadata import (
+    EntryPoint,
+    EntryPoints,
+    PackageNotFoundError,
+    entry_points,
+    packages_distributions,
+    version,
+)
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
@@ -116,7 +124,7 @@ def is_file(name: str) -> bool:
 
 def installed_plugins(kind: PluginKind) -> Iterator[Installed]:
     """The entry points of installed packages. Imports none of them."""
-    for point in sorted(entry_points(group=_group(kind))):
+    for point in sorted(_points(_group(kind), _places())):
         distribution = point.dist
         yield Installed(
             kind,
@@ -157,13 +165,14 @@ def _group(kind: PluginKind) -> str:
 
 def _by_entry_point(kind: PluginKind, name: str, known: Iterable[str]) -> Plugin:
     points: dict[tuple[str, str], EntryPoint] = {}
-    for point in entry_points(group=_group(kind), name=name):
+    offered = _points(_group(kind), _places())
+    for point in offered.select(name=name):
         points[("" if point.dist is None else point.dist.name, point.value)] = point
     if not points and name.endswith(".py"):
         path = name if "/" in name else f"./{name}"
         raise ConfigError(f"{name!r} names no object; a file takes the name of the object in it: {path}:NAME")
     if not points:
-        others = {*known, *entry_points(group=_group(kind)).names}
+        others = {*known, *offered.names}
         raise ConfigError(f"there is no {name!r} here{suggestion(name, others)}; or write {_FORMS}")
     if len(points) > 1:
         both = " and ".join(f"{owner or 'no package'} ({value})" for owner, value in sorted(points))
@@ -212,8 +221,35 @@ def _package_files(module: ModuleType) -> tuple[Path, list[Path]]:
 def _distribution_of(dotted: str, point: EntryPoint | None) -> tuple[str | None, str | None]:
     if point is not None and point.dist is not None:
         return point.dist.name, point.dist.version
-    owners = sorted(set(packages_distributions().get(dotted.partition(".")[0], ())))
+    owners = sorted(set(_owners(_places()).get(dotted.partition(".")[0], ())))
     return (owners[0], version(owners[0])) if len(owners) == 1 else (None, None)
+
+
+_Places: TypeAlias = tuple[tuple[str, int | None], ...]
+
+
+def _places() -> _Places:
+    """Where packages are looked for, and when one was last installed or removed there."""
+    return tuple((str(place), _changed_ns(place)) for place in (Path(entry).absolute() for entry in sys.path))
+
+
+def _changed_ns(place: Path) -> int | None:
+    try:
+        return place.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+# Reading what all packages say of themselves takes tens of milliseconds, and each experiment file asks for it.
+@lru_cache(maxsize=16)
+def _points(group: str, _places: _Places) -> EntryPoints:
+    return entry_points(group=group)
+
+
+@lru_cache(maxsize=4)
+def _owners(_places: _Places) -> Mapping[str, Sequence[str]]:
+    """By the name of a module, the packages that it belongs to."""
+    return packages_distributions()
 
 
 def _by_file(name: str, base: Path) -> Plugin:

@@ -125,6 +125,8 @@ def test_an_installed_package_offers_entry_points(tmp_path: Path, monkeypatch: p
         ("villagepack:hamlet", "villages", "2.1")
     ]
     assert "villagepack" not in sys.modules
+    _distribution(tmp_path, "hamlets", "1", "[mac_runner.environments]\nlater = villagepack:hamlet\n")
+    assert "later" in {one.name for one in installed_plugins("environments")}, "installed while this process runs"
 
     found = find_plugin("environments", "hamlet", tmp_path)
     by_module = find_plugin("environments", "villagepack:hamlet", tmp_path)
