@@ -84,6 +84,7 @@ def test_interval_of_deals_that_all_went_one_way_has_a_width() -> None:
         assert found.interval.lo <= found.difference <= found.interval.hi
 
 
+@pytest.mark.ci
 def test_bootstrap_of_a_difference_covers_the_truth() -> None:
     rng, covered = numpy.random.default_rng(5), 0
     for _ in range(300):
@@ -159,6 +160,7 @@ def test_intervals_of_ratings_are_over_deals_whose_games_share_their_luck() -> N
     assert widths[0] > 1.4 * widths[1]
 
 
+@pytest.mark.ci
 def test_intervals_of_ratings_are_as_wide_as_ratings_of_new_deals_scatter() -> None:
     rng = numpy.random.default_rng(10)
     scattered = [rated(games(rng, 150, luck=1.0), fits=2) for _ in range(150)]

@@ -92,6 +92,7 @@ def test_files_of_the_examples_are_ready_for_every_profile(place: Path, at_once:
         assert "directory" in done(at_once, f"{game}.yaml", "--dry-run", "--profile", profile)
 
 
+@pytest.mark.ci
 def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Path, at_once: AtOnce) -> None:
     assert len((EXAMPLES / "werewolf.py").read_text().splitlines()) <= 40
     outcomes = {}

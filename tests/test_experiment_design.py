@@ -29,6 +29,7 @@ def test_table_of_the_page_is_what_the_program_prints() -> None:
     assert "\n".join(rows()) in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.ci
 def test_power_of_pairs_is_that_of_the_exact_test_case_by_case() -> None:
     pytest.importorskip("scipy")
     from scipy.stats import binom, binomtest

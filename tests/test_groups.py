@@ -128,6 +128,7 @@ def transcripts(directory: Path) -> Mapping[str, bytes]:
     return {path.name: path.read_bytes().partition(b'"timing"')[0] for path in directory.glob("transcripts/*")}
 
 
+@pytest.mark.ci
 def test_a_group_is_dealt_alike_and_played_differently_and_its_first_game_is_the_plain_one(tmp_path: Path) -> None:
     plain = [*mac_runner.run(file(tmp_path, 1, 2), out=tmp_path / "plain", progress=False)]
     run = mac_runner.run(file(tmp_path, 3, 6), out=tmp_path / "groups", progress=False)

@@ -51,6 +51,7 @@ def naive_differences(table: Array, *, resamples: int = 4_000) -> list[tuple[flo
     return found
 
 
+@pytest.mark.ci
 def test_difference_and_interval_are_those_of_questions_drawn_one_by_one() -> None:
     table = clusters(numpy.random.default_rng(1), 80, effect=0.1)
     table[:7, 2:] -= numpy.minimum(table[:7, 2:], 1)[:, :1]  # Some questions have fewer cases in one setting.
@@ -121,6 +122,7 @@ def test_interval_covers_the_truth_and_no_effect_is_rarely_significant() -> None
     assert binomtest(significant, SIMULATIONS, 0.05).pvalue > 0.001
 
 
+@pytest.mark.ci
 def test_pairing_and_clusters_decide_the_width() -> None:
     """Against the truth of a simulation: cases of one question are alike, and what both settings share cancels."""
     rng = numpy.random.default_rng(5)

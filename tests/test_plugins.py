@@ -166,6 +166,7 @@ SLIPS = {
 }
 
 
+@pytest.mark.ci
 def test_each_slip_gets_a_message_with_its_place_and_a_remedy(tmp_path: Path) -> None:
     _write(tmp_path / "game.py", "from json import dumps\ndef play(): ...\n")
     _write(tmp_path / "typo.py", "import json\nfor wolf in wolves: ...\n")

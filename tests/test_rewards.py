@@ -68,6 +68,7 @@ def outcomes(place: Path, name: str) -> list[Any]:
     return [row["outcome"] for index in run.rglob("*_index.jsonl") for row in RunDir(path=index.parent).index]
 
 
+@pytest.mark.ci
 def test_a_player_of_a_game_is_rewarded_for_its_goal_its_faction_and_its_life(tmp_path: Path) -> None:
     for outcome in outcomes(tmp_path, "tos_100games"):
         players, winners = outcome["players"], outcome["winners"]
@@ -78,6 +79,7 @@ def test_a_player_of_a_game_is_rewarded_for_its_goal_its_faction_and_its_life(tm
                 assert found["faction_won"] == float(player["faction"] in winners)
 
 
+@pytest.mark.ci
 def test_a_participant_is_rewarded_for_a_right_last_answer_where_there_is_one(tmp_path: Path) -> None:
     keyed, seen = 0, 0
     for outcome in outcomes(tmp_path, "bbq_moderated"):

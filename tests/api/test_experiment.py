@@ -64,6 +64,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.ci
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), JSON, min_size=1))
 def test_any_value_reads_back_from_its_yaml_as_it_was(value: JsonObject) -> None:
     back = parse_document(yaml_text(value).encode(), "dumped").value

@@ -79,6 +79,7 @@ def test_fork_plays_with_the_version_that_is_named(trained: Lab) -> None:
         fork(2, "fork-1", Policy("learner", version=2))
 
 
+@pytest.mark.ci
 def test_fork_without_its_weights_is_refused_and_writes_nothing(trained: Lab, at_once: AtOnce) -> None:
     (trained.path / "1.safetensors").rename(trained.path / "moved.safetensors")
 
@@ -122,6 +123,7 @@ def test_fork_that_changes_the_model_names_its_version(trained: Lab) -> None:
         mac_runner.fork("parent", 1, turn="#1", out="out", set=other, trust=True, progress=False)
 
 
+@pytest.mark.ci
 def test_fork_that_was_stopped_goes_on_with_its_version_or_is_refused(trained: Lab, at_once: AtOnce) -> None:
     moved = trained.path / "moved.safetensors"
     fork(1, "out")

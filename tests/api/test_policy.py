@@ -140,6 +140,7 @@ def test_policy_that_cannot_work_is_refused_before_anything_is_written(school: L
             Broadcast(address, timeout_s)  # type: ignore[arg-type]
 
 
+@pytest.mark.ci
 def test_resume_goes_on_with_the_recorded_weights_or_refuses(school: Lab, at_once: AtOnce) -> None:
     """They are found where they lay, by the command line too; others, and a version below, are refused."""
     content = experiment()

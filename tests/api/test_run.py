@@ -40,6 +40,7 @@ def stopped_in_order(directory: RunDir) -> None:
     assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
 
 
+@pytest.mark.ci
 def test_python_and_command_line_write_the_same_directory(lab: Lab, at_once: AtOnce) -> None:
     content = experiment(conversations=4)
     assert at_once(lab.write(content)).returncode == Exit.OK
@@ -56,6 +57,7 @@ def test_python_and_command_line_write_the_same_directory(lab: Lab, at_once: AtO
     lab.verified(ours.path)
 
 
+@pytest.mark.ci
 def test_command_line_goes_on_with_what_python_began_and_the_other_way_round(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=3))
 
@@ -71,6 +73,7 @@ def test_command_line_goes_on_with_what_python_began_and_the_other_way_round(lab
     assert lab.run_dir().hashes() == before
 
 
+@pytest.mark.ci
 def test_arguments_are_the_flags(lab: Lab) -> None:
     content = experiment(models={"m": scripted("random"), "n": scripted()})
     content["profiles"] = {"few": {"conversation_config": {"conversations": 1}}}
@@ -120,6 +123,7 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
     assert list(lab.path.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_events_come_in_the_thread_of_the_caller_once_each_transcript_is_safe(lab: Lab) -> None:
     seen: list[Event] = []
 
@@ -137,6 +141,7 @@ def test_events_come_in_the_thread_of_the_caller_once_each_transcript_is_safe(la
     assert (last.planned, last.finished, last.failed, last.open, last.in_flight) == (5, 5, 0, 0, 0)
 
 
+@pytest.mark.ci
 def test_what_on_event_raises_stops_the_run_and_comes_out(lab: Lab) -> None:
     content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
 
@@ -165,6 +170,7 @@ def test_failed_conversations_raise_nothing_and_are_counted(lab: Lab) -> None:
     assert [conversation.status for conversation in view] == ["failed", "failed"]
 
 
+@pytest.mark.ci
 def test_grid_is_one_run(lab: Lab) -> None:
     content = experiment("grid", conversations=2)
     content["_grid"] = {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}
@@ -199,6 +205,7 @@ def test_process_of_the_caller_is_left_as_it_was(lab: Lab) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.ci
 def test_runs_play_in_several_threads_at_once(lab: Lab) -> None:
     content, faults = experiment(conversations=3), list[MacRunnerError]()
 
@@ -220,6 +227,7 @@ def test_runs_play_in_several_threads_at_once(lab: Lab) -> None:
     assert len(runs[0]) == 3
 
 
+@pytest.mark.ci
 def test_runs_are_awaited_together_in_a_loop_that_goes_on(lab: Lab) -> None:
     async def main() -> tuple[list[str], int]:
         ticks, is_over = 0, False
@@ -271,6 +279,7 @@ def test_results_are_opened_off_the_loop(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert threading.current_thread() not in threads
 
 
+@pytest.mark.ci
 def test_cancelled_run_stops_in_good_order_and_goes_on(lab: Lab) -> None:
     content, directory = experiment(models=SLOW), lab.run_dir()
 
@@ -406,6 +415,7 @@ def test_script_that_was_killed_goes_on_to_the_same_results(lab: Lab) -> None:
     lab.verified(directory.path)
 
 
+@pytest.mark.ci
 def test_progress_false_prints_nothing_and_a_bar_or_lines_go_to_stderr(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -430,6 +440,7 @@ async def _numbers(content: JsonObject, *, skip_ended: bool = False, most: int |
     return found
 
 
+@pytest.mark.ci
 def test_stream_yields_each_conversation_once_those_of_earlier_calls_first(lab: Lab) -> None:
     content = experiment(conversations=8, models={"m": scripted(capacity=2)})
 
@@ -445,6 +456,7 @@ def test_stream_yields_each_conversation_once_those_of_earlier_calls_first(lab: 
     lab.verified(lab.run_dir().path)
 
 
+@pytest.mark.ci
 def test_stream_that_is_left_stops_the_run_in_good_order(lab: Lab) -> None:
     content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
 
@@ -455,6 +467,7 @@ def test_stream_that_is_left_stops_the_run_in_good_order(lab: Lab) -> None:
     assert lab.run_dir().statuses == {"finished": 6}
 
 
+@pytest.mark.ci
 def test_stream_waits_for_a_slow_loop_with_names_alone(lab: Lab) -> None:
     """The run ends while its first conversation is looked at, and all others come afterwards."""
     content = experiment(conversations=6)
@@ -478,6 +491,7 @@ def test_stream_raises_what_ended_the_run(lab: Lab) -> None:
         asyncio.run(_numbers(experiment(lobby="classic-8")))
 
 
+@pytest.mark.ci
 def test_stream_yields_a_conversation_whose_transcript_was_lost_once_it_is_there_again(lab: Lab) -> None:
     content = experiment(conversations=3)
     run(content, progress=False)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from random import Random
 
+import pytest
 import yaml
 
 from mac_runner.cli.process import Exit
@@ -26,6 +27,7 @@ KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")
 
 
+@pytest.mark.ci
 def test_no_prompt_of_a_seat_holds_what_it_may_not_know(tally: Tally) -> None:
     prompts, faults = 0, list[str]()
     for seed in range(FIRST, FIRST + PLAYS):
@@ -60,6 +62,7 @@ def conversation_of(received: Received) -> str:
     return received.headers["x-request-id"].split("/")[0]
 
 
+@pytest.mark.ci
 def test_words_of_a_conversation_come_into_no_other_and_the_key_into_nothing(tmp_path: Path, tally: Tally) -> None:
     marking = Marking()
     with in_a_thread(OpenaiServer(script=marking)) as server:

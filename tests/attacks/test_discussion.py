@@ -14,6 +14,8 @@ from mac_runner.types import JsonObject, Reply
 from tests.attacks.strings import ATTACKS
 from tests.environments.discussion.table import agent, opened, talk, turn_of
 
+pytestmark = pytest.mark.ci
+
 HARMLESS = "hello"
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
 

@@ -14,6 +14,7 @@ PARTS = 2
 BY_DAY = 175
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(PARTS))
 def test_altered_experiment_is_taken_or_refused_by_name(part: int, tally: Tally) -> None:
     tried, faults = Counter[str](), list[str]()

@@ -53,6 +53,7 @@ def test_every_mode_is_played_by_day() -> None:
     assert {CASES[seed].name for seed in BY_DAY} == set(MODES)
 
 
+@pytest.mark.ci
 def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that speaks out of turn would otherwise answer each request with the reply to another."""
     replies: list[Reply] = []

@@ -111,6 +111,7 @@ def test_turns_are_a_line_each(subtests: pytest.Subtests) -> None:
             assert len(told.splitlines()) == 1
 
 
+@pytest.mark.ci
 def test_summary_has_the_rows_it_has_with_harmless_names(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):
@@ -145,6 +146,7 @@ def grid_rows(text: str) -> list[GridRow]:
     return [GridRow(slug=text, values={text: text, "seed": -1}, session=1, summary=summary(text))]
 
 
+@pytest.mark.ci
 def test_grid_is_printed_without_a_control_character_or_a_line_more(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):

@@ -14,6 +14,7 @@ PARTS = 2
 BY_DAY = 18
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(PARTS))
 def test_damaged_file_is_reported_or_mended_and_changes_no_result(part: int, tally: Tally) -> None:
     tried, faults = Counter[str](), list[str]()

@@ -73,6 +73,7 @@ def check_words_stay_words_of_their_speaker(text: str) -> None:
             assert after.count("“") == after.count("”") == before.count("“")
 
 
+@pytest.mark.ci
 def test_words_stay_words_of_their_speaker(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):
@@ -101,6 +102,7 @@ def test_raw_words_are_kept_in_the_record(subtests: pytest.Subtests) -> None:
             assert table.events[-1].data["text"] == text
 
 
+@pytest.mark.ci
 def test_tools_show_words_as_words(subtests: pytest.Subtests) -> None:
     """Answers of the tools keep their shape whatever players wrote, and hold nothing that could close them."""
     for name, text in ATTACKS.items():
@@ -128,6 +130,7 @@ def shape(value: object) -> object:
     return [shape(item) for item in value] if isinstance(value, list) else type(value)
 
 
+@pytest.mark.ci
 def test_requests_and_corrections_echo_words_as_words(subtests: pytest.Subtests) -> None:
     """What is sent back in the middle of a turn: the system's part is one frame, the player's own part arms nothing."""
     for name, text in ATTACKS.items():

@@ -226,24 +226,28 @@ def content_of(body: JsonObject) -> str:
     return cast("list[dict[str, str]]", body["messages"])[-1]["content"]
 
 
+@pytest.mark.ci
 class TestScripted(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:
         return ScriptedHarness()
 
 
+@pytest.mark.ci
 class TestOpenai(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:
         return OpenaiHarness()
 
 
+@pytest.mark.ci
 class TestAnthropic(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:
         return AnthropicHarness()
 
 
+@pytest.mark.ci
 class TestOllama(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:

@@ -143,6 +143,7 @@ class ThreadHarness(OwnHarness):
         raise CannotError("a thread cannot be cancelled")
 
 
+@pytest.mark.ci
 class TestAsync(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:

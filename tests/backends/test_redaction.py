@@ -97,6 +97,7 @@ ENCODINGS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
+@pytest.mark.ci
 def test_key_is_redacted_at_every_offset_in_every_encoding_and_case() -> None:
     """Whatever is left out of a quotation, and wherever it is cut. A blank is left out, a letter is not."""
     leaks = []
@@ -115,6 +116,7 @@ def test_key_is_redacted_at_every_offset_in_every_encoding_and_case() -> None:
     assert not leaks[:5], f"{len(leaks)} of {tried}"
 
 
+@pytest.mark.ci
 def test_any_piece_of_the_key_is_redacted_in_any_encoding() -> None:
     """Whatever a server leaves out before and behind it."""
     key = KEYS["short"]
@@ -139,6 +141,7 @@ def test_key_is_redacted_wherever_a_quotation_of_full_length_ends() -> None:
             assert leak_in(redactor.quoted(f"{gap * before}{key} or not"), key) is None, (gap, before)
 
 
+@pytest.mark.ci
 @example(key="00000000", text=[("\x90", "half of it")])
 @given(
     key=st.text(PRINTABLE, min_size=8, max_size=60),
@@ -239,6 +242,7 @@ def _shown(ask: Callable[[Redactor], object], redactor: Redactor) -> str:
         return str(error)
 
 
+@pytest.mark.ci
 def test_key_is_redacted_in_all_that_a_server_can_say_at_every_offset() -> None:
     key = KEYS["odd"]
     redactor = Redactor(key)

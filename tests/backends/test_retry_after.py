@@ -36,6 +36,7 @@ def test_retry_after_is_obeyed_and_capped(header: str | None, pause_s: float | N
     assert retry_after_s(header, NOW) == pause_s
 
 
+@pytest.mark.ci
 @given(header=st.text() | st.from_regex(r"\A[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} -?\d+ \d+:\d+:\d+ \S*\Z"))
 def test_any_retry_after_is_a_bounded_pause_or_none(header: str) -> None:
     pause_s = retry_after_s(header, NOW)

@@ -55,6 +55,7 @@ def moody(received: Received) -> Behaviour:
             return message("A bridge.")
 
 
+@pytest.mark.ci
 def test_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(lab: Lab, at_once: AtOnce) -> None:
     with in_a_thread(AnthropicServer(answer=lambda _: Say("A bridge."), api_key=KEY, latency_s=0.02)) as server:
         file = lab.write(talk(server.host, conversations=30))
@@ -115,6 +116,7 @@ def test_denied_key_stops_the_run_which_goes_on_with_another(lab: Lab, at_once: 
     assert lab.run_dir("talk").statuses == {"finished": 6}
 
 
+@pytest.mark.ci
 def test_doctor_finds_what_the_model_takes(lab: Lab, at_once: AtOnce) -> None:
     """A model without structured outputs: the setting that works is named, and not one that the API has not."""
 
@@ -131,6 +133,7 @@ def test_doctor_finds_what_the_model_takes(lab: Lab, at_once: AtOnce) -> None:
     assert "json_object" not in done.stdout
 
 
+@pytest.mark.ci
 def test_its_client_is_loaded_for_no_other_experiment(lab: Lab) -> None:
     program = (sys.executable, "-c", "import sys, mac_runner.cli; sys.exit('anthropic' in sys.modules)")
 

@@ -143,6 +143,7 @@ def test_what_is_not_there_is_named(lab: Lab, refused: Refused, args: tuple[str,
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
+@pytest.mark.ci
 def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab) -> None:
     file = lab.write(experiment())
     (lab.path / "thesis").mkdir()
@@ -156,6 +157,7 @@ def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab) -
     assert [path.name for path in (lab.path / "thesis").iterdir()] == ["chapter1.tex"]
 
 
+@pytest.mark.ci
 def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
     process = lab.run("nosuch.yaml")
 
@@ -164,6 +166,7 @@ def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
     assert process.stderr == "mac-run: nosuch.yaml: cannot be read: No such file or directory\n"
 
 
+@pytest.mark.ci
 def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_words(lab: Lab, at_once: AtOnce) -> None:
     """Its `experiment.yaml` with every kind of value where others belong: no crash, and no words but ours."""
     file = lab.write(experiment(conversations=1))

@@ -26,6 +26,7 @@ def written(lab: Lab, model: JsonObject) -> str:
     return lab.write(experiment(models={"stub": model}) | ({"fleet": fleet} if model["backend"] == "fleet" else {}))
 
 
+@pytest.mark.ci
 def test_models_are_measured_and_a_latency_can_name_the_file(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +51,7 @@ def scripted_with_latency() -> JsonObject:
     }
 
 
+@pytest.mark.ci
 def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
     assert not Path("other.json").exists()
 
 
+@pytest.mark.ci
 def test_a_server_is_measured_by_its_address_alone_and_its_gpu_is_what_the_user_says(
     lab: Lab, at_once: AtOnce, stub_url: str
 ) -> None:

@@ -149,6 +149,7 @@ def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
     assert "none has begun" in checked.stderr
 
 
+@pytest.mark.ci
 def test_merge_that_broke_off_anywhere_is_done_again(
     lab: Lab, at_once: AtOnce, shared: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_more_shards_than_conversations_leave_the_rest_out(lab: Lab, at_once: At
     assert len([*(lab.path / "shared" / "shards").iterdir()]) == 2
 
 
+@pytest.mark.ci
 def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(talks(conversations=4, _grid={"sweep": {"seed": [1, 2]}}))
     assert at_once(file, "--out", "single", "--quiet").returncode == Exit.OK
@@ -223,6 +225,7 @@ def test_dry_run_counts_what_is_in_the_shards(lab: Lab, at_once: AtOnce, shared:
     assert shared.hashes() == before
 
 
+@pytest.mark.ci
 def test_worker_stopped_by_sigterm_leaves_with_its_shards_free_and_the_next_one_ends_the_run(
     lab: Lab, at_once: AtOnce
 ) -> None:

@@ -72,6 +72,7 @@ def grid(lab: Lab, at_once: AtOnce) -> Path:
     return lab.run_dir().path
 
 
+@pytest.mark.ci
 def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(finished: Lab) -> None:
     path = finished.run_dir().path / "summary.json"
     summary = json.loads(path.read_bytes())
@@ -100,6 +101,7 @@ def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(
     assert [where for where in together if f"summary.json: {where}" not in found] == []
 
 
+@pytest.mark.ci
 def test_key_taken_from_a_summary_or_put_into_it_is_found(finished: Lab) -> None:
     path = finished.run_dir().path / "summary.json"
     summary = json.loads(path.read_bytes())
@@ -162,6 +164,7 @@ def test_any_status_count_and_index_of_the_manifest_altered_is_found(finished: L
     assert missed == []
 
 
+@pytest.mark.ci
 def test_what_the_event_log_and_the_journal_both_tell_is_compared(finished: Lab) -> None:
     path = finished.run_dir().path / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -212,6 +215,7 @@ def test_what_the_event_log_and_the_journal_both_tell_is_compared(finished: Lab)
         assert checked(path.parent).findings == (), name
 
 
+@pytest.mark.ci
 def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table(grid: Path, at_once: AtOnce) -> None:
     table = (grid / "grid.csv").read_bytes()
     slug = next(grid.glob("seed-1*"))
@@ -229,6 +233,7 @@ def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table
     assert (grid / "grid.csv").read_bytes() == table
 
 
+@pytest.mark.ci
 def test_any_cell_of_a_table_altered_is_found_with_its_line_and_column(grid: Path) -> None:
     path = grid / "grid.csv"
     whole = path.read_bytes()
@@ -255,6 +260,7 @@ def test_any_cell_of_a_table_altered_is_found_with_its_line_and_column(grid: Pat
     assert "grid.csv is not there; the grid's own command writes it anew" in str(checked_tables(grid).findings)
 
 
+@pytest.mark.ci
 def test_identity_of_a_combination_altered_in_the_list_of_the_grid_is_found(grid: Path) -> None:
     path = grid / "grid.yaml"
     known = read_grid(grid)
@@ -267,6 +273,7 @@ def test_identity_of_a_combination_altered_in_the_list_of_the_grid_is_found(grid
     assert f"is '{altered_identity}', expected '{identity}'" in finding.text
 
 
+@pytest.mark.ci
 def test_any_value_of_the_summary_of_a_grid_altered_is_found(grid: Path) -> None:
     path = grid / "summary.json"
     summary = json.loads(path.read_bytes())
@@ -280,6 +287,7 @@ def test_any_value_of_the_summary_of_a_grid_altered_is_found(grid: Path) -> None
     assert missed == []
 
 
+@pytest.mark.ci
 def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -296,6 +304,7 @@ def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -
     assert "grid.parquet cannot be read" in checked_tables(grid).findings[0].text
 
 
+@pytest.mark.ci
 def test_tables_are_right_as_of_when_they_were_written(grid: Path, at_once: AtOnce, tmp_path: Path) -> None:
     """A combination that was resumed by itself, or a session killed before its tables, is not damage."""
     kept = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
@@ -323,6 +332,7 @@ def test_tables_are_right_as_of_when_they_were_written(grid: Path, at_once: AtOn
     assert wrong.findings[0].text.startswith("grid.csv: line 2, column ")
 
 
+@pytest.mark.ci
 def test_tables_of_a_version_without_formats_are_said_not_to_be_judged(grid: Path) -> None:
     summary = json.loads((grid / "summary.json").read_bytes())
     del summary["format"]

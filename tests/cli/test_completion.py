@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "index.md"
 LINES = dict(re.findall(r"^- (bash|zsh|fish), `.*`: `(.*)`$", PAGE.read_text("utf-8"), re.MULTILINE))

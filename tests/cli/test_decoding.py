@@ -56,6 +56,7 @@ def refusing(status: int, words: str, *forms: str) -> Callable[[Received], Behav
     return lambda received: failure(status, words) if sent(received) in forms and not received.is_canary else WAIT
 
 
+@pytest.mark.ci
 def test_server_that_refuses_schemas_stops_the_run_and_the_setting_is_named(
     at_once: AtOnce, lab: Lab, subtests: pytest.Subtests
 ) -> None:
@@ -89,6 +90,7 @@ def test_server_that_fails_is_told_from_one_that_refuses(at_once: AtOnce, lab: L
             assert lab.run_dir(name).statuses == {"failed": 2}
 
 
+@pytest.mark.ci
 def test_each_setting_is_what_requests_ask_for(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
     for setting in ("schema", "json_object", "none"):
         with subtests.test(setting), answering(lambda _received: WAIT) as server:
@@ -107,6 +109,7 @@ def test_each_setting_is_what_requests_ask_for(at_once: AtOnce, lab: Lab, subtes
             assert (f"json, held to {setting}" in process.stdout) is (setting != "none")
 
 
+@pytest.mark.ci
 def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
     words = REFUSALS[0][1]
     advice = "PROBLEM: the engine {} `constrained_decoding: schema`; set model_definitions.m.constrained_decoding: {}\n"
@@ -133,6 +136,7 @@ def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, lab: Lab
                 assert advice.format(*said) in process.stdout
 
 
+@pytest.mark.ci
 def test_doctor_tries_a_model_whose_turn_comes_after_anothers(at_once: AtOnce, lab: Lab) -> None:
     def script(received: Received) -> Behaviour:
         return WAIT if received.is_canary else Say('{"rationale": "So it is.", "answer": "yes"}')
@@ -163,6 +167,7 @@ def test_doctor_tries_a_model_whose_turn_comes_after_anothers(at_once: AtOnce, l
     assert process.returncode == 0
 
 
+@pytest.mark.ci
 def test_each_combination_of_a_grid_says_what_its_replies_were_held_to(at_once: AtOnce, lab: Lab) -> None:
     axis: JsonObject = {"model_definitions.m.constrained_decoding": ["schema", "none"]}
     with answering(lambda _received: WAIT) as server:

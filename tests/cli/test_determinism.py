@@ -13,6 +13,8 @@ from mac_runner.types import JsonObject, Reply, Request, TokenCount
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 from tests.patience import ended, wait_for
 
+pytestmark = pytest.mark.ci
+
 QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow.scripted_config"
 
 

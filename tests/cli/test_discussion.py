@@ -59,6 +59,7 @@ def test_the_example_plays_to_a_table_with_accuracy_and_bias(lab: Lab, at_once: 
     lab.verified(run.path)
 
 
+@pytest.mark.ci
 def test_results_do_not_depend_on_how_many_run_at_once_or_on_a_stop(asked: Lab, at_once: AtOnce) -> None:
     asked.write(moderated(capacity=1), "one.yaml")
     asked.write(moderated(capacity=32, latency_ms=20), "slow.yaml")
@@ -74,6 +75,7 @@ def test_results_do_not_depend_on_how_many_run_at_once_or_on_a_stop(asked: Lab, 
     asked.verified(asked.run_dir().path)
 
 
+@pytest.mark.ci
 def test_a_run_is_verified_without_the_files_it_was_made_from(asked: Lab, at_once: AtOnce) -> None:
     asked.write(moderated(more={"prompt": {"template_file": "t.jinja"}}))
     (asked.path / "t.jinja").write_text("{% block system %}{{ identity }} {{ question }}{% endblock %}")

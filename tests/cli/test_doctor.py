@@ -39,6 +39,7 @@ def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:
     return {"backend": "ollama", "ollama_config": {"model": model, "host": host, "num_ctx": 4096, "max_in_flight": 3}}
 
 
+@pytest.mark.ci
 def test_machine_is_described_without_an_experiment(
     at_once: AtOnce, stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,7 @@ def test_machine_is_described_without_an_experiment(
     assert f"ollama       0.30.0 at {stub.host}; models: qwen3:4b\n" in process.stdout
 
 
+@pytest.mark.ci
 def test_machine_without_a_server_is_not_a_problem(
     at_once: AtOnce, dead_host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +65,7 @@ def test_machine_without_a_server_is_not_a_problem(
     assert f"ollama       no answer from Ollama at {dead_host}" in process.stdout
 
 
+@pytest.mark.ci
 def test_programs_are_started_and_nothing_is_written(at_once: AtOnce, lab: Lab) -> None:
     file = lab.write(experiment())
 
@@ -75,6 +78,7 @@ def test_programs_are_started_and_nothing_is_written(at_once: AtOnce, lab: Lab) 
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
+@pytest.mark.ci
 def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
     process = at_once("doctor", lab.write(experiment(models={"m": ollama(stub.host)})))
 
@@ -87,6 +91,7 @@ def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: Ol
     assert (probe["options"]["num_predict"], probe["options"]["num_ctx"]) == (1, 4096)
 
 
+@pytest.mark.ci
 def test_each_problem_has_its_line_and_hides_no_other_model(
     at_once: AtOnce, lab: Lab, stub: OllamaStub, dead_host: str
 ) -> None:
@@ -104,6 +109,7 @@ def test_each_problem_has_its_line_and_hides_no_other_model(
     assert not (lab.path / "runs").exists()
 
 
+@pytest.mark.ci
 def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
     stub.faults.append(answering({"error": "llama runner process has terminated"}, status=500))
 
@@ -115,6 +121,7 @@ def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, lab
     assert "PROBLEM: Ollama at " in process.stdout
 
 
+@pytest.mark.ci
 def test_engine_that_cannot_be_built_is_a_problem_of_its_own(at_once: AtOnce, lab: Lab) -> None:
     models = {"odd": {**scripted(), "record_tokens": True}, "well": scripted()}
 
@@ -144,6 +151,7 @@ def test_port_that_cannot_be_one_is_bad_input_before_anything_is_sent(
     assert not stub.requests
 
 
+@pytest.mark.ci
 def test_addresses_of_one_model_are_examined_one_by_one(at_once: AtOnce, lab: Lab, dead_host: str) -> None:
     urls = [f"{dead_host}/v1", f"{dead_host}/other/v1"]
     model: JsonObject = {"backend": "openai", "openai_config": {"model": "some", "base_urls": list(urls)}}
@@ -155,6 +163,7 @@ def test_addresses_of_one_model_are_examined_one_by_one(at_once: AtOnce, lab: La
         assert f"model        m (openai, some at {url})\n             PROBLEM: " in process.stdout
 
 
+@pytest.mark.ci
 def test_profile_and_settings_are_those_of_a_run(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
     profiles: JsonObject = {"big": {"model_definitions": {"m": ollama("http://127.0.0.1:1")}}}
     file = lab.write(experiment(profiles=profiles))
@@ -196,6 +205,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | No
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
+@pytest.mark.ci
 def test_gpus_are_listed_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["0, NVIDIA H100, 81559 MiB, 81000 MiB, 550.54", "1, NVIDIA H100, 81559 MiB, 12 MiB, 550.54"]
     nvidia_smi(tmp_path, monkeypatch, f"echo '{lines[0]}'; echo '{lines[1]}'")
@@ -203,6 +213,7 @@ def test_gpus_are_listed_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert gpus() == (tuple(lines), "")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("script", "told"),
     [

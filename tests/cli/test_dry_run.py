@@ -80,6 +80,7 @@ def test_dry_run_needs_no_package_of_an_engine_and_says_what_is_missing(
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
+@pytest.mark.ci
 def test_dry_run_counts_the_replies_a_killed_run_recorded(lab: Lab) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=5)}))
     running = lab.start(file, "--no-live")
@@ -131,6 +132,7 @@ def test_dry_run_shows_who_plays_what_on_which_deals_and_whether_that_is_balance
     assert sorted(path.name for path in lab.path.iterdir()) == ["one.yaml", "pairs.yaml"]
 
 
+@pytest.mark.ci
 def test_a_tournament_is_played_as_designed_and_verified(lab: Lab, at_once: AtOnce) -> None:
     file = str(ROOT / "experiments" / "tos_a_vs_b.yaml")
 

@@ -64,6 +64,7 @@ def written(made: list[Exported], table: str = "turns") -> int:
     return sum(each.written for each in made if each.path.parent.name == table)
 
 
+@pytest.mark.ci
 def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
     models = {"good": scripted(), "odd": scripted("random")}
     lab.write(experiment(conversations=4, models=models))
@@ -103,6 +104,7 @@ def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOn
             assert pyarrow.parquet.read_schema(part).names == [*declared["columns"]]
 
 
+@pytest.mark.ci
 def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce, small_parts: None) -> None:
     lab.write(experiment(conversations=5))
     assert at_once("small.yaml", "--limit", "3", "--quiet").returncode == 0
@@ -158,6 +160,7 @@ def test_a_part_that_was_removed_or_altered_is_written_again(finished: Lab) -> N
     assert files(finished.path / "tables") == whole
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("moment", [0, 3, 11, 17, 23])
 def test_an_export_that_is_cut_short_leaves_no_half_file_and_the_next_one_goes_on(
     finished: Lab, small_parts: None, moment: int
@@ -186,6 +189,7 @@ def test_an_export_that_is_cut_short_leaves_no_half_file_and_the_next_one_goes_o
     assert files(finished.path / "tables") == files(finished.path / "straight")
 
 
+@pytest.mark.ci
 def test_an_export_that_is_killed_is_swept_up_by_the_next(finished: Lab) -> None:
     place = finished.path / "tables" / "turns"
     process = finished.start("export", "runs/small", "--to", "tables", "--format", "parquet")
@@ -199,6 +203,7 @@ def test_an_export_that_is_killed_is_swept_up_by_the_next(finished: Lab) -> None
     assert files(finished.path / "tables") == files(finished.path / "straight")
 
 
+@pytest.mark.ci
 def test_a_conversation_that_is_played_again_replaces_its_rows(lab: Lab, at_once: AtOnce, small_parts: None) -> None:
     lab.write(experiment(conversations=4))
     receive = Game.receive
@@ -227,6 +232,7 @@ def test_a_conversation_that_is_played_again_replaces_its_rows(lab: Lab, at_once
     assert [row["attempts"] for row in rows] == [1, 1, 2, 1]
 
 
+@pytest.mark.ci
 def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_is_repaired(finished: Lab) -> None:
     path = finished.run_dir().path / "transcripts" / "small-000001.json"
     path.write_text(path.read_text().replace("Night", "Knight", 1))
@@ -241,6 +247,7 @@ def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_i
     assert len(table_of(finished.path / "tables", "conversations")) == 2
 
 
+@pytest.mark.ci
 def test_a_followed_export_equals_one_that_is_made_at_the_end(lab: Lab, small_parts: None) -> None:
     lab.write(experiment(conversations=12, models={"m": scripted(latency_ms=4)}))
     running = lab.start("small.yaml", "--quiet")
@@ -261,6 +268,7 @@ def test_a_followed_export_equals_one_that_is_made_at_the_end(lab: Lab, small_pa
     assert files(lab.path / "tables") == files(lab.path / "straight")
 
 
+@pytest.mark.ci
 def test_following_a_run_that_has_ended_ends_and_an_interrupt_ends_it_cleanly(finished: Lab) -> None:
     done = finished.run("export", "runs/small", "--to", "tables", "--format", "parquet", "--follow")
     assert done.returncode == 0, done.stderr
@@ -307,6 +315,7 @@ def test_a_directory_with_the_export_of_another_run_is_refused(finished: Lab, at
         export(finished.run_dir("other").path, finished.path / "tables")
 
 
+@pytest.mark.ci
 def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: AtOnce) -> None:
     lab.write(experiment(conversations=1, _grid={"sweep": {"game.lobby": ["classic-7", "classic-10"]}}))
     assert at_once("small.yaml", "--quiet").returncode == 0

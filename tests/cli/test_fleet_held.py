@@ -105,6 +105,7 @@ def hold(lab: Lab) -> Iterator[Callable[[JsonObject], Held]]:
 BOTH_UP = {"m@0": "up", "m@1": "up"}
 
 
+@pytest.mark.ci
 def test_runs_share_a_held_fleet_whose_lanes_are_drained_and_brought_back(
     lab: Lab, at_once: AtOnce, hold: Callable[[JsonObject], Held]
 ) -> None:
@@ -141,6 +142,7 @@ def test_runs_share_a_held_fleet_whose_lanes_are_drained_and_brought_back(
     assert not held.path.exists()
 
 
+@pytest.mark.ci
 def test_a_killed_holder_leaves_no_engine_and_the_next_one_takes_its_file(
     lab: Lab, at_once: AtOnce, hold: Callable[[JsonObject], Held]
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_killed_holder_leaves_no_engine_and_the_next_one_takes_its_file(
     assert at_once("fleet", "down").returncode == Exit.BAD_INPUT
 
 
+@pytest.mark.ci
 def test_an_engine_that_does_not_start_ends_the_holder_with_the_last_words_of_its_log(lab: Lab) -> None:
     file = on_stubs(lanes=1)
     models = file["model_definitions"]
@@ -218,6 +221,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(lab: Lab, at_once: A
     assert (lab.path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.ci
 def test_a_run_whose_model_differs_is_refused_and_the_fleet_goes_on(
     lab: Lab, at_once: AtOnce, hold: Callable[[JsonObject], Held]
 ) -> None:
@@ -241,6 +245,7 @@ def test_a_run_whose_model_differs_is_refused_and_the_fleet_goes_on(
     assert {lane["state"] for lane in held.lanes(at_once).values()} == {"up"}
 
 
+@pytest.mark.ci
 def test_doctor_shows_the_lanes_and_tries_one_engine_of_each_model(lab: Lab, at_once: AtOnce) -> None:
     lab.write(on_stubs())
     broken = on_stubs("broken", lanes=1)

@@ -39,6 +39,7 @@ def plan(at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> At
     return run
 
 
+@pytest.mark.ci
 def test_plan_prints_lanes_and_command_lines_and_touches_nothing(
     plan: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ def test_plan_says_which_models_take_turns(plan: AtOnce) -> None:
     assert "MAC_RUNNER_LANE_ADMIN_KEY=..." in ended.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
@@ -113,6 +115,7 @@ def test_what_does_not_fit_is_refused_with_its_place_by_the_plan_and_at_the_star
     assert psutil.Process().children() == []
 
 
+@pytest.mark.ci
 def test_a_model_whose_weights_fit_no_gpu_is_refused(
     plan: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_port_in_use_is_refused_with_its_lane(plan: AtOnce) -> None:
     assert f"fleet.first_port: in use on 127.0.0.1: {port} (folk@0); choose another one, or null" in ended.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("script", ["exit 9", "echo nonsense"])
 def test_a_broken_driver_is_refused_with_what_it_said(
     plan: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str

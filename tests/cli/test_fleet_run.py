@@ -119,6 +119,7 @@ def done(lab: Lab, *args: str) -> None:
     assert code == Exit.OK, err
 
 
+@pytest.mark.ci
 def test_killed_engines_change_no_transcript(lab: Lab) -> None:
     """Of one lane's run with the same seeds; nothing is lost or doubled, and the lanes come back."""
     budget: JsonObject = {"gpus": LANES, "restart": {"budget": 100}}
@@ -140,7 +141,7 @@ def test_killed_engines_change_no_transcript(lab: Lab) -> None:
     assert run.events("EVENT_GIVE_UP") == []
 
 
-@pytest.mark.real
+@pytest.mark.ci
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
 def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> None:
     """As above, with models that generate."""
@@ -160,6 +161,7 @@ def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> No
     lab.verified(lab.run_dir(NAME).path)
 
 
+@pytest.mark.ci
 def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_last_words_of_their_log(
     lab: Lab, leftovers: Callable[[int], list[psutil.Process]]
 ) -> None:
@@ -190,6 +192,7 @@ def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_la
     lab.verified(lab.run_dir(NAME).path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_end_of_the_run_is_the_end_of_its_engines(
     lab: Lab, leftovers: Callable[[int], list[psutil.Process]], number: signal.Signals
@@ -207,6 +210,7 @@ def test_end_of_the_run_is_the_end_of_its_engines(
         assert all_gone(started)
 
 
+@pytest.mark.ci
 def test_engine_that_does_not_start_ends_the_run_with_the_reason_and_leaves_nothing(lab: Lab) -> None:
     model = on_fleet(
         model="stub", engine="command", command=["/bin/sh", "-c", "echo 'no such model' >&2; exit 1", "{port}"]
@@ -228,6 +232,7 @@ def test_grid_starts_each_engine_once(lab: Lab) -> None:
     assert sorted(path.parent.name for path in directory.path.glob("*/summary.json")) != []
 
 
+@pytest.mark.ci
 def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab) -> None:
     file = lab.write(talk(stub(lanes=5), fleet={"gpus": 2, "max_agents_per_gpu": 2}))
     process = lab.start(file)
@@ -238,7 +243,7 @@ def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab)
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
-@pytest.mark.real
+@pytest.mark.ci
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
 @pytest.mark.parametrize("policy", ["batch", pytest.param("fifo", marks=pytest.mark.nightly)])
 def test_models_that_take_turns_on_one_place_say_what_they_say_on_places_of_their_own(

@@ -101,6 +101,7 @@ def _waits(after: frozenset[str], turns: tuple[Turn, ...], number: int) -> bool:
     return any(turn.agent in after and turn.round == number for turn in turns)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("content", [two_models(conversations=4), discussion(), echo()], ids=["game", "talk", "echo"])
 def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: AtOnce, content: Any) -> None:
     file = lab.write(content)
@@ -143,6 +144,7 @@ def forked(lab: Lab, parent: Path) -> Lab:
 GAME = "small-000000"
 
 
+@pytest.mark.ci
 def test_control_fork_is_a_run_equal_to_its_parent(forked: Lab, at_once: AtOnce) -> None:
     process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
 
@@ -163,6 +165,7 @@ def test_control_fork_is_a_run_equal_to_its_parent(forked: Lab, at_once: AtOnce)
     assert "1 finished" in at_once("fork", "fk").stdout
 
 
+@pytest.mark.ci
 def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOnce) -> None:
     assert at_once("fork", "runs/small", "0", "--turn", "#30", "--draws", "4", "--out", "fk").returncode == Exit.OK
 
@@ -176,6 +179,7 @@ def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOn
     forked.verified(forked.path / "fk")
 
 
+@pytest.mark.ci
 def test_killed_fork_goes_on_by_the_same_command_and_without_its_parent(forked: Lab, at_once: AtOnce) -> None:
     command = ("fork", "runs/small", "0", "--turn", "#20", "--draws", "6")
     assert at_once(*command, "--out", "whole", "--quiet").returncode == Exit.OK
@@ -375,6 +379,7 @@ def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
     assert "is not what was acknowledged" in process.stderr
 
 
+@pytest.mark.ci
 def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None:
     command = ("value", "runs/small", "0", "--turn", "#30", "--draws", "6", "--silence", "--out", "fk", "--quiet")
     process = at_once(*command)
@@ -411,6 +416,7 @@ def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, a
     assert kept == {False: before | {"2/a/0/0", "2/c/0/0"}, True: before}
 
 
+@pytest.mark.ci
 def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once: AtOnce) -> None:
     for name in ("werewolf.py", "werewolf.yaml"):
         shutil.copy(ROOT / "examples" / name, lab.path)
@@ -436,6 +442,7 @@ def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once
         assert played_on(planned.environment, planned.branches[0], {"village": "random"}) == said, key
 
 
+@pytest.mark.ci
 def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
     run, verbs, functions = forked.path / "runs" / "small", forked.path / "verbs", forked.path / "functions"
     assert at_once("fork", str(run), "0", "--turn", "#60", "--draws", "2", "--out", str(verbs)).returncode == Exit.OK

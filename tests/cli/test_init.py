@@ -11,6 +11,8 @@ import pytest
 
 from mac_runner.cli.init import FOLDERS
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 
 

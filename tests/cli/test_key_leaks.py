@@ -22,6 +22,8 @@ from tests.cli.lab import AtOnce, Lab
 from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer, serving
 from tests.sim.leaks import leak_in
 
+pytestmark = pytest.mark.ci
+
 VARIABLES: Final = {"openai": "STUB_KEY", "ollama": "OLLAMA_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 TRICKS: Final = {"openai": OPENAI, "ollama": OLLAMA, "anthropic": ANTHROPIC}
 

@@ -19,6 +19,8 @@ import pytest
 from tests.cli.lab import MAC_RUN, Lab, environ, experiment, scripted
 from tests.patience import LIMIT_S, wait_for
 
+pytestmark = pytest.mark.ci
+
 HIDE_CURSOR, ALTERNATE_SCREEN = "\x1b[?25l", "\x1b[?1049h"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -14,6 +14,7 @@ CONVERSATIONS = 3
 ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s")
 
 
+@pytest.mark.ci
 def test_merged_shards_equal_a_single_run(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=CONVERSATIONS))
     for shard in ("1/2", "2/2"):
@@ -33,6 +34,7 @@ def test_merged_shards_equal_a_single_run(lab: Lab, at_once: AtOnce) -> None:
     lab.verified(whole.path)
 
 
+@pytest.mark.ci
 def test_missing_shard_is_named_and_the_rest_is_run_in_place(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=CONVERSATIONS))
     at_once(file, "--shard", "1/2")
@@ -104,6 +106,7 @@ def test_quiet_merge_says_what_is_missing(lab: Lab, at_once: AtOnce) -> None:
     assert "can be run with: mac-run FILE --out whole" in process.stderr
 
 
+@pytest.mark.ci
 def test_lost_result_is_refused_also_where_the_merge_is_quiet(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=CONVERSATIONS))
     for shard in ("1/2", "2/2"):

@@ -29,6 +29,7 @@ def test_run_is_copied_once_it_has_ended_and_not_before(lab: Lab, at_once: AtOnc
     assert copied(lab) == {".": 2}
 
 
+@pytest.mark.ci
 def test_every_shard_is_copied_and_a_copy_that_failed_is_made_by_the_next_start(lab: Lab, at_once: AtOnce) -> None:
     file, url = lab.write(experiment(conversations=4)), f"file://{lab.path}/mirror"
     taken = lab.path / "mirror"

@@ -16,7 +16,7 @@ from tests.cli.lab import ROOT, AtOnce, Lab
 from tests.sim.nano_model import make_nano_model
 
 pytestmark = [
-    pytest.mark.real,
+    pytest.mark.ci,
     pytest.mark.skipif(
         find_spec("torch") is None or find_spec("tokenizers") is None, reason="the engine's packages are not installed"
     ),

@@ -117,6 +117,7 @@ def test_experiment_through_a_pipe_is_refused_with_a_reason(lab: Lab, at_once: A
     assert "a FIFO (named pipe), not a regular file; write the experiment to a file" in ended.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "link"])
 def test_nothing_in_the_place_of_a_run_file_is_waited_for(finished: Lab, at_once: AtOnce, kind: str) -> None:
     """Every name of a run directory, as every verb finds it."""
@@ -180,6 +181,7 @@ def test_name_that_no_filesystem_takes_is_bad_input(lab: Lab, at_once: AtOnce) -
         assert "File name too long" in ended.stderr
 
 
+@pytest.mark.ci
 def test_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_left_alone(
     finished: Lab, at_once: AtOnce
 ) -> None:

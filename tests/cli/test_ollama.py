@@ -9,6 +9,8 @@ import pytest
 from tests.cli.lab import ROOT, Lab
 from tests.sim.ollama_server import OllamaStub, reset
 
+pytestmark = pytest.mark.ci
+
 MAIN_JOB = str(ROOT / "experiments" / "tos_100games.yaml")
 MODEL = "qwen3:4b"
 

@@ -75,6 +75,7 @@ def test_discussion_runs_over_a_server_and_goes_on_when_it_comes_back(lab: Lab, 
     lab.verified(lab.run_dir("talk").path)
 
 
+@pytest.mark.ci
 def test_key_is_written_nowhere(lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_KEY", KEY)
     with in_a_thread(OpenaiServer(script=babbling)) as server:
@@ -99,6 +100,7 @@ def test_missing_key_is_reported_before_anything_is_touched(lab: Lab, at_once: A
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
+@pytest.mark.ci
 def test_its_client_is_loaded_for_no_other_experiment(lab: Lab) -> None:
     program = (sys.executable, "-c", "import sys, mac_runner.cli; sys.exit('aiohttp' in sys.modules)")
 

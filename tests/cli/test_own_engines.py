@@ -106,6 +106,7 @@ def test_a_file_plays_with_a_backend_a_player_and_metrics_of_its_own(aviary: Lab
     assert [line.split()[0] for line in listed] == ["number", "2", "4"]
 
 
+@pytest.mark.ci
 def test_a_run_that_is_extended_says_how_many_rows_have_no_value_of_a_new_metric(aviary: Lab, at_once: AtOnce) -> None:
     at_once(aviary.write(birds(conversations=2, metrics=())))
     before = numbers(aviary.run_dir("birds").summary) if "metrics" in aviary.run_dir("birds").summary else {}
@@ -147,6 +148,7 @@ def test_other_code_is_refused_for_engines_and_players_and_noted_for_metrics(avi
     assert (identity.returncode, f"{key}.mood" in identity.stderr) == (2, True), identity.stderr
 
 
+@pytest.mark.ci
 def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab) -> None:
     """A failure of a backend's code fails its conversation; a mended backend is other code, so it takes a new run."""
     fails = PLAYERS.replace("    return", "    if random.random() < 0.5:\n        raise KeyError('lost')\n    return")
@@ -166,6 +168,7 @@ def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab
     assert lab.run("verify", "runs/birds").returncode == 0
 
 
+@pytest.mark.ci
 def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) -> None:
     """Values are kept with each conversation, so neither a resume nor a merge computes them again."""
     whole = birds(conversations=8)

@@ -43,6 +43,7 @@ def calibration(**changed: object) -> Calibrations:
     return Calibrations(calibrations=(Calibration.model_validate({**fields, "requests": 9, "error": 0.01, **changed}),))
 
 
+@pytest.mark.ci
 def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(here: Path, at_once: AtOnce) -> None:
     before = sorted(here.rglob("*"))
 
@@ -120,6 +121,7 @@ def test_a_calibration_file_is_planned_with_a_scripted_player(here: Path, at_onc
     assert hours[0] > 2 * hours[1]
 
 
+@pytest.mark.ci
 def test_what_does_not_fit_is_refused_with_what_to_do(here: Path, at_once: AtOnce, lab: Lab) -> None:
     lab.write(game(), "game.yaml")
     lab.write(game(models={"m": scripted()}, name="fast"), "scripted.yaml")
@@ -175,6 +177,7 @@ def test_a_run_of_another_environment_or_without_tokens_is_refused(
     assert "has no replies of 'x' with counted tokens; it played: m." in tokens.stderr
 
 
+@pytest.mark.ci
 def test_a_signal_ends_it_soon_and_says_so(here: Path, lab: Lab) -> None:
     planning = lab.start(
         *("plan", "study.yaml", "--calibration", "pilot", "--set", "conversation_config.conversations=100000"),

@@ -74,6 +74,7 @@ def bombed(own: Lab, at_once: AtOnce) -> Lab:
     return own
 
 
+@pytest.mark.ci
 def test_killed_run_goes_on_under_the_same_code_alone(own: Lab, at_once: AtOnce) -> None:
     file = own.write(file_of(latency_ms=20))
     running = own.start(file)
@@ -96,6 +97,7 @@ def test_killed_run_goes_on_under_the_same_code_alone(own: Lab, at_once: AtOnce)
     own.verified(own.run_dir().path)
 
 
+@pytest.mark.ci
 def test_verbs_that_read_a_run_do_their_work_without_importing_its_code(bombed: Lab, at_once: AtOnce) -> None:
     directory = "runs/small"
     verbs: dict[tuple[str, ...], tuple[int, str]] = {

@@ -38,6 +38,7 @@ def _discussion(lab: Lab, **definition: object) -> str:
     return lab.write(content)
 
 
+@pytest.mark.ci
 def test_a_preview_is_what_a_run_then_sends(lab: Lab, at_once: AtOnce) -> None:
     file = _discussion(lab)
     previewed = at_once(file, "--dry-run", "--prompt", "0").stdout

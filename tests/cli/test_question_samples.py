@@ -110,6 +110,7 @@ def test_combinations_of_a_grid_discuss_the_same_sample_in_the_same_orders(asked
     assert len({tuple(order) for _, order in one}) > 1
 
 
+@pytest.mark.ci
 def test_repeated_questions_are_announced_and_places_are_counted(asked: Lab, at_once: AtOnce) -> None:
     asked.write(sampled(50, sample=40))
 

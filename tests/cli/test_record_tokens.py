@@ -12,6 +12,8 @@ from mac_runner.cli.process import Exit
 from mac_runner.store.records import entry, objects
 from tests.trainers.learner import learning, play
 
+pytestmark = pytest.mark.ci
+
 
 def test_a_fork_of_a_run_with_tokens_keeps_those_of_the_replies_that_it_keeps(tmp_path: Path) -> None:
     parent = play(tmp_path, learning(conversations=1))

@@ -169,6 +169,7 @@ def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
     assert at_once("verify", "runs/grid").returncode == Exit.OK
 
 
+@pytest.mark.ci
 def test_killed_run_goes_on_to_what_an_undisturbed_one_has(recorded: Lab, at_once: AtOnce) -> None:
     if not plays_games(recorded):
         return
@@ -207,6 +208,7 @@ def test_failed_conversations_are_retried_with_questions_from_a_file(recorded: L
     recorded.verified(run.path)
 
 
+@pytest.mark.ci
 def test_conversations_are_what_they_were_when_they_were_recorded() -> None:
     found = [line for played in PLAYED for line in differences(played, first=2)]
 

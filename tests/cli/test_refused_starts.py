@@ -36,6 +36,7 @@ def grid(model: JsonObject) -> JsonObject:
     return talk(model, experiment_metadata={"experiment_name": "many"}, _grid={"sweep": {"seed": [1, 2]}})
 
 
+@pytest.mark.ci
 def test_start_refused_by_an_engine_or_for_a_key_leaves_everything_as_it_was(half_played: Lab, at_once: AtOnce) -> None:
     lab, wrong = half_played, list[str]()
     with in_a_thread(OpenaiServer()) as server:
@@ -92,6 +93,7 @@ def test_start_refused_for_want_of_room_or_by_a_full_disk_leaves_everything_as_i
             assert tree(lab.path) == before
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size_bytes_max", [10, 150, 500])
 def test_start_on_a_disk_that_takes_no_more_leaves_everything_as_it_was(finished: Lab, size_bytes_max: int) -> None:
     before = tree(finished.path)

@@ -110,6 +110,7 @@ def index(run: Path) -> bytes:
     return next(run.glob("*_index.jsonl")).read_bytes()
 
 
+@pytest.mark.ci
 def test_damaged_transcripts_are_named_and_written_again_byte_for_byte(
     at_once: AtOnce, lab: Lab, runs: list[tuple[str, Path]]
 ) -> None:
@@ -144,6 +145,7 @@ def test_damaged_transcripts_are_named_and_written_again_byte_for_byte(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.ci
 def test_resume_sees_what_is_gone_or_of_another_kind_or_size_and_asks_no_engine(
     at_once: AtOnce, lab: Lab, runs: list[tuple[str, Path]]
 ) -> None:
@@ -163,6 +165,7 @@ def test_resume_sees_what_is_gone_or_of_another_kind_or_size_and_asks_no_engine(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.ci
 def test_conversation_whose_journal_is_gone_too_is_told_and_played_again(
     at_once: AtOnce, lab: Lab, runs: list[tuple[str, Path]]
 ) -> None:
@@ -204,6 +207,7 @@ def test_an_experiment_file_called_grid_beside_a_run_makes_it_no_combination(at_
     assert "its tables are brought up to date by" not in process.stderr
 
 
+@pytest.mark.ci
 def test_failed_attempts_are_written_again_too(at_once: AtOnce, lab: Lab) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
     with in_a_thread(OpenaiServer(script=moody)) as server:
@@ -228,6 +232,7 @@ def test_failed_attempts_are_written_again_too(at_once: AtOnce, lab: Lab) -> Non
         shutil.rmtree(lab.path / "whole")
 
 
+@pytest.mark.ci
 def test_repair_of_a_grid_repairs_its_combinations(at_once: AtOnce, lab: Lab) -> None:
     file = lab.write(experiment("lot", conversations=1, _grid={"sweep": {"seed": [1, 2]}}))
     assert at_once(file, "--quiet").returncode == Exit.OK

@@ -28,6 +28,7 @@ def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab,
     assert finished.run_dir().hashes() == before
 
 
+@pytest.mark.ci
 def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnce) -> None:
     first = finished.run_dir().transcripts
     finished.write(experiment(conversations=3, models={"m": scripted(capacity=2, latency_ms=0.1)}))
@@ -42,6 +43,7 @@ def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnc
     finished.verified(run.path)
 
 
+@pytest.mark.ci
 def test_version_that_renders_other_prompts_is_refused_and_the_first_one_goes_on(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +66,7 @@ def test_version_that_renders_other_prompts_is_refused_and_the_first_one_goes_on
     lab.verified(lab.run_dir().path)
 
 
+@pytest.mark.ci
 def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=400)}))
     first = lab.start(file)
@@ -79,6 +82,7 @@ def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
     assert ended(first)[0] == 3
 
 
+@pytest.mark.ci
 def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
     file = lab.write(experiment("twice", models={"m": scripted(latency_ms=5)}))
     code = "import filelock as f; f.FileLock.acquire = lambda lock: None; from mac_runner.cli import main; main()"
@@ -100,6 +104,7 @@ def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
     lab.verified(run.path)
 
 
+@pytest.mark.ci
 def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=5)}))
     first = lab.start(file)

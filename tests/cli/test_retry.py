@@ -147,6 +147,7 @@ def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(lab: L
     lab.verified(lab.path / "runs/talk")
 
 
+@pytest.mark.ci
 def test_failed_discussions_of_a_combination_are_retried(lab: Lab, at_once: AtOnce) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
     shutil.copy(QUESTIONS, lab.path / "q.jsonl")
@@ -162,6 +163,7 @@ def test_failed_discussions_of_a_combination_are_retried(lab: Lab, at_once: AtOn
     lab.verified(lab.path / "runs/talk")
 
 
+@pytest.mark.ci
 def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> None:
     shutil.copy(QUESTIONS, lab.path / "q.jsonl")
     for make in (questions, talk):

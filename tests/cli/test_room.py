@@ -29,6 +29,7 @@ def taken_bytes(directory: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
 
 
+@pytest.mark.ci
 def test_estimate_before_the_first_ending_is_below_what_a_run_takes_and_near_it(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

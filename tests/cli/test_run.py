@@ -41,6 +41,7 @@ def test_finished_run_again_changes_no_byte_and_prints_the_table(finished: Lab, 
     assert "nothing to run" in process.stderr
 
 
+@pytest.mark.ci
 def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab, at_once: AtOnce) -> None:
     # Eight definitions for seven seats: each game leaves one out, the slow one once in eight games.
     models = {f"m{n}": scripted(latency_ms=60_000 if n == 0 else 0) for n in range(8)}

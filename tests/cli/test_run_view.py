@@ -61,6 +61,7 @@ def test_every_table_is_one_of_pandas_polars_and_duckdb(played: Path) -> None:
         assert {*schema["tables"][name]["columns"]} >= {*run.table(name).column_names}
 
 
+@pytest.mark.ci
 def test_columns_of_the_index_are_read_without_a_transcript(finished: Lab) -> None:
     path = finished.run_dir().path
     shutil.rmtree(path / "transcripts")
@@ -196,6 +197,7 @@ def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
             assert set(keys) <= {*read.column_names}, (directory, table)
 
 
+@pytest.mark.ci
 def test_rewards_of_agents_are_those_of_the_environment_or_of_the_outcome(played: Path, tmp_path: Path) -> None:
     game = json.loads(open_run(played / "runs" / "small").agents(columns=["rewards"]).column("rewards")[0].as_py())
     assert {*game} == {"won", "faction_won", "survived"}

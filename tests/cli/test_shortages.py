@@ -21,6 +21,8 @@ from tests.sim.ollama_server import OllamaStub
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
+pytestmark = pytest.mark.ci
+
 LATENCY_S = 0.2
 IN_FLIGHT = 200
 CONVERSATIONS = 240

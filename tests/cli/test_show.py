@@ -105,6 +105,7 @@ def test_truth_begins_with_the_cast_and_ends_with_who_lied(finished: Lab, at_onc
     assert {name: counts[2] for name, counts in counted.items() if counts[2]} == lies
 
 
+@pytest.mark.ci
 def test_show_seat_shows_no_secret_of_others(finished: Lab, at_once: AtOnce) -> None:
     everything = at_once("show", RUN, "0").stdout
     name = everything.split("layers, in seat order: ")[1].split(",")[0]
@@ -173,6 +174,7 @@ def listed(stdout: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=False)) for row in rows]
 
 
+@pytest.mark.ci
 def test_list_has_every_conversation_and_conditions_leave_those_that_meet_them(
     many: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +249,7 @@ def test_conditions_that_mean_nothing_are_refused_with_what_there_is(finished: L
         assert not process.stdout
 
 
+@pytest.mark.ci
 def test_grid_is_listed_by_combination_and_its_games_are_named_by_directory(lab: Lab, at_once: AtOnce) -> None:
     lab.write({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}})
     at_once("small.yaml", "--quiet")
@@ -264,6 +267,7 @@ def test_grid_is_listed_by_combination_and_its_games_are_named_by_directory(lab:
     assert at_once("show", f"{RUN}/{slugs[0]}", "0").returncode == Exit.OK
 
 
+@pytest.mark.ci
 def test_run_under_way_and_one_that_was_killed_are_listed_as_far_as_they_are(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment(conversations=40, models={"m": scripted(latency_ms=3)}))
     process = lab.start(file)
@@ -390,6 +394,7 @@ def shown_on_terminal(lab: Lab, *args: str) -> str:
     return data.decode()
 
 
+@pytest.mark.ci
 def test_what_was_sent_and_came_back_is_exact_in_a_pipe_and_harmless_on_a_terminal(
     hostile: tuple[Lab, OpenaiServer], at_once: AtOnce
 ) -> None:

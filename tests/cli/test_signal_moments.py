@@ -18,6 +18,8 @@ from tests.cli.lab import Lab, environ, experiment, scripted
 from tests.faults.tier import SCALE
 from tests.patience import Patience, ended, wait_for
 
+pytestmark = pytest.mark.ci
+
 MOMENTS = 10 * SCALE
 AT_ONCE = 6
 """Processes side by side: one waits while another one works."""

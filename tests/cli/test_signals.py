@@ -33,6 +33,7 @@ def test_signal_lets_what_is_in_flight_end_and_sends_nothing_more(lab: Lab, numb
     lab.verified(run.path)
 
 
+@pytest.mark.ci
 def test_second_signal_leaves_at_once(lab: Lab) -> None:
     file, run = lab.write(experiment(models={"m": scripted(latency_ms=500_000)})), lab.run_dir()
     process = lab.start(file, "--no-live")
@@ -49,6 +50,7 @@ def test_second_signal_leaves_at_once(lab: Lab) -> None:
     assert run.events("EVENT_RUN_STOP") == []
 
 
+@pytest.mark.ci
 def test_hangup_does_not_concern_a_run(lab: Lab) -> None:
     file = lab.write(experiment(conversations=1, models={"m": scripted(latency_ms=2)}))
     process = lab.start(file)
@@ -60,6 +62,7 @@ def test_hangup_does_not_concern_a_run(lab: Lab) -> None:
     assert lab.run_dir().statuses == {"finished": 1}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Signals) -> None:
     lab.write(experiment())
@@ -84,6 +87,7 @@ def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Si
     assert sorted(path.name for path in lab.path.iterdir()) == ["reading", "small.yaml"]
 
 
+@pytest.mark.ci
 def test_signal_whose_interrupt_the_interpreter_ignored_still_stops_the_run(lab: Lab) -> None:
     lab.write(experiment(models={"m": scripted(latency_ms=50)}))
     # What is raised in the callback of a weak reference is printed and ignored.

@@ -62,6 +62,7 @@ def test_a_mistyped_model_of_a_grid_is_reported_with_its_place(lab: Lab, at_once
     assert_matches(rf"^mac-run: {file}:\d+: {HAS_NO_MODEL}", ended.stderr)
 
 
+@pytest.mark.ci
 def test_doctor_reports_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -> None:
     with in_a_thread(OpenaiServer()) as server:
         file = lab.write(talk(openai(server.url, "mistyped")))
@@ -86,6 +87,7 @@ def test_a_missing_server_is_reported_in_one_line_that_names_the_model(
     assert len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.ci
 def test_late_problems_of_a_grid_are_reported_together_each_with_its_place(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import signal
 
+import pytest
+
 from tests.cli.lab import AtOnce, Lab, experiment, scripted
 from tests.patience import ended, wait_for
 
 
+@pytest.mark.ci
 def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
     first = lab.start(lab.write(experiment(models={"m": scripted(latency_ms=50)})))
     wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
@@ -55,6 +58,7 @@ def test_status_of_a_grid_shows_the_grid_and_each_combination(lab: Lab, at_once:
     assert lab.run_dir().hashes() == before
 
 
+@pytest.mark.ci
 def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab, at_once: AtOnce) -> None:
     slow = {"m": scripted(capacity=1, latency_ms=200)}
     lab.write({**experiment(conversations=1, models=slow), "_grid": {"sweep": {"seed": [1, 2, 3]}}})

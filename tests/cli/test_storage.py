@@ -11,6 +11,8 @@ import pytest
 from tests.cli.lab import Lab, RunDir, experiment, scripted
 from tests.patience import ended, wait_for
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize(
     ("size_bytes_max", "where"),

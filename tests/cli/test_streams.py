@@ -19,6 +19,8 @@ from tests.cli.lab import MAC_RUN, Lab, environ, experiment, scripted
 from tests.faults.tier import SCALE
 from tests.patience import LIMIT_S, wait_for
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
 def unread() -> Iterator[int]:

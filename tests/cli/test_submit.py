@@ -47,6 +47,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return slurm
 
 
+@pytest.mark.ci
 def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     lab: Lab, at_once: AtOnce, slurm: FakeSlurm
 ) -> None:
@@ -70,6 +71,7 @@ def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     check_equal(lab, shared, at_once)
 
 
+@pytest.mark.ci
 def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

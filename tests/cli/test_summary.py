@@ -86,6 +86,7 @@ def _number(value: JsonValue) -> float:
     return value
 
 
+@pytest.mark.ci
 def test_interrupted_run_and_its_status_give_the_same_rate_of_turns(lab: Lab, at_once: AtOnce) -> None:
     """Turns of conversations that had not ended were played in that time too."""
     file = lab.write(experiment(conversations=200, models={"m": scripted(latency_ms=5)}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment
 from tests.sim.behaviour import Behaviour, Received, Say, Send, encoded
@@ -29,6 +31,7 @@ def replies(run: Path) -> list[JsonObject]:
     return [turn["reply"] for transcript in transcripts for turn in transcript["turns"]]
 
 
+@pytest.mark.ci
 def test_thoughts_are_recorded_beside_replies_and_survive_a_repair(at_once: AtOnce, lab: Lab) -> None:
     with in_a_thread(OpenaiServer(script=thinking)) as server:
         model: JsonObject = {"backend": "openai", "openai_config": {"model": "stub", "base_urls": [server.url]}}

@@ -29,6 +29,7 @@ def talking(mode: str, *, conversations: int = 2) -> JsonObject:
     return {**content, "game": {"lobby": "classic-7", "calendar": calendar}}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", MODES)
 def test_transcripts_do_not_depend_on_concurrency_or_latency(lab: Lab, at_once: AtOnce, mode: str) -> None:
     file, made = lab.write(talking(mode)), []
@@ -43,6 +44,7 @@ def test_transcripts_do_not_depend_on_concurrency_or_latency(lab: Lab, at_once: 
     assert len(made[0]) == 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["bidding", "information_lag"])
 def test_transcripts_do_not_depend_on_a_stop_or_a_kill_in_between(lab: Lab, at_once: AtOnce, mode: str) -> None:
     file, run = lab.write(talking(mode)), lab.run_dir()

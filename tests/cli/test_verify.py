@@ -91,6 +91,7 @@ def notes_on(directory: Path) -> list[str]:
     return notes
 
 
+@pytest.mark.ci
 def test_verify_plays_a_discussion_again(lab: Lab) -> None:
     small = experiment()
     del small["game"]
@@ -133,6 +134,7 @@ def _other_rules(path: Path) -> None:
     path.write_text(re.sub(r"lobby: classic-7", "lobby: classic-8", path.read_text()))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("tamper", "file", "kind", "told"),
     [
@@ -199,6 +201,7 @@ def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what
     assert "format is 99" in at_once("verify", "runs/small").stdout
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("content", ["seed: [", "seed: many", "[]", ""])
 def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, at_once: AtOnce, content: str) -> None:
     (finished.run_dir().path / "experiment.yaml").write_text(content)

@@ -68,6 +68,7 @@ def test_view_prints_its_address_and_ends_well_at_an_interrupt(finished: Lab) ->
         assert words == "runs/small is shown at this address, which is for you alone; Ctrl-C ends the server\n"
 
 
+@pytest.mark.ci
 def test_run_is_shown_while_it_plays_and_the_pages_end_with_it(lab: Lab) -> None:
     """No transcript is published before its page has been read."""
     gate = lab.path / "gate"
@@ -86,6 +87,7 @@ def test_run_is_shown_while_it_plays_and_the_pages_end_with_it(lab: Lab) -> None
     lab.verified(lab.run_dir().path)
 
 
+@pytest.mark.ci
 def test_pages_end_when_the_run_is_killed(lab: Lab) -> None:
     process = start_held(lab)
     url = first_line(process, "pages: ")
@@ -123,6 +125,7 @@ def test_what_cannot_be_shown_is_refused_in_words(lab: Lab, at_once: AtOnce, tmp
         assert words in process.stderr, arguments
 
 
+@pytest.mark.ci
 def test_port_that_is_taken_is_named(finished: Lab) -> None:
     first = finished.start("view", "runs/small", "--no-open")
     port = first_line(first).partition("127.0.0.1:")[2].partition("/")[0]

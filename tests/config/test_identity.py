@@ -158,6 +158,7 @@ def test_true_is_not_one(resolved: JsonObject) -> None:
     assert differences({**resolved, "seed": 1}, {**resolved, "seed": True}).identity
 
 
+@pytest.mark.ci
 def test_a_key_of_a_section_inside_means_in_older_runs_what_it_meant_then(load: Load) -> None:
     text = """\
 experiment_metadata: {experiment_name: talk}

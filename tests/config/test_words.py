@@ -137,6 +137,7 @@ def assert_plain(load: Callable[[], Loaded], what: str, wrong: list[str]) -> Non
         ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(2))
 def test_every_key_with_every_wrong_value_is_refused_with_its_place_in_our_words(
     load: Callable[..., Loaded], part: int
@@ -149,6 +150,7 @@ def test_every_key_with_every_wrong_value_is_refused_with_its_place_in_our_words
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.ci
 def test_every_key_set_by_a_flag_is_refused_with_the_flag_in_our_words(load: Callable[..., Loaded]) -> None:
     file, wrong = yaml.safe_dump(EVERYTHING), list[str]()
     for path, value in cases((*keys(Experiment), *INSIDE), 19):

@@ -127,6 +127,7 @@ def test_an_environment_that_keeps_its_promises_passes(name: str) -> None:
     assert [finding for finding in findings if not finding.is_kept] == []
 
 
+@pytest.mark.ci
 def test_each_broken_promise_is_found_with_its_place_and_its_remedy(subtests: pytest.Subtests) -> None:
     for name, (promise, words) in MUTANTS.items():
         with subtests.test(name):
@@ -204,6 +205,7 @@ def test_what_ends_or_holds_up_the_process_or_depends_on_hashes_is_found(
             assert "of 4 agents" in done.stdout
 
 
+@pytest.mark.ci
 def test_what_cannot_be_loaded_is_bad_input(
     play: InThisProcess, tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,6 +227,7 @@ def test_what_cannot_be_loaded_is_bad_input(
             assert capsys.readouterr().out == ""
 
 
+@pytest.mark.ci
 def test_the_report_is_for_people_and_for_programs(play: InThisProcess, capsys: pytest.CaptureFixture[str]) -> None:
     good = CheckRequest(f"{FILE}:good", ("rounds=3",), agents=3, conversations=2)
     assert check(good, as_json=False, play=play) == 0
@@ -238,6 +241,7 @@ def test_the_report_is_for_people_and_for_programs(play: InThisProcess, capsys: 
     assert report["promises"][0].keys() == {"name", "text", "is_kept", "what", "place", "where", "remedy"}
 
 
+@pytest.mark.ci
 def test_settings_that_do_not_fit_are_named(play: InThisProcess) -> None:
     with pytest.raises(ConfigError, match=r"settings\.rounds"):
         check(CheckRequest(f"{FILE}:good", ("rounds=many",)), as_json=False, play=play)

@@ -25,6 +25,7 @@ class TestEcho(EnvironmentContract):
         return load_experiment(EXPERIMENTS / "echo.yaml").experiment
 
 
+@pytest.mark.ci
 class TestGame(EnvironmentContract):
     policy = "heuristic"
     conversations = 2
@@ -54,6 +55,7 @@ class TestDiscussion(EnvironmentContract):
         return everything() if self.template is None else everything(template=self.template)
 
 
+@pytest.mark.ci
 class TestDiscussionWithATemplate(TestDiscussion):
     policy = "discussant"
     template = SPOKEN
@@ -72,6 +74,7 @@ class InOrder(EchoConversation):
         return {"events": [], "came": self.came}
 
 
+@pytest.mark.ci
 def test_a_conversation_that_breaks_the_contract_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mac_runner.environments.echo.EchoConversation", InOrder)
 

@@ -129,6 +129,7 @@ def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> N
     assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0), report.findings
 
 
+@pytest.mark.ci
 def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
@@ -144,6 +145,7 @@ def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, mo
             check_whole(crashed, run_dir, expected)
 
 
+@pytest.mark.ci
 def test_crash_at_every_operation_leaves_no_transcript_without_its_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +190,7 @@ def test_model_disk_forgets_what_was_never_synced(tmp_path: Path, sync: str) -> 
     assert disk.crash(Random(1)).files() == {"a": b"gold"}
 
 
+@pytest.mark.ci
 def test_crash_while_an_unplayed_directory_changes_hands_leaves_no_plan_of_another(tmp_path: Path) -> None:
     """The first experiment never played; the second goes on from whatever is left, with its own plan alone."""
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"

@@ -28,6 +28,7 @@ FILE = b"".join(FRAMES)
 STEP_BYTES = 37
 
 
+@pytest.mark.ci
 def test_any_byte_of_fifty_frames_altered_costs_one_record_and_none_is_believed() -> None:
     known = {str(record) for record in RECORDS}
     for position in range(len(FILE)):
@@ -60,6 +61,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrashDisk:
     return disk
 
 
+@pytest.mark.ci
 def test_altered_byte_of_the_journal_costs_one_task_and_no_result(tmp_path: Path, played: CrashDisk) -> None:
     """A lost note of an ending is made up for by the transcript itself: it is adopted and not played again."""
     segment, run_dir = tmp_path / "run/journal/000001.jsonl", tmp_path / "run"

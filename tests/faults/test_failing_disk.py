@@ -75,6 +75,7 @@ def attempt(disk: CrashDisk, run_dir: Path) -> Promised:
     return Promised(results=run.written, steps=0)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_operation_that_fails_costs_nothing_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault

@@ -35,6 +35,7 @@ cp -a {out} {ended}
 """
 
 
+@pytest.mark.ci
 def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_there_is_room(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "x", "/mnt"]).returncode:
         pytest.skip("this user may not mount; tests/cli/test_storage.py fills files up instead")

@@ -70,6 +70,7 @@ def play(disk: CrashDisk, run_dir: Path) -> Promised:
 
 
 # What is raised where a reader of the journal is let go of has nobody who could hear of it.
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_memory_error_on_any_line_of_a_commit_ends_the_run_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +119,7 @@ def test_memory_error_in_foreign_code_is_not_laid_at_its_door() -> None:
         raise MemoryError
 
 
+@pytest.mark.ci
 def test_process_that_may_have_no_more_memory_ends_resumably(tmp_path: Path, forking: Forking) -> None:
     talks = Talks(conversations=20, out=tmp_path / "tight")
 

@@ -13,6 +13,7 @@ from tests.faults.oracles import EXCERPTS
 from tests.faults.planting import Mutant
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_planted_bug_is_found_out(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +34,7 @@ def kinds(fault: BaseException | None) -> set[type[BaseException]]:
     return set() if fault is None else {type(fault)} | kinds(fault.__cause__ or fault.__context__)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("oracle", EXCERPTS, ids=lambda oracle: oracle.__name__)
 def test_oracle_is_silent_when_nothing_is_planted(oracle: Callable[[], None]) -> None:
     """The other oracles are whole tests, which are silent where they stand."""

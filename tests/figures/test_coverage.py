@@ -94,6 +94,7 @@ def test_interval_of_a_difference_of_independent_groups_covers() -> None:
     assert found.is_right(), found.held / found.n
 
 
+@pytest.mark.ci
 def test_interval_of_a_paired_difference_covers_and_is_the_narrower_one() -> None:
     """Two players of the same deals: the luck of a deal is in both."""
     pytest.importorskip("scipy")
@@ -137,6 +138,7 @@ def lives(game: int, chance: Random) -> Iterator[Case]:
         yield Case(game, min(day, last), day <= last)
 
 
+@pytest.mark.ci
 def test_band_of_survival_covers_while_one_over_single_players_does_not() -> None:
     stats = pytest.importorskip("scipy.stats")
     day, truth = 3, (0.95**3 + 0.6**3) / 2

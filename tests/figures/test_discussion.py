@@ -52,6 +52,7 @@ def right(transcript: Any) -> str:
     return str(transcript["outcome"]["correct_answer_id"])
 
 
+@pytest.mark.ci
 def test_accuracy_by_round_is_that_of_the_records(played: list[JsonObject]) -> None:
     counted: Counter[tuple[int, bool]] = Counter()
     for transcript in played:
@@ -69,6 +70,7 @@ def test_accuracy_by_round_is_that_of_the_records(played: list[JsonObject]) -> N
     assert len(figure.rows) == len({number for number, _ in counted}) + 1
 
 
+@pytest.mark.ci
 def test_conformity_is_that_of_the_records(played: list[JsonObject]) -> None:
     """With three participants the majority of the others is what both of them said."""
     counted: Counter[tuple[str, bool]] = Counter()
@@ -95,6 +97,7 @@ def test_conformity_is_that_of_the_records(played: list[JsonObject]) -> None:
         assert row["value"] == pytest.approx(share, abs=1e-4)
 
 
+@pytest.mark.ci
 def test_transitions_hold_each_participant_once(played: list[JsonObject]) -> None:
     found = figures(run_sections(data("a", played)))
     people = sum(len({agent for _, agent, _ in answers(transcript)}) for transcript in played)

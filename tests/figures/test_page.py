@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from mac_runner.figures.methods import methods_text
 from mac_runner.figures.model import DataColumn, Method, Value
 from mac_runner.figures.page import ROWS_MAX, cell_text, report_html, report_json
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report
 
 
+@pytest.mark.ci
 def test_hostile_texts_are_shown_and_never_obeyed() -> None:
     page = Found(report_html(hostile_report()))
 

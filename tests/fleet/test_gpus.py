@@ -16,6 +16,7 @@ from tests.fleet.smi import H100, listing, put_smi, slices
 from tests.patience import LIMIT_S, wait_for
 
 
+@pytest.mark.ci
 def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(8))
 
@@ -28,6 +29,7 @@ def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pyt
     }
 
 
+@pytest.mark.ci
 def test_slices_belong_to_the_gpu_that_they_are_listed_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(3, mig=(0, 2)), slices(3, mig=(0, 2)))
 
@@ -43,6 +45,7 @@ def test_slices_belong_to_the_gpu_that_they_are_listed_under(tmp_path: Path, mon
     assert {(each.profile, each.memory_mib) for gpu in gpus for each in gpu.slices} == {("3g.40gb", 38_146)}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("script", ["exit 0", "echo 'No devices were found'", "echo 'No devices were found'; exit 6"])
 def test_a_machine_whose_driver_has_no_gpu_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
@@ -52,12 +55,14 @@ def test_a_machine_whose_driver_has_no_gpu_has_none(
     assert discover() == ()
 
 
+@pytest.mark.ci
 def test_a_machine_without_the_program_is_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert discover() is None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
@@ -77,6 +82,7 @@ def test_an_answer_without_gpus_is_an_error_with_what_it_said(
         discover()
 
 
+@pytest.mark.ci
 def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path / "bin", monkeypatch)
     (tmp_path / "bin" / "nvidia-smi").write_bytes(b"\x7fELF no program")

@@ -293,6 +293,7 @@ MODELS = st.builds(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=200, deadline=None)
 @given(
     models=st.dictionaries(st.sampled_from("abcdefg"), MODELS, min_size=1),

@@ -79,6 +79,7 @@ def test_where_nothing_says_how_much_is_free_no_start_waits_for_it() -> None:
     assert judged(lane_on(H100), [lambda: None, lambda: None], is_asleep=False)
 
 
+@pytest.mark.ci
 def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_programs_that_are_not_installed_are_refused_and_in_a_plan_noted(
     assert len(local_plan(config, models).lanes) == 2
 
 
+@pytest.mark.ci
 def test_a_cluster_that_gives_two_gpus_is_not_asked_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path, monkeypatch, listing(8))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,3")

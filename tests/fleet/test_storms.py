@@ -28,6 +28,7 @@ def test_storm_breaks_no_promise_and_leaves_every_turn_answered_once(block: int)
         play(seed)
 
 
+@pytest.mark.ci
 def test_storms_are_storms() -> None:
     """Everything that can happen happens in the first of them."""
     met = {what for seed in range(60) for what in play(seed).met}

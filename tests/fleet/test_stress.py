@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import pytest
+
 from benchmarks.fleet_stress import Load, stress
 from tests.faults.tier import SCALE
 
 
+@pytest.mark.ci
 def test_every_request_is_answered_once_although_one_engine_is_killed_and_one_stops() -> None:
     """`tests.nightly` makes ten minutes of it."""
     load = Load(seconds=12.0 * SCALE, stall_s=2.0)

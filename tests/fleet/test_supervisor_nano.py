@@ -28,7 +28,7 @@ from tests.sim.requests import request
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tests.cli.lab import environ
 from tests.patience import wait_for
 
 pytestmark = [
-    pytest.mark.real,
+    pytest.mark.ci,
     pytest.mark.skipif(
         any(importlib.util.find_spec(name) is None for name in ("torch", "tokenizers", "pyarrow")),
         reason="the packages of nano and pyarrow are not installed",

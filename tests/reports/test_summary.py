@@ -183,6 +183,7 @@ def test_summary_does_not_depend_on_the_order_of_rows() -> None:
     assert json.dumps(summary_of(rows)) == json.dumps(summary_of(shuffled))
 
 
+@pytest.mark.ci
 def test_summary_memory_does_not_follow_the_number_of_rows() -> None:
     """Keeping as little as the task id of every row would take twice what is allowed."""
     count = 8_000

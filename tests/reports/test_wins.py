@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from mac_runner.environments.town_of_salem.results.games import GameResults
 from mac_runner.environments.town_of_salem.results.tables import win_tables
 from mac_runner.results import Table, section
@@ -64,6 +66,7 @@ def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said() -
     }
 
 
+@pytest.mark.ci
 def test_intervals_of_the_printed_tables_hold_the_truth_as_often_as_they_say() -> None:
     """Teams win together, and a definition has a different number of players on each side in each game."""
     chance, runs = Random(11), 300

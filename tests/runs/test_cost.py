@@ -29,6 +29,7 @@ def planned(folder: Path, pilot: Path, conversations: int = 24, *, resamplings: 
     )
 
 
+@pytest.mark.ci
 def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
     tmp_path: Path, pilot: Path, subtests: pytest.Subtests
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
             assert row.forecast.seconds == pytest.approx(actual_s, rel=0.1)
 
 
+@pytest.mark.ci
 def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
     tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +64,7 @@ def test_the_interval_holds_the_plan_and_a_large_study_is_made_smaller_for_it(
     assert any(re.match(r"each resampling played \d+ conversations on one lane; ", note) for note in found.notes)
 
 
+@pytest.mark.ci
 def test_the_interval_is_as_narrow_as_what_the_forecast_rests_on(
     tmp_path: Path, pilot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ READERS: Final[Mapping[str, Callable[[Path, Path], object]]] = {
 }
 
 
+@pytest.mark.ci
 def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, merged: Path, tmp_path: Path) -> None:
     before = {name: read(own, tmp_path / f"{name} before") for name, read in READERS.items()}
     put(merged, own)
@@ -138,6 +139,7 @@ def test_every_reader_of_shards_finds_what_it_finds_in_their_merge(own: Path, me
         assert before[name] == read(own, tmp_path / f"{name} after"), name
 
 
+@pytest.mark.ci
 def test_grid_of_shards_reads_like_the_grid_that_its_merge_makes(tmp_path: Path) -> None:
     grid = tmp_path / "small"
     varied = {**asked(), "_grid": {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}}
@@ -165,6 +167,7 @@ def engines_of_grid(grid: Path, _to: Path) -> object:
     return report.sections, report.state
 
 
+@pytest.mark.ci
 def test_half_done_directory_reads_like_a_run_that_was_stopped(tmp_path: Path) -> None:
     shared = begin(tmp_path / "small")
     assert not has_run(shared)
@@ -207,6 +210,7 @@ def test_directory_is_at_work_while_one_of_its_shards_is(own: Path) -> None:
     assert RunSource(own).run("").state == "complete"
 
 
+@pytest.mark.ci
 def test_damage_is_named_with_its_shard(own: Path) -> None:
     transcript = own / "shards/2-of-3/transcripts/small-000004.json"
     transcript.write_bytes(b"{}")
@@ -256,6 +260,7 @@ def test_directory_of_shards_is_merged_by_its_name(own: Path, tmp_path: Path) ->
     assert (merged.contents.counts.finished, merged.missing) == (CONVERSATIONS, ())
 
 
+@pytest.mark.ci
 def test_list_of_a_page_grows_as_shards_are_claimed_and_begins_anew_after_the_merge(
     merged: Path, tmp_path: Path
 ) -> None:
@@ -309,6 +314,7 @@ def test_viewer_serves_shards_over_http(own: Path) -> None:
         assert viewer.get("/api/c/5").json["task_id"] == "small-000005"
 
 
+@pytest.mark.ci
 def test_open_page_follows_workers_that_claim_shards_die_and_merge(lab: Lab) -> None:
     # Too slow to end a conversation before the page has seen one begin.
     slow = experiment(conversations=6, models={"m": scripted(latency_ms=1_000)})

@@ -10,6 +10,7 @@ from tests.sim.service import LimitedService
 from tests.sim.toy import tasks
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("pause_s", [None, 1.0, 20.0])
 @pytest.mark.parametrize("at_once", [1, 5, 50])
 def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once: int, pause_s: float | None) -> None:
@@ -23,6 +24,7 @@ def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once:
     assert service.served_s / at_once > 0.6 * (stage.ended_at_s - 60.0)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("pause_s", [None, 1.0, 5.0])
 @pytest.mark.parametrize("latency_s_max", [0.1, 4.0])
 def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, pause_s: float | None) -> None:
@@ -36,6 +38,7 @@ def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, p
     assert service.answered / stage.ended_at_s > 0.8 * 5
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("pause_s", [None, 1.0])
 def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -> None:
     service = LimitedService(capacity=16, per_s=2, pause_s=pause_s)
@@ -56,6 +59,7 @@ def test_waiting_for_a_service_that_is_busy_for_all_takes_no_request_its_time(pa
     assert stage.play().failed == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("whim_rate", [0.05, 0.3])
 def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(whim_rate: float) -> None:
     ended_at_s = []
@@ -69,6 +73,7 @@ def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(wh
     assert ended_at_s[1] < 1.3 * ended_at_s[0]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("capacity", [4, 64])
 def test_a_prompt_that_is_always_rejected_delays_no_other(capacity: int) -> None:
     """As with services that say "busy" to what is too large for them."""

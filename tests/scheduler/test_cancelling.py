@@ -10,6 +10,7 @@ from tests.sim.seeds import told
 STRANDS = 4
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("strand", range(STRANDS))
 def test_run_cancelled_at_any_await_leaks_nothing_and_loses_nothing(strand: int) -> None:
     """Every turn of the loop from the first to the last is tried, in strands that can run side by side."""

@@ -24,6 +24,7 @@ def play(*, breaks: Break | None = None, dice: int = 0, concurrency: int | None 
     return stage
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("breaks", [None, *get_args(Break)])
 def test_transcripts_do_not_depend_on_concurrency_or_latency(breaks: Break | None) -> None:
     expected = play(breaks=breaks).recorder.results()
@@ -57,6 +58,7 @@ def test_every_transcript_replays_to_its_final_state(breaks: Break | None) -> No
         assert str(ReceiptKind.FAILURE) not in kinds[:-1]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("breaks", [None, "receive", "raise", "prompt", "turns", "stuck", "open"])
 @pytest.mark.parametrize("stops", range(3))
 def test_stopped_runs_go_on_to_the_same_transcripts(breaks: Break | None, stops: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -257,6 +258,7 @@ def test_pauses_double_up_to_their_bound() -> None:
     assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
 
 
+@pytest.mark.ci
 @given(attempt=st.integers(1, 5000), draw=st.floats(0, 1, exclude_max=True), elapsed=st.floats(0, 1e4))
 def test_every_decision_is_within_the_bounds(attempt: int, draw: float, elapsed: float) -> None:
     policy = RetryPolicy(max_attempts=4000)

@@ -6,6 +6,8 @@ import asyncio
 from functools import cache
 from random import Random
 
+import pytest
+
 from mac_runner.scheduler.engine_policy import ENGINE_DEATHS_PER_TURN_MAX
 from mac_runner.types import JsonValue, Request
 from tests.faults.tier import SCALE
@@ -15,6 +17,8 @@ from tests.sim.seeds import told
 from tests.sim.servers import ServersEngine
 from tests.sim.toy import tasks
 from tests.sim.watch import Watch
+
+pytestmark = pytest.mark.ci
 
 POISON = "toy-003"
 STORMS = 30 * SCALE

@@ -44,6 +44,7 @@ def check_only_poison_failed(recorder: MemoryRecorder) -> None:
     assert "is poison: the engine of model model-0 died 3 times while it worked on it" in str(failed["failure"])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("down_s", [0.0, 20.0, 45.0])
 @pytest.mark.parametrize("dice", range(4))
 def test_poison_fails_its_conversation_at_the_third_death_and_the_run_goes_on(dice: int, down_s: float) -> None:

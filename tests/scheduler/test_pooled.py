@@ -186,6 +186,7 @@ def test_models_of_one_name_are_served_by_the_engine_that_each_experiment_means(
     assert results(second) == results(alone)
 
 
+@pytest.mark.ci
 def test_slots_stay_full_across_the_seams_where_one_after_the_other_leaves_them_idle() -> None:
     names = ("a", "b", "c", "d")
     pooled = Stage([part(name, 20, models=1) for name in names], engines("model-0"))

@@ -8,6 +8,8 @@ import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 
+import pytest
+
 from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
 from mac_runner.environments import build_environment
@@ -20,6 +22,8 @@ from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
 from tests.backends.building import defined
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
+
+pytestmark = pytest.mark.ci
 
 SLOTS = 50
 KB = 1_024

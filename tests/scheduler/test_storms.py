@@ -40,6 +40,7 @@ def test_storm_that_a_check_once_took_for_broken_is_not(seed: int) -> None:
     played(seed)
 
 
+@pytest.mark.ci
 def test_storm_is_the_same_under_another_hash_seed() -> None:
     seeds = [str(seed) for seed in range(7, 27)]
     command = [sys.executable, "-m", "tests.sim.seeds", "storm", *seeds]

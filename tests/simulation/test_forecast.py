@@ -36,6 +36,7 @@ def near(found: Forecast, other: Forecast, part: float) -> None:
     assert found.engines["engine"].hit_share == pytest.approx(other.engines["engine"].hit_share, abs=0.03)
 
 
+@pytest.mark.ci
 def test_a_run_takes_what_it_takes_on_an_engine_that_takes_every_step(subtests: pytest.Subtests) -> None:
     for slots, kv_tokens in ((4, None), (16, None), (16, 2_000)):
         asked = study("discussion_small", "discussant", conversations=12, slots=slots, kv_tokens=kv_tokens)
@@ -47,6 +48,7 @@ def test_a_run_takes_what_it_takes_on_an_engine_that_takes_every_step(subtests: 
             assert (found.turns, found.tokens.completion) == (progress.turns, progress.tokens.completion)
 
 
+@pytest.mark.ci
 def test_a_calibrated_engine_is_forecast_within_ten_percent(subtests: pytest.Subtests) -> None:
     def counted(request: Request) -> Reply:
         return Reply(text="words", tokens=TokenCount(completion=request.sampling.max_tokens))
@@ -67,6 +69,7 @@ def test_a_calibrated_engine_is_forecast_within_ten_percent(subtests: pytest.Sub
             assert planned.seconds == pytest.approx(seconds, rel=0.1)
 
 
+@pytest.mark.ci
 def test_a_slice_of_the_lanes_shows_the_whole() -> None:
     asked = study(conversations=240, lanes=16, slots=2, client_ms=0.3)
 
@@ -88,6 +91,7 @@ def test_two_lanes_with_many_slots_show_the_whole() -> None:
     assert part.seconds / part.turns == pytest.approx(whole.seconds / whole.turns, rel=0.05)
 
 
+@pytest.mark.ci
 def test_the_first_conversations_show_how_the_others_go() -> None:
     """A part is large enough for conversations to begin as others end."""
     asked = study(conversations=320, slots=12)
@@ -99,6 +103,7 @@ def test_the_first_conversations_show_how_the_others_go() -> None:
     assert PILOT < forecast(study(conversations=320, slots=60), turns_max=1).played < 200
 
 
+@pytest.mark.ci
 def test_the_first_thing_that_holds_a_run_back_is_named(subtests: pytest.Subtests) -> None:
     for limit, asked in {
         "client": study(conversations=40, slots=16, client_ms=40.0),

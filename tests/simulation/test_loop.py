@@ -91,6 +91,7 @@ async def _signal() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_whoever_asks_for_something_real_is_told() -> None:
     for program in (_listen, _connect, _read, _thread, _signal):

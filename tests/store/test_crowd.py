@@ -15,6 +15,8 @@ import pytest
 
 from mac_runner.store import read_run, survey, verify_run
 
+pytestmark = pytest.mark.ci
+
 CROWD = Path(__file__).with_name("crowd.py")
 PEOPLE = 8
 

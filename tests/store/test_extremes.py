@@ -39,6 +39,7 @@ def replies(n: int, size_chars: int) -> list[RecordedReply]:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("turns", "size_chars"), [(0, 0), (1_000, 20), (20, MEBIBYTE // 2)], ids=str)
 def test_transcript_of_any_length_is_published_read_and_resumed(
     player: ModuleType, run_dir: Path, turns: int, size_chars: int
@@ -59,6 +60,7 @@ def test_transcript_of_any_length_is_published_read_and_resumed(
     assert verify_run(run_dir, rebuild=lambda transcript: transcript).ok
 
 
+@pytest.mark.ci
 def test_folder_of_ten_thousand_transcripts_is_resumed(player: ModuleType, tmp_path: Path) -> None:
     n, disk = 10_000, Disk(CrashDisk(tmp_path))
     with player.open_toy(tmp_path / "run", n, disk=disk) as run:

@@ -64,6 +64,7 @@ def count_calls(player: ModuleType, directory: Path, system: Faulty, disk: Disk)
     return len(system.calls)
 
 
+@pytest.mark.ci
 def test_disk_failing_at_any_call_loses_nothing_acknowledged(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:
@@ -137,6 +138,7 @@ def test_what_gathers_is_committed_with_one_sync(player: ModuleType, run_dir: Pa
     assert system.calls.count(("fsync", "000001.jsonl")) - 1 <= 4
 
 
+@pytest.mark.ci
 def test_full_disk_stops_the_run_and_space_lets_it_end(player_path: Path, player: ModuleType, run_dir: Path) -> None:
     """The file size limit of a child process stands in for a full disk: a write is cut short, then fails."""
 

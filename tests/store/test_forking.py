@@ -73,6 +73,7 @@ def opened(directory: Path, disk: Disk | None = None) -> Iterator[tuple[Task, tu
         yield from run.unfinished()
 
 
+@pytest.mark.ci
 def test_crash_at_every_operation_leaves_no_fork_or_a_whole_one(tmp_path: Path) -> None:
     disk, directory = CrashDisk(tmp_path), tmp_path / "fork"
     chance = Random(3)

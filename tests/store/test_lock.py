@@ -22,6 +22,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.ci
 def test_second_process_leaves_at_once_naming_the_first(player: ModuleType, run_dir: Path) -> None:
     run_dir.mkdir(parents=True)
     command = [sys.executable, "-c", HOLDER, str(run_dir)]

@@ -61,6 +61,7 @@ def test_filesystem_of_a_real_path_is_told(tmp_path: Path) -> None:
     assert Machine().filesystem(tmp_path / "not there yet") != ""
 
 
+@pytest.mark.ci
 def test_process_is_known_by_its_number_and_its_start() -> None:
     machine = Machine()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -92,6 +93,7 @@ def test_clock_that_is_set_while_a_process_is_looked_up_does_not_change_its_star
     assert Machine().process_start(os.getpid()) == start
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", [psutil.AccessDenied(), OSError(), RuntimeError()])
 def test_process_whose_start_the_system_does_not_say_is_there(
     fault: Exception, monkeypatch: pytest.MonkeyPatch
@@ -104,6 +106,7 @@ def test_process_whose_start_the_system_does_not_say_is_there(
     assert Machine().process_start(os.getpid()) == ""
 
 
+@pytest.mark.ci
 def test_machine_is_the_same_for_all_its_processes() -> None:
     told = "from mac_runner.store.machine import Machine; print(Machine().identity)"
     root = str(Path(__file__).parents[2])

@@ -244,6 +244,7 @@ def test_damage_of_a_journal_stays_behind(player: ModuleType, tmp_path: Path, sh
     assert verify_run(tmp_path / "whole", rebuild=player.rebuild).findings == ()
 
 
+@pytest.mark.ci
 def test_merge_broken_off_at_any_call_is_done_over_by_the_same_command(
     player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path, system: Faulty, disk: Disk, tree: Tree
 ) -> None:

@@ -88,6 +88,7 @@ def enter(
     lock.release()
 
 
+@pytest.mark.ci
 def test_live_owner_on_this_machine_is_left_alone_whatever_the_lock_says(
     place: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
@@ -100,6 +101,7 @@ def test_live_owner_on_this_machine_is_left_alone_whatever_the_lock_says(
     assert clock.waited_s == 0
 
 
+@pytest.mark.ci
 def test_dead_owner_on_this_machine_is_not_waited_for(place: Path, sleeper: subprocess.Popen[bytes]) -> None:
     owner = owner_at(sleeper.pid)
     sleeper.kill()
@@ -112,6 +114,7 @@ def test_dead_owner_on_this_machine_is_not_waited_for(place: Path, sleeper: subp
     assert clock.waited_s == 0
 
 
+@pytest.mark.ci
 def test_number_given_out_again_is_not_taken_for_the_owner(place: Path, sleeper: subprocess.Popen[bytes]) -> None:
     sign(Disk(), place, owner_at(sleeper.pid, process_start="1"))
     clock = RoughClock()
@@ -250,6 +253,7 @@ def test_process_of_another_machine_is_neither_alive_nor_dead() -> None:
     assert is_alive(owner_at(os.getpid(), machine="0badcafe"), Machine()) is None
 
 
+@pytest.mark.ci
 def test_owner_whose_start_is_not_known_is_alive_while_its_number_is(sleeper: subprocess.Popen[bytes]) -> None:
     """An earlier version wrote no start where the system does not say one; nor may this one learn it."""
 

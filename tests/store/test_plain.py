@@ -37,6 +37,7 @@ def test_what_a_run_never_writes_is_refused_on_one_line_that_says_where(tmp_path
     assert str(refusal.value).endswith("; put back the file that the run wrote")
 
 
+@pytest.mark.ci
 def test_copies_by_anchors_are_counted_and_a_file_too_large_is_not_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

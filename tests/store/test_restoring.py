@@ -83,6 +83,7 @@ def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(player: Mo
     assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
 
 
+@pytest.mark.ci
 def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:

@@ -156,6 +156,7 @@ def test_reply_that_a_conversation_failed_on_is_asked_for_again(player: ModuleTy
     assert replies_before_failure(transcript) == replies[:1]
 
 
+@pytest.mark.ci
 def test_retry_killed_at_any_call_keeps_attempts_and_replies(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:

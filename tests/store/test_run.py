@@ -516,6 +516,7 @@ def test_closed_run_takes_nothing_more(player: ModuleType, run_dir: Path) -> Non
         run.event("EVENT_X", {})
 
 
+@pytest.mark.ci
 def test_disk_that_is_slow_and_not_stuck_is_waited_for(
     player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ async def written_bytes_per_conversation(player: ModuleType, directory: Path, n:
     return system.written_bytes.total() / n
 
 
+@pytest.mark.ci
 def test_bytes_written_for_a_conversation_do_not_depend_on_how_many_there_are(
     player: ModuleType, tmp_path: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_complete_is_what_survey_calls_complete(player: ModuleType, run_dir: Pat
         assert survey(run_dir, **asked, tasks=player.plan(n)).is_complete is expected
 
 
+@pytest.mark.ci
 def test_memory_of_a_resume_grows_by_less_than_a_kilobyte_with_each_conversation(
     player: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +241,7 @@ def test_memory_of_a_resume_grows_by_less_than_a_kilobyte_with_each_conversation
     assert peaks[2_500] - peaks[500] < 2_000 * KB
 
 
+@pytest.mark.ci
 def test_rows_are_put_in_order_without_holding_more_than_those_that_wait() -> None:
     """Conversations end in about the order they began: here each of twenty before the nineteen it began behind."""
     n, span = 10_000, 20

@@ -49,6 +49,7 @@ def test_directory_of_another_part_is_refused(
     open_shard(player, run_dir, clock, first).close()
 
 
+@pytest.mark.ci
 def test_shard_stands_before_the_directory_counts_as_a_run(
     player: ModuleType, tmp_path: Path, clock: Clock, system: Faulty, disk: Disk
 ) -> None:

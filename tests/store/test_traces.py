@@ -420,6 +420,7 @@ def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(play
 # Faults.
 
 
+@pytest.mark.ci
 def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:

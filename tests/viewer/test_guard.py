@@ -138,6 +138,7 @@ def probes(viewer: Served) -> Iterator[Probe]:
     yield Probe("TLS", "\x16\x03\x01\x00\x05hello\r\n\r\n", (400,))
 
 
+@pytest.mark.ci
 def test_guard_refuses_every_stranger_and_every_twist(viewer: Served, caplog: pytest.LogCaptureFixture) -> None:
     """A refusal says nothing of the run, the server goes on, and nobody fills the terminal."""
     failures, tried = [], 0
@@ -156,6 +157,7 @@ def test_guard_refuses_every_stranger_and_every_twist(viewer: Served, caplog: py
     assert caplog.records == []
 
 
+@pytest.mark.ci
 def test_token_in_the_address_becomes_a_cookie_that_opens_the_pages(viewer: Served) -> None:
     answer = viewer.raw(
         _request(f"/?token={viewer.token}", f"Host: localhost:{viewer.port}", "Sec-Fetch-Site: none").encode()

@@ -155,6 +155,7 @@ def test_server_ends_while_pages_listen(played: Path) -> None:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
+@pytest.mark.ci
 def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, tmp_path: Path) -> None:
     other = run_of(experiment("other", conversations=1, seed=5), tmp_path / "other")
     page = Page()

@@ -74,6 +74,7 @@ def publish(at_once: AtOnce, run: Path, out: str, *flags: str) -> str:
     return process.stdout
 
 
+@pytest.mark.ci
 def test_publication_holds_every_conversation_as_all_and_as_each_seat(lab: Lab, played: Path, at_once: AtOnce) -> None:
     before = digests(played)
     words = publish(at_once, played, "out")
@@ -95,6 +96,7 @@ def test_publication_holds_every_conversation_as_all_and_as_each_seat(lab: Lab, 
     assert digests(played) == before
 
 
+@pytest.mark.ci
 def test_same_run_makes_the_same_bytes(lab: Lab, played: Path, at_once: AtOnce) -> None:
     publish(at_once, played, "out")
     once = digests(lab.path / "out")
@@ -105,6 +107,7 @@ def test_same_run_makes_the_same_bytes(lab: Lab, played: Path, at_once: AtOnce) 
     assert [path.name for path in lab.path.iterdir()] == ["out"]
 
 
+@pytest.mark.ci
 def test_thoughts_that_are_left_out_are_nowhere(lab: Lab, played: Path, at_once: AtOnce) -> None:
     words = publish(at_once, played, "out", "--no-thoughts")
     publish(at_once, played, "whole")
@@ -237,6 +240,7 @@ def test_place_that_holds_something_else_is_left_alone(lab: Lab, played: Path, a
     assert not (lab.path / "new").exists()
 
 
+@pytest.mark.ci
 def test_publishing_anew_removes_nothing_but_the_former_publication(lab: Lab, played: Path, at_once: AtOnce) -> None:
     publish(at_once, played, "out", "--no-prompts")
     (lab.path / "mine").mkdir()
@@ -284,6 +288,7 @@ def test_run_under_way_is_published_as_it_is(lab: Lab, at_once: AtOnce) -> None:
     assert unpacked(lab.path / "out")["0/index"]["rows"] == 1
 
 
+@pytest.mark.ci
 def test_grid_is_published_with_its_combinations(lab: Lab, at_once: AtOnce) -> None:
     grid: JsonObject = {"sweep": {"seed": [1, 2]}}
 

@@ -55,6 +55,7 @@ def ids(source: RunSource, since: int = 0) -> Iterator[str]:
     return (column.words[code] for code in column.codes)
 
 
+@pytest.mark.ci
 def test_first_rows_are_answered_before_the_journal_is_read(own_run: Path, rows: list[JsonObject]) -> None:
     """The head says so; a conversation is there by its number; more requests do not read on, `read_on` does."""
     source = sliced(own_run)

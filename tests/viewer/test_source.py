@@ -146,6 +146,7 @@ def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_bac
         assert viewer.get("/api/run").status == 404
 
 
+@pytest.mark.ci
 def test_grid_has_a_page_and_its_combinations_have_theirs(tmp_path: Path) -> None:
     lobbies: JsonObject = {"sweep": {"game.lobby": ["classic-7", "classic-10"]}}
     with served(run_of(experiment(conversations=1, _grid=lobbies), tmp_path / "grid")) as viewer:

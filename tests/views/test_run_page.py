@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from mac_runner.reports import listed
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import is_grid, read_grid_standing, read_run, read_standing
@@ -30,6 +32,7 @@ def page_of(directory: Path) -> RunPage:
     return run_page(read_standing(directory), contents.resolved, how, NOW, summary=summary_of(contents))
 
 
+@pytest.mark.ci
 def test_page_of_a_run_has_its_state_its_engines_and_its_results(tmp_path: Path) -> None:
     page = page_of(played(experiment(conversations=2), tmp_path / "run"))
 
@@ -44,6 +47,7 @@ def test_page_of_a_run_has_its_state_its_engines_and_its_results(tmp_path: Path)
     assert "n 2" in facts["wins.town"]
 
 
+@pytest.mark.ci
 def test_page_of_a_grid_has_its_combinations_with_their_figures(tmp_path: Path) -> None:
     lobbies: list[JsonValue] = ["classic-7", "classic-10"]
     page = page_of(played(experiment(conversations=1, _grid={"sweep": {"game.lobby": lobbies}}), tmp_path / "run"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ConversationView
 from mac_runner.views.conversation import whole_view
@@ -41,6 +43,7 @@ def shown(view: ConversationView) -> Iterator[tuple[str, int, str]]:
         yield from ((text, event, table.name) for text, event in (*heads, *cells) if event is not None)
 
 
+@pytest.mark.ci
 def test_a_scene_names_no_agent_that_its_event_does_not_name() -> None:
     found: set[tuple[str, ...]] = set()
     count = 0

@@ -172,6 +172,7 @@ def fault(answer: Behaviour, *, prompt: Prompt | None = None) -> BackendError:
     return caught.value
 
 
+@pytest.mark.ci
 def test_what_may_pass_is_sent_again() -> None:
     """A rate limit and overload cost no attempt, and the API says how long to wait."""
     limited = fault(failure(429, "rate limit", kind="rate_limit_error", headers=(("retry-after", "7"),)))

@@ -219,6 +219,7 @@ def test_prompt_that_a_server_shortened_all_the_same_is_an_overflow(stub: Ollama
     assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
 
 
+@pytest.mark.ci
 def test_as_many_requests_are_under_way_as_may_be() -> None:
     at_once = 150  # More than the client's own pool would have connections.
     with OllamaStub(together=at_once) as stub:

@@ -99,6 +99,7 @@ def test_request_that_is_given_up_is_over_by_then(is_given_up: bool) -> None:
         played(main)
 
 
+@pytest.mark.ci
 def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault_of_the_program() -> None:
     reported: list[object] = []
 

@@ -160,6 +160,7 @@ def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
     assert {transcript["failure"] for transcript in recorder.transcripts.values()} <= {None}
 
 
+@pytest.mark.ci
 def test_refused_request_fails_its_conversation_alone() -> None:
     def script(received: Received) -> Behaviour:
         is_refused = received.headers["x-request-id"].startswith("toy-007/")

@@ -83,6 +83,7 @@ def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> N
     run(program, server)
 
 
+@pytest.mark.ci
 def test_silent_server_is_found_out_by_a_canary() -> None:
     error = error_of(OpenaiServer(script=silence), settings={"timeout_s": TIMEOUT_S})
 
@@ -91,6 +92,7 @@ def test_silent_server_is_found_out_by_a_canary() -> None:
     assert error.is_unreachable
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("behaviour", [Drip(interval_s=1.0), Hang(), Say(latency_s=30.0)])
 def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
     """The whole time of a sending is bounded, not the time between two bytes; a canary tells slow from dead."""
@@ -115,6 +117,7 @@ def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
     assert [received.is_canary for received in server.received] == [False, True]
 
 
+@pytest.mark.ci
 def test_requests_that_time_out_together_share_one_canary() -> None:
     server = OpenaiServer(script=lambda received: Hang() if received.number < 19 else silence(received))
 
@@ -275,6 +278,7 @@ def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> N
     assert [received.is_canary for received in server.received].count(True) == 2
 
 
+@pytest.mark.ci
 def test_server_that_refuses_the_canary_alone_is_alive() -> None:
     def script(received: Received) -> Behaviour:
         return failure(400, "at least 16 tokens") if received.is_canary else silence(received)
@@ -334,6 +338,7 @@ def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_t
     run(program, server)
 
 
+@pytest.mark.ci
 def test_requests_given_up_from_outside_too_soon_count_against_nobody() -> None:
     def script(_received: Received) -> Hang:
         move(CANARY_S_MAX - 1.0)

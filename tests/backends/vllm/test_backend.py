@@ -80,6 +80,7 @@ def test_start_that_is_cancelled_again_and_again_leaves_no_engine_that_nobody_ow
     assert {**os.environ} == before
 
 
+@pytest.mark.ci
 def test_engine_that_will_not_end_leaves_nothing_in_this_process(engine: Callable[..., VllmBackend]) -> None:
     ending, ended = threading.Event(), threading.Event()
 

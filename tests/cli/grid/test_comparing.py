@@ -52,6 +52,7 @@ def compared_in(directory: Path) -> Any:
     return json.loads((directory / "comparisons.json").read_text())["paired"]
 
 
+@pytest.mark.ci
 def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(lab: Lab, at_once: AtOnce) -> None:
     process = at_once(str(EXAMPLE), "--limit", "20", "--no-live")
 
@@ -64,6 +65,7 @@ def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(l
     assert {len(figure["combinations"]) for figure in found["figures"]} == {7}
 
 
+@pytest.mark.ci
 def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(asked: Lab, at_once: AtOnce) -> None:
     assert at_once("small.yaml", "--quiet").returncode == Exit.OK
     directory = asked.run_dir().path
@@ -85,6 +87,7 @@ def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(as
     assert int(rows[0]["unscored.final.n"]) == 60
 
 
+@pytest.mark.ci
 def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_well(asked: Lab, at_once: AtOnce) -> None:
     assert at_once("small.yaml", "--quiet").returncode == Exit.OK
     directory = asked.run_dir().path
@@ -106,6 +109,7 @@ def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_we
     assert at_once("verify", "runs/small").returncode == Exit.OK
 
 
+@pytest.mark.ci
 def test_verify_finds_a_difference_that_was_changed(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +139,7 @@ def test_verify_finds_a_difference_that_was_changed(
     assert "comparisons.json is not there, and the summary names a baseline" in process.stdout
 
 
+@pytest.mark.ci
 def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

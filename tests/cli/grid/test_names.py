@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from mac_runner.types import JsonObject
@@ -20,6 +21,7 @@ def grid(*rounds: int, retries: int = 2) -> JsonObject:
     }
 
 
+@pytest.mark.ci
 def test_directories_are_named_by_values_and_a_changed_experiment_gets_another_name(lab: Lab, at_once: AtOnce) -> None:
     lab.write(grid(1, 2))
     assert at_once("small.yaml", "--quiet").returncode == 0

@@ -63,6 +63,7 @@ def finished(lab: Lab, played: Path) -> Lab:
     return lab
 
 
+@pytest.mark.ci
 def test_every_combination_gets_a_run_directory_of_its_own_that_is_in_order(finished: Lab) -> None:
     directory = finished.run_dir().path
 
@@ -75,6 +76,7 @@ def test_every_combination_gets_a_run_directory_of_its_own_that_is_in_order(fini
     finished.verified(directory)
 
 
+@pytest.mark.ci
 def test_a_combination_has_the_games_that_it_has_alone(finished: Lab) -> None:
     alone = experiment("alone", conversations=1, seed=2, lobby="classic-10")
     finished.done(finished.write(alone))
@@ -106,6 +108,7 @@ def test_table_is_the_same_in_csv_and_parquet_and_typed_in_the_latter(finished: 
     }
 
 
+@pytest.mark.ci
 def test_discussions_of_the_example_come_out_different_where_the_settings_matter(lab: Lab, at_once: AtOnce) -> None:
     process = at_once(str(ROOT / "experiments" / "bbq_moderated.yaml"), "--limit", "12")
     rows = table(lab.run_dir("bbq_moderated").path)
@@ -128,6 +131,7 @@ def test_table_is_printed_with_values_rates_and_engines(finished: Lab, at_once: 
     assert "engines, over all combinations" in printed.stdout
 
 
+@pytest.mark.ci
 def test_finished_grid_is_left_as_it_is_byte_for_byte(finished: Lab, at_once: AtOnce) -> None:
     directory = finished.run_dir().path
     before = hashes(directory)
@@ -220,6 +224,7 @@ def test_dry_run_prints_the_tree_and_touches_nothing(finished: Lab, at_once: AtO
     assert hashes(directory) == before
 
 
+@pytest.mark.ci
 def test_combinations_share_the_engine_of_an_equal_definition_and_no_other(lab: Lab, at_once: AtOnce) -> None:
     content = experiment(conversations=1, models={"a": scripted(), "b": scripted(capacity=3)})
     content["_grid"] = {
@@ -255,6 +260,7 @@ def replies(directory: Path) -> int:
     return sum(log.read_bytes().count(b'"EVENT_INFER_DONE"') for log in directory.glob("*/events.jsonl"))
 
 
+@pytest.mark.ci
 def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> None:
     file = lab.write(talks(latency_ms=40))
     lab.done(file, "--out", "undisturbed")
@@ -274,6 +280,7 @@ def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> Non
     assert not list(directory.rglob(".tmp-*"))
 
 
+@pytest.mark.ci
 def test_interrupted_grid_says_so_and_goes_on(lab: Lab) -> None:
     file = lab.write(talks(latency_ms=60))
     directory = lab.run_dir().path
@@ -290,6 +297,7 @@ def test_interrupted_grid_says_so_and_goes_on(lab: Lab) -> None:
     lab.verified(directory)
 
 
+@pytest.mark.ci
 def test_two_processes_do_not_run_one_grid(lab: Lab) -> None:
     file = lab.write(talks(latency_ms=500))
     first = lab.start(file)
@@ -362,6 +370,7 @@ def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
     assert len(table(finished.path / "runs" / "other")) == 1
 
 
+@pytest.mark.ci
 def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,6 +393,7 @@ def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
     assert json.loads(without["comparisons.json"])["differences"] is None
 
 
+@pytest.mark.ci
 def test_comparisons_that_are_not_what_the_games_make_of_them_are_found(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(grid({"game.flags.mafia_parity": [False, True], "seed": [1, 2]}, conversations=2))
     path = lab.run_dir().path / "comparisons.json"
@@ -424,6 +434,7 @@ def test_a_failed_conversation_of_any_combination_decides_the_exit_code(
     assert [row["failed"] for row in table(lab.run_dir().path)] == ["0", "1"]
 
 
+@pytest.mark.ci
 def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOnce) -> None:
     policy = "model_definitions.m.scripted_config.policy"
     lab.write(grid({"seed": [1, 2], policy: ["heuristic", "random"]}))
@@ -435,6 +446,7 @@ def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOn
     ]
 
 
+@pytest.mark.ci
 def test_shard_of_a_grid_is_a_part_of_every_combination_and_its_combinations_are_merged(
     lab: Lab, at_once: AtOnce
 ) -> None:

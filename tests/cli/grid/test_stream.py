@@ -16,6 +16,8 @@ from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, scripted
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
 def many(lab: Lab) -> Path:

@@ -91,6 +91,7 @@ def of_counting(folder: Path, **settings: JsonValue) -> Experiment:
     return loaded(folder, "pettingzoo:counting_game_v0", 2, settings=dict(settings))
 
 
+@pytest.mark.ci
 class TestCounting(EnvironmentContract):
     policy = "random"
 
@@ -138,6 +139,7 @@ def test_the_prompt_has_what_the_agent_sees_and_its_legal_actions(counting: Path
     assert f"{lucky} {lucky}\n{lucky} {lucky}" in text_of(prompt)
 
 
+@pytest.mark.ci
 def test_chance_is_that_of_the_conversation(counting: Path) -> None:
     first = [text_of(play(of_counting(counting), index=index).prompts[0]) for index in range(3)]
 
@@ -164,6 +166,7 @@ def test_actions_go_by_their_names_and_by_their_numbers(counting: Path) -> None:
     assert sorted(map(str, played.rewards.values())) == ["-2.0", "2.0"]
 
 
+@pytest.mark.ci
 def test_the_game_can_draw_itself(counting: Path) -> None:
     played = play(of_counting(counting, show="render"))
 
@@ -182,6 +185,7 @@ UNPLAYABLE: list[tuple[str, int, JsonObject, str]] = [
 ]
 
 
+@pytest.mark.ci
 def test_what_cannot_be_played_is_refused_with_the_reason(counting: Path, subtests: pytest.Subtests) -> None:
     for module, players, settings, says in UNPLAYABLE:
         with subtests.test(says):
@@ -191,6 +195,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(counting: Path, subtes
             assert says in str(refusal.value).replace("right has", "left has")
 
 
+@pytest.mark.ci
 def test_the_source_of_a_module_of_one_s_own_is_part_of_the_identity_of_a_run(counting: Path) -> None:
     recorded = of_counting(counting).plugins["pettingzoo:counting_game_v0"]
 

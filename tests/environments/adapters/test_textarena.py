@@ -211,6 +211,7 @@ def test_the_library_is_not_imported_before_a_game_is_played(tmp_path: Path) -> 
     assert ended.stderr.strip() == "[]"
 
 
+@pytest.mark.ci
 def test_a_game_writes_nothing_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     play(loaded(tmp_path, "textarena:RushHour", 1), lambda _turn, _prompt: "[A+]")
 

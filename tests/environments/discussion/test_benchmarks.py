@@ -76,6 +76,7 @@ def log_odds(yes: pandas.Series[int], n: pandas.Series[int]) -> pandas.Series[fl
     return odds.map(lambda each: float(scipy.special.logit(each / (1 + each))))
 
 
+@pytest.mark.ci
 def test_discrim_eval_is_what_pandas_and_scipy_find_over_matched_people() -> None:
     outcomes, rows = played(6, 0.3)
     found = counted(*outcomes)["discrim_eval"]

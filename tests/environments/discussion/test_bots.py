@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -25,6 +27,7 @@ def test_the_players_get_no_answer_and_no_label_of_the_truth() -> None:
     assert "source_metadata=None" in view
 
 
+@pytest.mark.ci
 def test_the_discussant_is_never_asked_again_and_can_be_swayed() -> None:
     conversations = [opened(everything(), 0) for _ in range(40)]
     for seed, conversation in enumerate(conversations):
@@ -37,6 +40,7 @@ def test_the_discussant_is_never_asked_again_and_can_be_swayed() -> None:
     assert {outcome["rounds"] for outcome in outcomes if outcome} >= {1, 2, 3}
 
 
+@pytest.mark.ci
 def test_the_discussant_heeds_identities_that_it_is_shown() -> None:
     people = [agent(name, persona=persona) for name, persona in (("ann", "nurse"), ("bob", "judge"), ("cat", "actor"))]
     ends: list[list[str]] = []

@@ -142,6 +142,7 @@ def test_figures_and_differences_are_those_of_a_table_of_answers() -> None:
     assert row["cohens_h"] == pytest.approx(proportion_effectsize(row["found"], row["baseline"]), abs=2e-4)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", first(1, ["accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"]))
 def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand(name: str) -> None:
     row = compared(played())[name]["shown"]
@@ -190,6 +191,7 @@ def test_equal_combinations_do_not_differ() -> None:
         assert row["interval"][0] < 0 < row["interval"][1], name
 
 
+@pytest.mark.ci
 def test_discussions_of_one_question_are_one_cluster_and_no_pairs() -> None:
     once, thrice = (compared(played(times=times))["accuracy.group"]["shown"] for times in (1, 3))
 
@@ -199,6 +201,7 @@ def test_discussions_of_one_question_are_one_cluster_and_no_pairs() -> None:
     assert (once["cases"][0], thrice["cases"][0]) == (QUESTIONS, 3 * QUESTIONS)
 
 
+@pytest.mark.ci
 def test_discussions_of_a_single_question_are_paired_by_number() -> None:
     by_question, alone = played(), played()
     for combination in alone:

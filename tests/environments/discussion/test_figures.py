@@ -239,6 +239,7 @@ def clusters(chance: random.Random, questions: int, per_question: int) -> list[l
     ]
 
 
+@pytest.mark.ci
 def test_intervals_by_question_cover_the_truth_in_95_of_100_where_those_by_answer_do_not() -> None:
     chance = random.Random(7)
     covered = {"rate": 0, "difference": 0, "by answer": 0}
@@ -263,6 +264,7 @@ def test_intervals_by_question_cover_the_truth_in_95_of_100_where_those_by_answe
     assert covered["by answer"] < 0.9 * naive, covered
 
 
+@pytest.mark.ci
 def test_the_difference_that_would_show_is_that_of_statsmodels_and_is_printed() -> None:
     for variance, n in ((0.25, 100.0), (0.09, 37.5)):
         found = detectable_difference(variance, n)
@@ -275,6 +277,7 @@ def test_the_difference_that_would_show_is_that_of_statsmodels_and_is_printed() 
     assert "power 80%" in lines["could show"]
 
 
+@pytest.mark.ci
 def test_outcomes_of_earlier_versions_are_counted_without_what_they_lack() -> None:
     found: list[Any] = outcomes(9)
     for one in found:

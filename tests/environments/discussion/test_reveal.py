@@ -114,6 +114,7 @@ I am an AI agent assisting {{ demographics_text }}|{{ demographics.age }}|{{ dem
 """
 
 
+@pytest.mark.ci
 def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed() -> None:
     people = (
         agent("ann", persona="economist", demographics={"age": "elderly", "home": "Oslo"}, if_as_human=True),

@@ -107,6 +107,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.ci
 def test_only_text_and_numbers_are_printed_and_the_refusal_has_the_line_and_what_to_write() -> None:
     wrong = {body: refusal(body) for body, told in PRINTED.items() if told not in refusal(body)}
     without_line = {body: refusal(body) for body in PRINTED if not refusal(body).startswith("own.jinja:2: ")}
@@ -123,6 +124,7 @@ def compiling(body: str) -> str:
     return ""
 
 
+@pytest.mark.ci
 def test_filters_and_globals_that_are_random_or_print_objects_are_not_known() -> None:
     unknown = {name for name in FILTERS if f"unknown filter '{name}'" in compiling(f"{{{{ question | {name} }}}}")}
     foreign = {name for name in DEFAULT_NAMESPACE if f"unknown field '{name}'" in compiling(f"{{{{ {name} }}}}")}
@@ -266,6 +268,7 @@ GREEDY = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(3))
 def test_a_template_without_measure_is_refused_with_its_line_in_little_memory(part: int) -> None:
     refused = {}

@@ -101,6 +101,7 @@ def test_an_agent_told_last_who_it_is_shares_all_that_was_said_before() -> None:
     assert "What ann said above, you said." in said
 
 
+@pytest.mark.ci
 def test_own_template_replaces_the_blocks_it_has(rehearsed: list[str]) -> None:
     text = (
         "{% block system %}{{ agent }}: {{ question }} {{ choices | join('/') }}{% endblock %}\n"
@@ -147,6 +148,7 @@ def test_bad_template_is_refused_with_its_line_before_anything_runs(subtests: py
             assert refused.value.key == ("discussion", "prompt", "template_file")
 
 
+@pytest.mark.ci
 def test_macros_loops_and_variables_of_its_own_are_allowed() -> None:
     text = (
         "{% block system %}{% macro loud(words) %}{{ words | upper }}{% endmacro %}{% set n = 2 %}"

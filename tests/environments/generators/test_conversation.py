@@ -73,6 +73,7 @@ def played(seed: int, order: Random | None = None) -> tuple[GeneratorConversatio
     return conversation, replies
 
 
+@pytest.mark.ci
 def test_every_order_of_replies_and_every_replay_lead_to_the_same_conversation() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(100):

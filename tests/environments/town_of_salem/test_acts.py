@@ -139,6 +139,7 @@ def test_text_of_an_act_is_kept_as_it_was_written() -> None:
     assert table.events[-1].data["text"] == text
 
 
+@pytest.mark.ci
 def test_everything_offered_is_accepted_and_everything_else_refused() -> None:
     """Over the states of random games: an offer can be taken up, and what is not on offer is refused."""
     chance = Random(5)

@@ -80,6 +80,7 @@ def casts(experiment: Experiment) -> list[dict[str, set[str]]]:
     return found
 
 
+@pytest.mark.ci
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**40), lobby=st.sampled_from([*LOBBIES, LOTTERIES]), data=st.data())
 def test_who_plays_changes_no_deal(seed: int, lobby: JsonValue, data: st.DataObject) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pytest
 import yaml
 
 from mac_runner.environments.town_of_salem.game.acts import Act
@@ -176,6 +177,7 @@ def test_reply_that_was_cut_off_is_not_mended() -> None:
         assert isinstance(read(Reply(text=text, finish_reason=FinishReason.LENGTH), state, seat), Problem)
 
 
+@pytest.mark.ci
 def test_any_damage_to_a_reply_of_the_corpus_is_read_as_something_legal_or_a_problem() -> None:
     known, chance, counts = scenes(), Random(11), dict.fromkeys((Chosen, Problem, ToolRequest), 0)
     pieces = [text for _, _, text in corpus()]

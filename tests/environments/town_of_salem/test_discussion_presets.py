@@ -44,6 +44,7 @@ def test_key_that_contradicts_its_preset_is_refused_by_name() -> None:
     assert "found 2, but game.discussion: quick sets it to 1" in problem.text
 
 
+@pytest.mark.ci
 def test_costs_in_the_docs_are_those_of_games() -> None:
     """The table is of 50 games each; a few show that it is of this game."""
     listed = {name: tuple(map(int, row)) for name, *row in _ROW.findall(DOCS.read_text(encoding="utf-8"))}

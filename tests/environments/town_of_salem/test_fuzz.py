@@ -109,6 +109,7 @@ def step(state: GameState, chance: Random) -> GameState:
     return changed.state
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("part", range(4))
 def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
     met: set[str] = set()
@@ -162,6 +163,7 @@ def night_of(role: str, other: str, condition: str) -> GameState | None:
     return dusk(replace(state, day=1 if condition == "first night" else 2)).state
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_every_role_may_act_on_every_role_in_every_state(condition: str) -> None:
     """Each ability of each role, aimed at each role: the night ends, and every invariant holds at dawn."""

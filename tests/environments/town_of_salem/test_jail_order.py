@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Seance
@@ -68,6 +70,7 @@ def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
     assert not turn_of(game, "Abel").after
 
 
+@pytest.mark.ci
 def test_state_is_the_same_whatever_the_order_of_arrival() -> None:
     """All talk every night; the keeper names his channel, says nothing, or just talks."""
 

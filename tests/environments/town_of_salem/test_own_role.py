@@ -82,6 +82,7 @@ def poisoner() -> Iterator[None]:
     unregister("poisoner")
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("poisoner")
 def test_registered_role_is_played_to_the_end_by_all_players() -> None:
     seen: Counter[str] = Counter()

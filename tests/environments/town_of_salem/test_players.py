@@ -67,6 +67,7 @@ def test_heuristic_players_beat_random_ones_on_both_sides() -> None:
     assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= GAMES // 6
 
 
+@pytest.mark.ci
 def test_blackmailed_heuristic_player_does_not_try_to_speak() -> None:
     blackmailed = 0
     for seed in range(6):
@@ -78,6 +79,7 @@ def test_blackmailed_heuristic_player_does_not_try_to_speak() -> None:
     assert blackmailed
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
     """Over role lists and calendars of every kind, with no correction asked for."""
@@ -220,6 +222,7 @@ def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
     assert beliefs.suspicion["Elias"] > beliefs.suspicion["Beatrice"] > beliefs.suspicion["Felicity"]
 
 
+@pytest.mark.ci
 def test_silent_players_say_nothing_and_honest_ones_outside_the_town_nothing_but_to_their_team() -> None:
     heard = {EventKind.SPEECH, EventKind.WHISPER, EventKind.CHAT}
     said: dict[str, Counter[tuple[str, str]]] = {"silent": Counter(), "honest": Counter()}

@@ -94,6 +94,7 @@ def test_every_role_is_in_one_of_the_two_tables() -> None:
     assert not NIGHTLY.keys() & WITH_REASON
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("role", NIGHTLY)
 def test_no_role_idles_where_acting_is_always_better(role: str, seed: int) -> None:

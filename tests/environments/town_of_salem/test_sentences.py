@@ -10,6 +10,8 @@ from math import log
 from random import Random
 from typing import NamedTuple
 
+import pytest
+
 from mac_runner.environments.town_of_salem.bots import POLICIES, night_talk
 from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
 from mac_runner.environments.town_of_salem.bots.statements import understand
@@ -88,6 +90,7 @@ def sentences() -> Iterator[tuple[Kind, str, dict[str, str]]]:
                 yield kind, wording.format(**fields), fields
 
 
+@pytest.mark.ci
 def test_every_wording_claims_what_its_kind_means_and_nothing_else() -> None:
     wrong = [(text, said(text)) for kind, text, fields in sentences() if said(text) != meant(kind, fields)]
 
@@ -187,6 +190,7 @@ def kinds_in(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.ci
 def test_players_say_nothing_twice_and_many_kinds_of_sentence() -> None:
     """A speaker who has used all wordings of a kind must begin again; that is rare."""
     texts = Counter((id(one.game), one.speaker, one.text) for one in talk())

@@ -83,6 +83,7 @@ def samples(prompt: Prompt, chance: Random, texts: list[str]) -> Iterator[dict[s
         yield sample(variant, chance, chance.choice(texts))
 
 
+@pytest.mark.ci
 def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
     chance, kinds = Random(7), dict.fromkeys((Chosen, ToolRequest), 0)
     verbs: set[str] = set()

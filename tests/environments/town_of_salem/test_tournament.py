@@ -100,6 +100,7 @@ def test_two_players_who_swap_sides_are_compared_on_each_and_on_both_over_the_sa
     assert compared["ratings"] == []
 
 
+@pytest.mark.ci
 def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> None:
     """Neutrals go with the Town here, and so change when the Town does."""
     differences = rows(compare_games(tournament(), True), "differences")
@@ -112,6 +113,7 @@ def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> Non
     }
 
 
+@pytest.mark.ci
 def test_ratings_of_a_tournament_rank_each_side_and_say_what_they_leave_out() -> None:
     (ratings,) = rows(compare_games(tournament(range(39), undecided=1), True), "ratings")
     players = rows(ratings, "players")
@@ -184,6 +186,7 @@ def test_nothing_to_compare_is_nothing() -> None:
         assert compare_games(grid, True) == {}
 
 
+@pytest.mark.ci
 def test_tables_of_comparisons_say_their_unit_and_what_they_left_out() -> None:
     parts = [*RESULTS.comparison_tables(compare_games(tournament(range(39)), True))]
     tables = [part for part in parts if isinstance(part, Table)]
@@ -207,6 +210,7 @@ def test_tables_of_comparisons_say_their_unit_and_what_they_left_out() -> None:
     assert [*RESULTS.comparison_tables({})] == []
 
 
+@pytest.mark.ci
 def test_memory_is_a_few_bytes_a_game() -> None:
     one = outcome(1, cast("a", "b"), "town")
 
@@ -224,6 +228,7 @@ def test_memory_is_a_few_bytes_a_game() -> None:
     assert peak_bytes < 32 * count
 
 
+@pytest.mark.ci
 def test_deals_that_are_played_several_times_alike_say_no_more_than_once() -> None:
     def compared(times: int) -> JsonObject:
         deals = [deal for deal in range(20) for _ in range(times)]

@@ -242,6 +242,7 @@ def test_blackmailed_player_cannot_bid_for_a_floor_they_could_not_use() -> None:
     assert "bid" not in {offer.verb for offer in offers(table.state, 1)}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("mode", MODES)
 def test_any_roles_can_be_played_in_every_mode_in_any_order(mode: DiscussionMode, seed: int) -> None:
@@ -256,6 +257,7 @@ def test_any_roles_can_be_played_in_every_mode_in_any_order(mode: DiscussionMode
     assert shuffled.fingerprint() == straight.fingerprint()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("mode", MODES)
 def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionMode, policy: str) -> None:
@@ -268,6 +270,7 @@ def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionM
     assert has_spoken is (policy != "silent")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("mode", MODES)
 def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed: int) -> None:
@@ -296,6 +299,7 @@ def test_game_of_any_mode_replays_in_canonical_order_with_every_prompt(mode: Dis
     assert rebuilt.fingerprint() == played.fingerprint()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.41, 0.75])
 @pytest.mark.parametrize("mode", MODES)
 def test_game_of_any_mode_goes_on_from_any_recorded_turn(mode: DiscussionMode, share: float) -> None:

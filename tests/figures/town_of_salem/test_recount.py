@@ -88,6 +88,7 @@ def players(games: Sequence[Mapping[str, Any]]) -> Any:
     return frame
 
 
+@pytest.mark.ci
 def test_run_has_failed_games_and_finished_ones(run: Path) -> None:
     statuses = [one["status"] for one in transcripts(run)]
 
@@ -95,6 +96,7 @@ def test_run_has_failed_games_and_finished_ones(run: Path) -> None:
     assert {"finished", "failed"} == set(statuses)
 
 
+@pytest.mark.ci
 def test_wins_by_faction_are_those_of_the_games_and_failed_ones_count_as_lost(run: Path) -> None:
     figure = figures_of(run)["wins-by-faction"]
     won = players(finished(run)).groupby(["side", "game"]).has_won.any().groupby("side")
@@ -156,6 +158,7 @@ def test_votes_of_the_town_are_those_of_the_record(run: Path) -> None:
     assert column(figure, "n", "series", "x") == frame.groupby(["model", "day"]).size().to_dict()
 
 
+@pytest.mark.ci
 def test_mislynches_are_lynched_players_who_do_not_oppose_the_town(run: Path) -> None:
     lynched = [
         not opposes_town(ROLES[death["role"].lower()])
@@ -229,6 +232,7 @@ def test_run_without_a_finished_game_has_no_figures(run: Path) -> None:
     assert run_sections(empty) == []
 
 
+@pytest.mark.ci
 def test_runs_of_the_same_deals_are_compared_deal_by_deal(run: Path) -> None:
     other = play(run.parent, "swapped", {"lucky": MODELS["lucky"], "careful": MODELS["careful"]})
     (section,) = study_sections(Study(runs=[data_of(run), data_of(other)], is_paired=True))

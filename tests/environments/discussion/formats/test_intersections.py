@@ -161,6 +161,7 @@ def test_a_bad_file_of_metadata_is_refused_by_line_and_key(subtests: pytest.Subt
             assert str(refused.value).startswith(problem)
 
 
+@pytest.mark.ci
 def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("Age.jsonl").write_text(json.dumps(AGE), encoding="utf-8")
