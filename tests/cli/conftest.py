@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from mac_runner.cli import main
-from mac_runner.cli.process import Exit
-from tests.cli.lab import Lab, experiment
-from tests.conftest import kept_signals
+from tests.cli.lab import Lab, experiment, run_main
 
 
 @pytest.fixture
@@ -26,10 +22,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory in which `small.yaml` has been played to its end, without a flag; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("played"))
-    file = lab.write(experiment())
-    with pytest.MonkeyPatch.context() as monkeypatch, kept_signals():
-        monkeypatch.chdir(lab.path)
-        assert run_main(monkeypatch, file) == Exit.OK
+    lab.play(lab.write(experiment()))
     return lab.path
 
 
@@ -48,15 +41,6 @@ def at_once(
     monkeypatch.chdir(lab.path)
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(args, run_main(monkeypatch, *args), *capsys.readouterr())
+        return subprocess.CompletedProcess(args, run_main(*args), *capsys.readouterr())
 
     return run
-
-
-def run_main(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
-    """Run `mac-run` in this process; its exit code."""
-    monkeypatch.setattr(sys, "argv", ["mac-run", *args])
-    with pytest.raises(SystemExit) as ending:
-        main()
-    assert isinstance(ending.value.code, int)
-    return ending.value.code

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import pytest
 import yaml
 
+from mac_runner.cli import main
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.environments.town_of_salem.conversation import Game
@@ -24,6 +25,7 @@ from mac_runner.store.records import encode_json
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests import patience
+from tests.conftest import kept_signals
 
 AtOnce: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `mac-run` with the given arguments inside the test's own process: the fixture `at_once`."""
@@ -145,6 +147,12 @@ class Lab:
         assert process.returncode == 0, process.stderr
         return process
 
+    def play(self, *args: str) -> None:
+        """Run `mac-run` in this process, which must end well; for fixtures that several tests share."""
+        with pytest.MonkeyPatch.context() as monkeypatch, kept_signals():
+            monkeypatch.chdir(self.path)
+            assert run_main(*args) == Exit.OK
+
     def start(
         self, *args: str, preexec: Callable[[], None] | None = None, program: tuple[str, ...] = MAC_RUN
     ) -> subprocess.Popen[str]:
@@ -171,6 +179,16 @@ class Lab:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.communicate()
+
+
+def run_main(*args: str) -> int:
+    """Run `mac-run` in this process and in its working directory; its exit code."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys, "argv", ["mac-run", *args])
+        with pytest.raises(SystemExit) as ending:
+            main()
+    assert isinstance(ending.value.code, int)
+    return ending.value.code
 
 
 def render_other_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

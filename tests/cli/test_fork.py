@@ -130,7 +130,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: A
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a run of four games; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("parent"))
-    lab.done(lab.write(two_models(conversations=3)), "--quiet")
+    lab.play(lab.write(two_models(conversations=3)), "--quiet")
     return lab.path
 
 

@@ -20,8 +20,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Two games of one seed, played by two policies; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("report"))
     prices: JsonObject = {"usd_per_mtok": {"prompt": 1.0, "completion": 2.0}}
-    lab.done(lab.write(experiment("one", models={"m": {**scripted(), **prices}})), "--quiet")
-    lab.done(lab.write(experiment("two", models={"m": scripted("random")})), "--quiet")
+    lab.play(lab.write(experiment("one", models={"m": {**scripted(), **prices}})), "--quiet")
+    lab.play(lab.write(experiment("two", models={"m": scripted("random")})), "--quiet")
     yield lab
     lab.close()
 

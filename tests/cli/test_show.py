@@ -164,7 +164,7 @@ def test_flags_that_do_not_combine_are_refused(finished: Lab, at_once: AtOnce) -
 def many(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A run of 12 games, not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("many"))
-    lab.done(lab.write(experiment("many", conversations=12, models={"a": scripted(), "b": scripted()})))
+    lab.play(lab.write(experiment("many", conversations=12, models={"a": scripted(), "b": scripted()})))
     return lab
 
 

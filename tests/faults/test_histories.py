@@ -158,7 +158,7 @@ class Histories(RuleBasedStateMachine):
         self.patch.undo()
 
 
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.ci(Histories.TestCase)
 # The same histories each time, unless more are asked for. They are short enough to be read as they are found.
 TestHistories.settings = settings(
     max_examples=200 * SCALE,

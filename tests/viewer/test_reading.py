@@ -145,6 +145,7 @@ def test_journal_that_is_replaced_while_it_is_read_is_shown_anew(own_run: Path, 
     assert source.index("", 0, None).version > 0
 
 
+@pytest.mark.ci
 def test_publication_has_all_of_a_long_run(own_run: Path, rows: list[JsonObject], tmp_path: Path) -> None:
     found = publish(PublishRequest(directory=own_run, out=tmp_path / "out", only=["number<3"]))
 

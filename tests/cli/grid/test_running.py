@@ -53,7 +53,7 @@ def hashes(directory: Path) -> dict[str, tuple[int, str]]:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory in which a grid of four was played to its end; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("grid"))
-    lab.done(lab.write(grid({"game.lobby": ["classic-7", "classic-10"], **SEEDS})))
+    lab.play(lab.write(grid({"game.lobby": ["classic-7", "classic-10"], **SEEDS})))
     return lab.path
 
 
@@ -193,6 +193,7 @@ def test_a_grid_that_asks_for_less_runs_nothing_and_notes_it(finished: Lab, at_o
     assert "nothing to run" in again.stderr
 
 
+@pytest.mark.ci
 def test_more_games_of_every_combination_are_played_beside_those_there_are(finished: Lab, at_once: AtOnce) -> None:
     directory = finished.run_dir().path
     before = transcripts(directory)

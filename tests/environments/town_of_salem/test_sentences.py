@@ -215,6 +215,7 @@ Speaker = tuple[int, str, bool]
 """A game, a name, and whether it is of the Town."""
 
 
+@pytest.mark.ci
 def test_manner_of_speech_betrays_no_side() -> None:
     """Both sides use each kind of sentence; one who reads only what claims nothing can hardly tell them apart."""
     used = {True: Counter[str](), False: Counter[str]()}

@@ -233,6 +233,7 @@ def _games(count: int) -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord
         yield game.outcome, game.record(), turns
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("games", first(1, (10, 60)))
 def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_summary(games: int) -> None:
     results, sums = MeasureResults(), Counter[str]()
