@@ -273,6 +273,7 @@ def test_wording_that_would_change_nothing_is_refused_with_its_key(tmp_path: Pat
         loaded(tmp_path, **{'reasoning: "off"': 'reasoning: "off", reasoning_chars_max: 100'})
 
 
+@pytest.mark.ci
 def test_built_in_template_says_what_the_prompts_say(tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text(DEFAULT, encoding="utf-8")
     texts = []
@@ -284,6 +285,7 @@ def test_built_in_template_says_what_the_prompts_say(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.ci
 def test_template_with_an_empty_system_block_sends_no_system_message(tmp_path: Path) -> None:
     opened = []
     for system in ("", "{% block system %}{% endblock %}"):
@@ -298,6 +300,7 @@ def test_template_with_an_empty_system_block_sends_no_system_message(tmp_path: P
     assert alone == asked
 
 
+@pytest.mark.ci
 def test_template_of_ones_own_is_part_of_the_experiment_and_may_not_hide_the_game(tmp_path: Path) -> None:
     own = "{% block turn %}{{ record }}\n{{ known }}\n*** {{ name }} ***\n{{ question }}\n{{ options }}{% endblock %}"
     (tmp_path / "own.jinja").write_text(own, encoding="utf-8")
