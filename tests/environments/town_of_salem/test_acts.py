@@ -143,7 +143,7 @@ def test_text_of_an_act_is_kept_as_it_was_written() -> None:
 def test_everything_offered_is_accepted_and_everything_else_refused() -> None:
     """Over the states of random games: an offer can be taken up, and what is not on offer is refused."""
     chance = Random(5)
-    for game in range(6):
+    for game in range(4):
         table = Table([*ELEVEN] if game == 0 else random_roles(chance), seed=game)
         for _ in range(25):
             if table.state.result is not None:
@@ -152,7 +152,7 @@ def test_everything_offered_is_accepted_and_everything_else_refused() -> None:
             if seat in table.state.order:
                 for act in legal_acts(table.state, seat):
                     check(table.state, act)
-            for act in chance.sample(list(illegal_acts(table.state, seat)), k=60):
+            for act in chance.sample(list(illegal_acts(table.state, seat)), k=40):
                 with pytest.raises(IllegalActError):
                     check(table.state, act)
             step_at_random(table, chance)

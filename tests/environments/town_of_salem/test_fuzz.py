@@ -20,6 +20,7 @@ from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalAc
 from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction, Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.base import DOUSED
+from tests.tiers import first
 
 NIGHTS = 1_200
 GAMES = 60
@@ -109,11 +110,10 @@ def step(state: GameState, chance: Random) -> GameState:
     return changed.state
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", first(2, range(8)))
 def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
     met: set[str] = set()
-    for number in range(part, NIGHTS, 4):
+    for number in range(part, NIGHTS, 8):
         chance = Random(number)
         state = unsettle(begin(deal_any(chance, size=chance.randint(3, 20)), chance), chance)
         if not state.living:
@@ -186,7 +186,7 @@ def acts_on_target(night: GameState) -> Iterator[Act]:
                     yield Act(seat=ACTOR, verb=offer.verb, targets=targets, text=words_for(offer.verb))
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", first(2, range(4)))
 def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
     for number in range(part, GAMES, 4):
         chance = Random(number)

@@ -35,7 +35,7 @@ from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.types import ReceiptKind
 from tests.environments.town_of_salem.table import open_game, play
 
-GAMES = 30
+GAMES = 20
 POISONED = DeathCause("poisoner", "poisoned by a Poisoner", is_visible=True)
 LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard", "jester", "any")
 OPTIONS = Options(discussion_rounds=1, vote_rounds=2, night_chat_rounds=1, max_days=8)

@@ -105,7 +105,7 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
             verbs.add(str(reply.get("act")))
 
     for seed, (roles, policy) in enumerate(product((ELEVEN, RARE), (POLICIES["heuristic"], POLICIES["random"]))):
-        play(open_game(roles, seed=seed, options=Options(max_days=5), asking=JSON), policy, seed=seed, watch=watch)
+        play(open_game(roles, seed=seed, options=Options(max_days=4), asking=JSON), policy, seed=seed, watch=watch)
     assert min(kinds.values()) > REPLIES
     assert {"speak", "whisper", "vote", "ballot", "wait", "swap"} < verbs
 

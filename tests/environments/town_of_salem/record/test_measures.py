@@ -233,8 +233,7 @@ def _games(count: int) -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord
         yield game.outcome, game.record(), turns
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("games", first(1, (10, 60)))
+@pytest.mark.parametrize("games", first(1, (6, 60)))
 def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_summary(games: int) -> None:
     results, sums = MeasureResults(), Counter[str]()
     for outcome, record, turns in _games(games):
@@ -265,4 +264,4 @@ def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_
     by_hand |= {Count.BALLOT_DECISIVE, Count.BALLOT_DECISIVE_RIGHT}
     by_hand |= {Count.ACQUITTED, Count.DEFENDED_ACQUITTED, Count.BACKER_SWAYED}
     tokens = {Count.COUNTED_REPLY, Count.PROMPT_TOKENS, Count.COMPLETION_TOKENS}
-    assert games == 10 or COUNTED.keys() - sums.keys() <= by_hand | tokens
+    assert games < 60 or COUNTED.keys() - sums.keys() <= by_hand | tokens
