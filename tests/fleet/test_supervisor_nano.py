@@ -123,7 +123,7 @@ def test_lane_that_starts_later_has_the_weights_of_the_others_before_it_serves(m
     run(play())
 
 
-@pytest.mark.parametrize("policy", ["batch", "fifo"])
+@pytest.mark.parametrize("policy", [pytest.param("batch", marks=pytest.mark.nightly), "fifo"])
 def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
     policy: str, model: Path, tmp_path: Path
 ) -> None:
