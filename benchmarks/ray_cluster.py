@@ -17,7 +17,8 @@ from typing import Any
 from benchmarks.machine import row
 from mac_runner.types import JsonValue
 from tests.cli.lab import Lab, experiment, scripted
-from tests.ray.test_cluster import cluster_of, ended_in_shards, submission, until, workers_of
+from tests.patience import wait_for
+from tests.ray.test_cluster import cluster_of, ended_in_shards, submission, workers_of
 
 CONVERSATIONS = 64
 ROUNDS = 3
@@ -56,7 +57,7 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
     """How long after the kill of a node there is another worker, and one at a shard of the node."""
     process = lab.start(*submission("--shards", "8", "--out", name))
     shared = lab.path / name
-    until(lambda: ended_in_shards(shared) >= 10, "10 conversations")
+    wait_for(lambda: ended_in_shards(shared) >= 10, "10 conversations")
     node = next(node for node in cluster.worker_nodes if workers_of(node))
     before = {worker.pid for each in cluster.worker_nodes for worker in workers_of(each)}
     lost = {worker.pid for worker in workers_of(node)}
@@ -65,9 +66,9 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
     cluster.add_node(num_cpus=1)
     killed_s = time.monotonic()
     cluster.remove_node(node, allow_graceful=False)
-    until(lambda: any(w.pid not in before for each in cluster.worker_nodes for w in workers_of(each)), "another worker")
+    wait_for(lambda: any(w.pid not in before for each in cluster.worker_nodes for w in workers_of(each)), "another worker")
     started_s = time.monotonic() - killed_s
-    until(lambda: any(len([*s.glob("journal/*")]) > n for s, n in segments.items()), "work on the shard")
+    wait_for(lambda: any(len([*s.glob("journal/*")]) > n for s, n in segments.items()), "work on the shard")
     gone_on_s = time.monotonic() - killed_s
     process.communicate()
     return started_s, gone_on_s
