@@ -66,7 +66,9 @@ def stand_still(lab: Lab, cluster: Any, name: str) -> tuple[float, float]:
     cluster.add_node(num_cpus=1)
     killed_s = time.monotonic()
     cluster.remove_node(node, allow_graceful=False)
-    wait_for(lambda: any(w.pid not in before for each in cluster.worker_nodes for w in workers_of(each)), "another worker")
+    wait_for(
+        lambda: any(w.pid not in before for each in cluster.worker_nodes for w in workers_of(each)), "another worker"
+    )
     started_s = time.monotonic() - killed_s
     wait_for(lambda: any(len([*s.glob("journal/*")]) > n for s, n in segments.items()), "work on the shard")
     gone_on_s = time.monotonic() - killed_s
