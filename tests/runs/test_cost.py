@@ -10,6 +10,7 @@ import pytest
 from mac_runner.runs.cost import Cost, CostRequest, cost_of
 from mac_runner.runs.setup import RunRequest
 from tests.runs.study import experiment, played, written
+from tests.tiers import first
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +30,17 @@ def planned(folder: Path, pilot: Path, conversations: int = 24, *, resamplings: 
     )
 
 
-@pytest.mark.ci
+@pytest.mark.parametrize("size", first(1, [(24, 8), (40, 16), (40, 4)]))
 def test_a_study_takes_what_its_plan_says_at_other_sizes_and_on_other_engines(
-    tmp_path: Path, pilot: Path, subtests: pytest.Subtests
+    tmp_path: Path, pilot: Path, size: tuple[int, int]
 ) -> None:
-    for conversations, slots in ((24, 8), (40, 16), (40, 4)):
-        with subtests.test(conversations=conversations, slots=slots):
-            actual_s = played(
-                written(tmp_path, experiment(conversations)), tmp_path / f"run{conversations}-{slots}", slots=slots
-            )
+    conversations, slots = size
+    actual_s = played(written(tmp_path, experiment(conversations)), tmp_path / "run", slots=slots)
 
-            (row,) = planned(tmp_path, pilot, conversations, slots=(slots,)).rows
+    (row,) = planned(tmp_path, pilot, conversations, slots=(slots,)).rows
 
-            assert row.forecast.conversations == conversations
-            assert row.forecast.seconds == pytest.approx(actual_s, rel=0.1)
+    assert row.forecast.conversations == conversations
+    assert row.forecast.seconds == pytest.approx(actual_s, rel=0.1)
 
 
 @pytest.mark.ci

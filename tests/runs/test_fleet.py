@@ -81,6 +81,7 @@ def test_run_plays_on_its_fleet_and_its_log_has_the_events_of_the_lanes(tmp_path
     assert (config.gpus, list(models)) == (2, ["m"])
 
 
+@pytest.mark.ci
 def test_combinations_and_phases_share_one_fleet(tmp_path: Path, server: OpenaiServer) -> None:
     """Here each combination defines the model differently, so each has lanes of its own."""
     precisions: JsonValue = [{"dtype": "half"}, {"dtype": "float32"}]
