@@ -14,6 +14,8 @@ from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment, scripted
 from tests.patience import wait_for
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
@@ -47,7 +49,6 @@ def figure(report: JsonObject, name: str) -> JsonObject:
     return next(one for one in every if isinstance(one, dict) and one["id"] == name)
 
 
-@pytest.mark.ci
 def test_report_is_put_beside_the_run_and_changes_nothing_in_it(lab: Lab, at_once: AtOnce) -> None:
     before = lab.run_dir("one").hashes()
 
@@ -63,7 +64,6 @@ def test_report_is_put_beside_the_run_and_changes_nothing_in_it(lab: Lab, at_onc
     assert b"<script" not in first
 
 
-@pytest.mark.ci
 def test_numbers_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
     found, summary = numbers(lab, at_once, "runs/one"), lab.run_dir("one").summary
 
@@ -79,7 +79,6 @@ def test_numbers_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
     assert found["state"] == "Complete: 2 of 2 conversations have ended."
 
 
-@pytest.mark.ci
 def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
     process = done(at_once, "runs/one", "runs/two")
 
@@ -88,7 +87,6 @@ def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
     assert "<title>one and two</title>" in page
 
 
-@pytest.mark.ci
 def test_run_that_has_not_ended_is_reported_as_of_now(lab: Lab, at_once: AtOnce) -> None:
     slow = experiment("slow", conversations=200, models={"m": scripted(capacity=2, latency_ms=20)})
     process = lab.start(lab.write(slow), "--quiet")
@@ -130,7 +128,6 @@ def test_without_the_extra_it_says_what_to_install(lab: Lab, at_once: AtOnce, mo
     assert not (lab.path / "none.html").exists()
 
 
-@pytest.mark.ci
 def test_pdf_needs_a_browser(lab: Lab, tmp_path: Path) -> None:
     process = lab.run("report", "runs/one", "--out", "print.html", "--pdf", env={"PATH": str(tmp_path)})
 

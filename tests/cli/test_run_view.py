@@ -40,6 +40,7 @@ agent_definitions:
 GOLDEN = ROOT / "tests" / "golden" / "commands" / "v2" / "runs"
 
 
+@pytest.mark.ci
 def test_every_table_is_one_of_pandas_polars_and_duckdb(played: Path) -> None:
     run = open_run(played / "runs" / "small")
 

@@ -247,6 +247,7 @@ def _guess(whom: Speaker, speakers: Mapping[Speaker, list[str]]) -> bool:
     return score[True] >= score[False]
 
 
+@pytest.mark.ci
 def test_town_tells_no_night_it_did_not_spend_and_no_finding_it_did_not_make() -> None:
     accounts = 0
     for one in talk():
