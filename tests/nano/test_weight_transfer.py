@@ -39,7 +39,7 @@ from mac_runner.nano import (
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
 from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
 from tests.nano.tiny_models import ModelMaker, random_state_dict
-from tests.patience import LIMIT_S, until
+from tests.patience import LIMIT_S, until, wait_for
 
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
@@ -370,6 +370,7 @@ def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_oth
                 thread.join()
             is_ours = says[0] == hello
             assert [type(each) for each in met] == [BroadcastError if is_ours else type(None)] * 2, (says, met)
+            wait_for(lambda: all(each.name != "nano-transfer" for each in threading.enumerate()), "the thread")
 
 
 @contextmanager
