@@ -101,7 +101,7 @@ def test_tests_of_scaled_figures_exist() -> None:
     assert all((Path(__file__).parents[1] / test).exists() for test in tests)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_power_cuts_are_played_beside_each_other() -> None:
     root = Path(__file__).parents[1]
     both = [
