@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,16 @@ import mac_runner
 from mac_runner.clock import SystemClock
 from mac_runner.reports import summarise
 from mac_runner.types import JsonObject, JsonValue
+
+
+def copied(source: Path, to: Path) -> Path:
+    """A copy of a file or a folder that may be changed, also where the checkout may not."""
+    if source.is_file():
+        return Path(shutil.copyfile(source, to / source.name if to.is_dir() else to))
+    to.mkdir(parents=True, exist_ok=True)
+    for child in source.iterdir():
+        copied(child, to / child.name)
+    return to
 
 
 def index_row(index: int, outcome: JsonValue = None, *, failure: str | None = None) -> JsonObject:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import AtOnce, Lab
 from tests.faults.tier import SCALE
-from tests.kit import own_game, written
+from tests.kit import copied, own_game, written
 
 CONVERSATIONS = 50 * SCALE
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -43,7 +42,7 @@ def place(lab: Lab) -> Path:
     """A directory with the examples."""
     for path in EXAMPLES.iterdir():
         if path.is_file():
-            shutil.copy(path, lab.path)
+            copied(path, lab.path)
     return lab.path
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import yaml
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, Lab, experiment, scripted
+from tests.kit import copied
 
 GAMES = "games"
 TALKS = "talks"
@@ -44,13 +44,13 @@ def play_talks(lab: Lab) -> Path:
     content["_grid"].pop("sweep")
     content["report"] = {"baseline": {"identity_shown": False}, "primary": "bias.final.ambiguous"}
     content.pop("profiles", None)
-    shutil.copytree(ROOT / "experiments" / "questions", lab.path / "questions", dirs_exist_ok=True)
+    copied(ROOT / "experiments" / "questions", lab.path / "questions")
     return _played(lab, content)
 
 
 def play_village(lab: Lab) -> Path:
     """Three games of a user's own code, which pages do not import."""
-    shutil.copy(ROOT / "examples" / "werewolf.py", lab.path)
+    copied(ROOT / "examples" / "werewolf.py", lab.path)
     content = yaml.safe_load((ROOT / "examples" / "werewolf.yaml").read_text(encoding="utf-8"))
     content["experiment_metadata"]["experiment_name"] = VILLAGE
     content["conversation_config"]["conversations"] = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import yaml
 
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, scripted
+from tests.kit import copied
 from tests.patience import ended, wait_for
 
 EXPERIMENT = ROOT / "experiments" / "bbq_moderated.yaml"
@@ -40,7 +40,7 @@ def question_of(row: JsonObject) -> JsonValue:
 @pytest.fixture
 def asked(lab: Lab) -> Lab:
     """A working directory with questions in it."""
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     return lab
 
 

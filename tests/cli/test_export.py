@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 
 import pandas
 import pyarrow.parquet
@@ -14,6 +13,7 @@ import yaml
 from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, scripted
+from tests.kit import copied
 
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
 ROLES: list[JsonValue] = [
@@ -46,7 +46,7 @@ def experiment(*, conversations: int = 12, **more: JsonValue) -> JsonObject:
 @pytest.fixture
 def asked(lab: Lab) -> Lab:
     """A working directory with questions in it."""
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     return lab
 
 

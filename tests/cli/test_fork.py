@@ -31,6 +31,7 @@ from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted
 from tests.faults.tier import SCALE
+from tests.kit import copied
 from tests.patience import wait_for
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
@@ -419,7 +420,7 @@ def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, a
 @pytest.mark.ci
 def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once: AtOnce) -> None:
     for name in ("werewolf.py", "werewolf.yaml"):
-        shutil.copy(ROOT / "examples" / name, lab.path)
+        copied(ROOT / "examples" / name, lab.path)
     lab.done("werewolf.yaml", "--limit", "4", "--out", "run", "--quiet")
     command = ("fork", "run", "0", "--turn", "#9", "--out", "fk", "--quiet")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from typing import Any
 
@@ -14,11 +13,12 @@ from scipy.stats import binomtest
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir
 from tests.cli.test_discussion import QUESTIONS, moderated
+from tests.kit import copied
 
 
 @pytest.fixture
 def asked(lab: Lab) -> Lab:
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     return lab
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mac_runner.store.transcripts import decode_transcript
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.golden.conversations import PLAYED, differences
 from tests.golden.record_commands import URL
+from tests.kit import copied
 from tests.sim.behaviour import Say
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -36,7 +36,7 @@ EARLIER = {"v1"}
 @pytest.fixture(params=VERSIONS)
 def recorded(request: pytest.FixtureRequest, lab: Lab) -> Lab:
     """A working directory with the runs of one version."""
-    shutil.copytree(RECORDED / str(request.param), lab.path, dirs_exist_ok=True)
+    copied(RECORDED / str(request.param), lab.path)
     return lab
 
 

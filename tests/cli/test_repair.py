@@ -16,6 +16,7 @@ from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 from tests.cli.test_discussion import QUESTIONS, moderated
 from tests.cli.test_retry import Moody, talk
+from tests.kit import copied
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -77,7 +78,7 @@ SEEN_BY_SIZE: Final = {"cut", "cut by one", "emptied", "longer", "deleted", "a d
 @pytest.fixture
 def runs(lab: Lab, at_once: AtOnce) -> list[tuple[str, Path]]:
     """Runs with their files: of games, of questions from a file, and of discussions with some failures."""
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     lab.write(experiment("games", conversations=2))
     lab.write({**moderated(), "experiment_metadata": {"experiment_name": "questions"}})
     assert at_once("games.yaml", "--quiet").returncode == Exit.OK

@@ -18,6 +18,7 @@ from mac_runner.store import open_run, read_run
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.cli.test_discussion import QUESTIONS
+from tests.kit import copied
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -113,7 +114,7 @@ def questions(url: str, **more: JsonValue) -> JsonObject:
 
 def test_discussions_of_questions_from_a_file_are_retried_without_the_file(lab: Lab, at_once: AtOnce) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     with in_a_thread(OpenaiServer(script=moody)) as server:
         file = lab.write(questions(server.url))
         assert at_once(file, "--quiet").returncode == Exit.FAILURES
@@ -130,7 +131,7 @@ def test_discussions_of_questions_from_a_file_are_retried_without_the_file(lab: 
 
 def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(lab: Lab, at_once: AtOnce) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     with in_a_thread(OpenaiServer(script=moody)) as server:
         at_once(lab.write(questions(server.url)), "--quiet")
         failed = lab.run_dir("talk").statuses["failed"]
@@ -150,7 +151,7 @@ def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(lab: L
 @pytest.mark.ci
 def test_failed_discussions_of_a_combination_are_retried(lab: Lab, at_once: AtOnce) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     with in_a_thread(OpenaiServer(script=moody)) as server:
         file = lab.write(questions(server.url, _grid={"sweep": {"seed": [1, 2]}}))
         assert at_once(file, "--quiet").returncode == Exit.FAILURES
@@ -165,7 +166,7 @@ def test_failed_discussions_of_a_combination_are_retried(lab: Lab, at_once: AtOn
 
 @pytest.mark.ci
 def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> None:
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     for make in (questions, talk):
         with in_a_thread(OpenaiServer(script=Moody(lambda received: received.number in (9, 16)))) as server:
             at_once(lab.write(make(server.url)), "--quiet")

@@ -17,6 +17,7 @@ from mac_runner.store.records import entry
 from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import whole_view
+from tests.kit import copied
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
 
@@ -24,7 +25,7 @@ RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
 @pytest.fixture(params=("game", "failed", "killed"))
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A recorded run."""
-    return Path(shutil.copytree(RECORDED / str(request.param), tmp_path / "run"))
+    return copied(RECORDED / str(request.param), tmp_path / "run")
 
 
 def told(transcript: JsonObject) -> list[object]:
@@ -121,7 +122,7 @@ def test_an_open_discussion_finds_its_questions_by_their_digest(
     transcripts = (whole.transcript(str(row["task_id"])) for row in whole.rows())
     transcript = next(found for found in transcripts if found["outcome"] is not None)
     task_id = str(entry(transcript, "task", dict)["task_id"])
-    begun = Path(shutil.copytree(RECORDED / "failed", tmp_path / "runs" / "grid" / "one"))
+    begun = copied(RECORDED / "failed", tmp_path / "runs" / "grid" / "one")
     shutil.rmtree(begun / "transcripts")
     (begun / "transcripts").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -129,7 +130,7 @@ def test_an_open_discussion_finds_its_questions_by_their_digest(
 
     missing = Replays(read_run(begun)).open_transcript(task_id, replies)
     questions = tmp_path / "questions.jsonl"
-    shutil.copy(RECORDED.parent / "questions.jsonl", questions)
+    copied(RECORDED.parent / "questions.jsonl", questions)
     found = Replays(read_run(begun)).open_transcript(task_id, replies)
     questions.write_bytes(questions.read_bytes() + b"\n")
     others = Replays(read_run(begun)).open_transcript(task_id, replies)

@@ -5,7 +5,6 @@ A format that changes gets a number and a directory of its own (`tests/golden/re
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import merge_runs, read_run, read_standing, survey, verify_run
 from mac_runner.store.transcripts import decode_transcript, in_format_of
+from tests.kit import copied
 
 RELEASED = Path(__file__).parents[1] / "golden" / "runs"
 VERSIONS = sorted(path.name for path in RELEASED.iterdir())
@@ -25,7 +25,7 @@ Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
 @pytest.fixture(params=VERSIONS)
 def released(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The run directories of one format, to be changed at will."""
-    return Path(shutil.copytree(RELEASED / str(request.param), tmp_path / str(request.param)))
+    return copied(RELEASED / str(request.param), tmp_path / str(request.param))
 
 
 def test_there_is_a_format() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from mac_runner import comparisons
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab
+from tests.kit import copied
 
 EXAMPLE = ROOT / "experiments" / "bbq_identity.yaml"
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
@@ -38,7 +38,7 @@ def shortened(**changes: JsonValue) -> JsonObject:
 @pytest.fixture
 def asked(lab: Lab) -> Lab:
     """A working directory with questions in it."""
-    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    copied(QUESTIONS, lab.path / "q.jsonl")
     lab.write(shortened())
     return lab
 
