@@ -23,7 +23,7 @@ from tests.sim.requests import request
 from tests.sim.seeds import told
 
 PARTS = 2
-EVERY = 384
+EVERY = 768
 """Of the cases that are not each mode once, one in so many is played on every change, and the rest at night."""
 BY_DAY = [
     number

@@ -157,8 +157,8 @@ def test_every_verb_survives_every_stream(finished: Lab) -> None:
         return "" if (process.returncode, is_clear) == (expected, True) else f"{verb}, {shape} {encoding}: {told!r}"
 
     with ThreadPoolExecutor(4) as threads:
-        # One in three is as good as all, for seven states of the streams: each verb meets some, each state some verbs.
-        share = cases if SCALE > 1 else cases[::3]
+        # One in five is as good as all, for seven states of the streams: each verb meets some, each state some verbs.
+        share = cases if SCALE > 1 else cases[::5]
         assert [told for told in threads.map(lambda case: play(*case), share) if told] == []
 
 

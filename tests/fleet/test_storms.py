@@ -1,4 +1,4 @@
-"""A fleet in a thousand storms of simulated time; each failure names its seed. Eight planted bugs are each found."""
+"""A fleet in hundreds of storms of simulated time; each failure names its seed. Eight planted bugs are each found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import tiers
 from tests.faults.tier import SCALE
 from tests.sim.fleet_storm import FAULTS, play
 
-SEEDS = 1000 * SCALE
+SEEDS = 500 * SCALE
 BLOCK = 50
 HUNTED = 150
 

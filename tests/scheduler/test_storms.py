@@ -1,4 +1,4 @@
-"""The real scheduler, shell and exchange under everything at once, in a thousand ways; each failure names its seed."""
+"""The real scheduler, shell and exchange under everything at once, in hundreds of ways; each failure names its seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sim.seeds import told
 from tests.sim.storm import Played, play, play_twice
 from tests.sim.weather import Fault
 
-SEEDS = 1000
+SEEDS = 500
 BLOCK = 50
 TWICE_EVERY = 20
 ROOT = Path(__file__).parents[2]

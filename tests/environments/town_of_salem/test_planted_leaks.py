@@ -213,7 +213,7 @@ def watch_games(table: tuple[str, ...]) -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", first(2, one_in(20, LEAKS)))
+@pytest.mark.parametrize("name", first(2, one_in(40, LEAKS)))
 def test_planted_leak_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, plant = LEAKS[name]
     plant(monkeypatch)
