@@ -50,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(_PACKAGE, quiet=2)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Four at least: some tests wait, and beside four other programs two workers get a third of two cores."""
+    return max(4, os.cpu_count() or 1)
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the five thousand tests: it would go over them in the middle of one, for a second."""
     gc.collect()
