@@ -45,14 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for mark, meaning in tiers.MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     config.pluginmanager.register(tiers.Guard(), "tiers")
-    # Else each process that a test starts would compile it.
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
-        compileall.compile_dir(_PACKAGE, quiet=2)
+    # Else each worker would compile the tests in each run, and each process that a test starts the package.
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode = False
+        if not hasattr(config, "workerinput"):
+            compileall.compile_dir(_PACKAGE, quiet=2)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Four at least: some tests wait, and beside four other programs two workers get a third of two cores."""
-    return max(4, os.cpu_count() or 1)
+    """Three at least: beside four other programs two workers get a third of two cores."""
+    return max(3, os.cpu_count() or 1)
 
 
 def pytest_collection_finish() -> None:
