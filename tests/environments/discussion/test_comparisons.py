@@ -18,7 +18,6 @@ from mac_runner.environments.discussion.results.tables import RESULTS
 from mac_runner.results import Declared, PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import outcome
-from tests.tiers import first
 
 QUESTIONS, AGENTS = 60, ("ann", "bob", "cat")
 CELLS: dict[str, tuple[float, JsonObject]] = {
@@ -143,7 +142,7 @@ def test_figures_and_differences_are_those_of_a_table_of_answers() -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", first(1, ["accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"]))
+@pytest.mark.parametrize("name", ["accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"])
 def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand(name: str) -> None:
     row = compared(played())[name]["shown"]
     base, other = (answers_of(each) for each in played("base", "shown"))

@@ -23,7 +23,6 @@ from tests.tiers import first
 GAMES = 120 * SCALE
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("games", first(1, (6, GAMES)))
 def test_no_seat_is_shown_what_it_may_not_know(games: int) -> None:
     dealt: set[str] = set()
