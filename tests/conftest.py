@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import tiers
 from tests.patience import wait_for
 
-# How long a case takes says something about the machine, and nothing about us. A change is tried on the same examples
+# How long a case takes, or its draw, says something about the machine, and nothing about us. A change is tried on the same examples
 # everywhere; the nightly draws new ones (--hypothesis-profile=nightly).
-settings.register_profile("nightly", deadline=None)
-settings.register_profile("mac_runner", deadline=None, derandomize=True)
+settings.register_profile("nightly", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("mac_runner", settings.get_profile("nightly"), derandomize=True)
 settings.load_profile("mac_runner")
 
 # What changes the looks of our output, is read by an experiment, or leads requests to servers of the tests elsewhere.
