@@ -149,7 +149,7 @@ def bradley_terry(pairings: Sequence[tuple[int, int]], table: Array, *, fits: in
     design = _design(pairings)
     rows, counts = numpy.unique(table, axis=0, return_counts=True)
     decided = counts @ (rows != UNDECIDED)
-    if numpy.linalg.matrix_rank(design[decided > 0]) < design.shape[1]:
+    if not decided.any() or numpy.linalg.matrix_rank(design[decided > 0]) < design.shape[1]:
         return None
     wins = counts @ (rows == FIRST_WON)
     found = _fit(design, wins, decided, numpy.zeros(design.shape[1]))

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from tests import tiers
 from tests.patience import wait_for
 
-# How long a case takes, or its draw, says something about the machine, and nothing about us. A change is tried on the same examples
-# everywhere; the nightly draws new ones (--hypothesis-profile=nightly).
+# How long a case or its draw takes says something about the machine, not about us. A change is tried on the same
+# examples everywhere; the nightly draws new ones (--hypothesis-profile=nightly).
 settings.register_profile("nightly", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("mac_runner", settings.get_profile("nightly"), derandomize=True)
 settings.load_profile("mac_runner")

@@ -67,7 +67,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         case {"enum": list(words)}:
             return "Tone" if words == _TONES else _union(words)
         case {"anyOf": list(kinds)}:
-            return " | ".join(_type(kind) for kind in kinds)
+            return " | ".join(sorted(map(_type, kinds), key="null".__eq__))  # The order depends on msgspec's version.
         case {"type": "array", "items": dict(items)}:
             return f"readonly {_element(items)}[]"
         case {"type": "object", "additionalProperties": dict(values)}:
