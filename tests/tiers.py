@@ -10,6 +10,7 @@ A test of (a) that starts an undeclared process, sleeps, or takes more than two 
 
 from __future__ import annotations
 
+import itertools
 import os
 import selectors
 import sys
@@ -37,10 +38,12 @@ _TESTS = Path(__file__).parent
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
 
 
-def first(count: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters of a test: the first tier tries so many of them, the second one all."""
+def first(count: int, values: Iterable[Any], *, tier: str = "", rest: str = "ci") -> list[Any]:
+    """Parameters of a test: so many of them are of the first tier, or of `tier`; all others are of `rest`."""
+    tiers = (tier if number < count else rest for number in itertools.count())
     return [
-        value if number < count else pytest.param(value, marks=pytest.mark.ci) for number, value in enumerate(values)
+        pytest.param(value, marks=getattr(pytest.mark, mark)) if mark else value
+        for value, mark in zip(values, tiers, strict=False)
     ]
 
 

@@ -25,8 +25,8 @@ from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatVie
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, read
 from mac_runner.types import ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles
+from tests.tiers import first
 
-GAMES = 36
 PAIRINGS = [(town, mafia) for town in ("heuristic", "random") for mafia in ("heuristic", "random")]
 
 
@@ -36,10 +36,10 @@ def seated(game: Game, *, town: str, mafia: str) -> dict[int, Policy]:
     return {player.seat: POLICIES[of_faction[player.faction]] for player in game.state.players}
 
 
-def wins(town: str, mafia: str) -> Counter[str]:
+def wins(town: str, mafia: str, games: int) -> Counter[str]:
     """How the same deals end with these players."""
     ended: Counter[str] = Counter()
-    for seed in range(GAMES):
+    for seed in range(games):
         roles = [*LOBBIES["classic-7"]]
         Random(seed).shuffle(roles)
         game = open_game(roles, seed=seed)
@@ -50,21 +50,21 @@ def wins(town: str, mafia: str) -> Counter[str]:
     return ended
 
 
-@pytest.mark.ci
-def test_heuristic_players_beat_random_ones_on_both_sides() -> None:
+@pytest.mark.parametrize("games", first(1, (12, 36), tier="ci", rest="nightly"))
+def test_heuristic_players_beat_random_ones_on_both_sides(games: int) -> None:
     """The same deals with all four pairings; the difference must be far beyond what luck does in so many games."""
-    table = {(town, mafia): wins(town, mafia) for town, mafia in PAIRINGS}
-    sys.stdout.write(f"of {GAMES} games of classic-7   town  mafia  draw\n")
+    table = {(town, mafia): wins(town, mafia, games) for town, mafia in PAIRINGS}
+    sys.stdout.write(f"of {games} games of classic-7   town  mafia  draw\n")
     for (town, mafia), ended in table.items():
         pairing = f"{town} town, {mafia} mafia"
         sys.stdout.write(f"{pairing:30}{ended['town']:4}{ended['mafia']:7}{ended['draw']:6}\n")
 
     for mafia in ("heuristic", "random"):
-        assert table["heuristic", mafia]["town"] >= table["random", mafia]["town"] + GAMES // 4
+        assert table["heuristic", mafia]["town"] >= table["random", mafia]["town"] + games // 4
     for town in ("heuristic", "random"):
         assert table[town, "heuristic"]["mafia"] >= table[town, "random"]["mafia"]
-    assert table["random", "heuristic"]["mafia"] >= table["random", "random"]["mafia"] + GAMES // 5
-    assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= GAMES // 6
+    assert table["random", "heuristic"]["mafia"] >= table["random", "random"]["mafia"] + games // 5
+    assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= games // 6
 
 
 @pytest.mark.ci

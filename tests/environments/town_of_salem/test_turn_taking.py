@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import get_args
 
@@ -21,8 +22,9 @@ from mac_runner.environments.town_of_salem.game.rules import validate
 from mac_runner.environments.town_of_salem.game.state import DiscussionMode, Options, Phase
 from mac_runner.environments.town_of_salem.settings import GameCalendar
 from mac_runner.environments.town_of_salem.view.prompts import system_text
-from mac_runner.types import Prompt, Reply, Turn
+from mac_runner.types import Prompt, Reply, Turn, TurnRecord
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded
+from tests.tiers import first
 
 MODES = list(DiscussionMode)
 TALK = (Phase.BIDDING, Phase.DISCUSSION)
@@ -243,21 +245,6 @@ def test_blackmailed_player_cannot_bid_for_a_floor_they_could_not_use() -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("mode", MODES)
-def test_any_roles_can_be_played_in_every_mode_in_any_order(mode: DiscussionMode, seed: int) -> None:
-    roles = deal(("any",) * 15, seed)
-
-    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        validate(game.state)
-
-    straight, shuffled = (open_game(roles, seed=seed, options=options(mode)) for _ in range(2))
-    play(straight, clumsy, seed=seed, watch=watch)
-    play(shuffled, clumsy, seed=seed, order=Random(seed))
-    assert shuffled.fingerprint() == straight.fingerprint()
-
-
-@pytest.mark.ci
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("mode", MODES)
 def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionMode, policy: str) -> None:
@@ -270,12 +257,17 @@ def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionM
     assert has_spoken is (policy != "silent")
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first(1, range(2), tier="ci", rest="nightly"))
 @pytest.mark.parametrize("mode", MODES)
-def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed: int) -> None:
-    straight, shuffled = (open_game(ELEVEN, seed=seed, options=options(mode)) for _ in range(2))
-    records = play(straight, clumsy, seed=seed)
+def test_any_roles_can_be_played_in_any_mode_and_the_order_of_replies_leaves_no_trace(
+    mode: DiscussionMode, seed: int
+) -> None:
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        validate(game.state)
+
+    roles = deal(("any",) * 15, seed)
+    straight, shuffled = (open_game(roles, seed=seed, options=options(mode)) for _ in range(2))
+    records = play(straight, clumsy, seed=seed, watch=watch)
     others = play(shuffled, clumsy, seed=seed, order=Random(seed))
 
     assert shuffled.fingerprint() == straight.fingerprint()
@@ -288,10 +280,16 @@ def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed
     assert len(set(key)) == len(key)
 
 
+@cache
+def played_in(mode: DiscussionMode) -> tuple[Game, list[TurnRecord]]:
+    """A game that has ended, and its replies."""
+    game = open_game(ELEVEN, seed=5, options=options(mode))
+    return game, play(game, clumsy, seed=5, order=Random(5))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_game_of_any_mode_replays_in_canonical_order_with_every_prompt(mode: DiscussionMode) -> None:
-    played = open_game(ELEVEN, seed=5, options=options(mode))
-    records = play(played, clumsy, seed=5, order=Random(5))
+    played, records = played_in(mode)
     rebuilt = open_game(ELEVEN, seed=5, options=options(mode))
     replies = recorded(sorted(records, key=lambda record: record.turn.canonical))
 
@@ -299,14 +297,12 @@ def test_game_of_any_mode_replays_in_canonical_order_with_every_prompt(mode: Dis
     assert rebuilt.fingerprint() == played.fingerprint()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("share", [0.15, 0.4, 0.41, 0.75])
+@pytest.mark.parametrize("share", first(2, (0.15, 0.41, 0.4, 0.75), tier="ci", rest="nightly"))
 @pytest.mark.parametrize("mode", MODES)
 def test_game_of_any_mode_goes_on_from_any_recorded_turn(mode: DiscussionMode, share: float) -> None:
-    played = open_game(ELEVEN, seed=2, options=options(mode))
-    records = play(played, clumsy, seed=2, order=Random(2))
-    resumed = open_game(ELEVEN, seed=2, options=options(mode))
+    played, records = played_in(mode)
+    resumed = open_game(ELEVEN, seed=5, options=options(mode))
     replay(resumed, recorded(records[: int(len(records) * share)]))
-    play(resumed, clumsy, seed=2, order=Random(3))
+    play(resumed, clumsy, seed=5, order=Random(3))
 
     assert resumed.fingerprint() == played.fingerprint()
