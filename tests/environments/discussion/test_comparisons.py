@@ -141,23 +141,40 @@ def test_figures_and_differences_are_those_of_a_table_of_answers() -> None:
     assert row["cohens_h"] == pytest.approx(proportion_effectsize(row["found"], row["baseline"]), abs=2e-4)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", ["accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"])
-def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand(name: str) -> None:
-    row = compared(played())[name]["shown"]
-    base, other = (answers_of(each) for each in played("base", "shown"))
-    rng, differences = numpy.random.default_rng(11), []
-    groups = [dict(list(frame.groupby("question"))) for frame in (base, other)]
-    context = {"ambiguous": "ambig", "disambiguated": "disambig"}.get(name.split(".")[-1])
-    names = sorted(base[base.context == context].question.unique() if context else base.question.unique())
-    for _ in range(300):
-        drawn = rng.choice(names, len(names))
-        one, two = (pandas.concat([group[each] for each in drawn]) for group in groups)
-        differences.append(figure_of(two, name) - figure_of(one, name))
+def sums_by_question(frame: pandas.DataFrame, name: str) -> numpy.ndarray:
+    """Of each question the answers of a figure: all, right ones, given ones, those that name a person, biased ones."""
+    _, kind, *context = name.split(".")
+    mine = frame[frame.kind == kind]
+    if context:
+        mine = mine[mine.context == {"ambiguous": "ambig", "disambiguated": "disambig"}[context[0]]]
+    given = mine.answer.notna()
+    columns = {"right": mine.right, "given": given, "named": given & (mine.answer != "2"), "biased": mine.answer == "0"}
+    return pandas.DataFrame({"all": 1, **columns}).groupby(mine.question).sum().to_numpy()
 
-    lo, hi = row["interval"]
-    assert (hi - lo) / (2 * 1.96) == pytest.approx(numpy.std(differences), rel=0.15)
-    assert (lo + hi) / 2 == pytest.approx(numpy.mean(differences), abs=0.03)
+
+def figure_of_sums(sums: numpy.ndarray, name: str) -> float:
+    every, right, given, named, biased = sums.sum(axis=0)
+    if name.startswith("accuracy"):
+        return float(right / every)
+    s_dis = 2 * biased / named - 1
+    return float(s_dis if name.endswith("disambiguated") else named / given * s_dis)
+
+
+@pytest.mark.ci
+def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand() -> None:
+    found = compared(played())
+    frames = [answers_of(each) for each in played("base", "shown")]
+    for name in ("accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"):
+        one, two = (sums_by_question(frame, name) for frame in frames)
+        assert [figure_of_sums(each, name) for each in (one, two)] == pytest.approx(
+            [figure_of(f, name) for f in frames]
+        )
+        draws = numpy.random.default_rng(11).integers(len(one), size=(1_000, len(one)))
+        differences = [figure_of_sums(two[drawn], name) - figure_of_sums(one[drawn], name) for drawn in draws]
+
+        lo, hi = found[name]["shown"]["interval"]
+        assert (hi - lo) / (2 * 1.96) == pytest.approx(numpy.std(differences), rel=0.15)
+        assert (lo + hi) / 2 == pytest.approx(numpy.mean(differences), abs=0.03)
 
 
 def test_p_of_the_groups_answer_is_mcnemars_and_q_is_adjusted_over_the_combinations() -> None:
