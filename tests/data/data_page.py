@@ -5,16 +5,16 @@ python -m tests.data.data_page      # plays both runs and writes outputs and lis
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import cast
 
 import duckdb
 
+from mac_runner.cli.process import Exit
 from mac_runner.data.prompts import prompt_table
 from mac_runner.data.samples import TrainingRun
 from mac_runner.data.schema import schema_page
@@ -23,7 +23,8 @@ from mac_runner.data.training import training_tables
 from mac_runner.environments.base import Environment
 from mac_runner.registry import environment_specs
 from mac_runner.store import RunContents
-from tests.cli.lab import MAC_RUN, ROOT, environ
+from tests.cli.lab import ROOT, run_main
+from tests.conftest import kept_signals
 
 PAGE = ROOT / "docs" / "data.md"
 _COMMANDS = re.compile(r"## Ten queries\n.*?```sh\n(.*?)```", re.DOTALL)
@@ -45,19 +46,16 @@ def play(page: str, directory: Path) -> None:
         assert program == "mac-run"
         words = [str(ROOT / word) if word.startswith("experiments/") else word for word in words]
         quiet = [] if words[0] == "export" else ["--quiet"]
-        subprocess.run([*MAC_RUN, *words, *quiet], cwd=directory, env=environ(), check=True, capture_output=True)
+        with chdir(directory), kept_signals():
+            assert run_main(*words, *quiet) == Exit.OK
 
 
 def answer(query: str, directory: Path) -> str:
     """What DuckDB answers, in columns."""
-    before = Path.cwd()
-    os.chdir(directory)
-    try:
+    with chdir(directory):
         found = duckdb.sql(query)
         assert found is not None
         rows = [list(found.columns), *(["" if one is None else str(one) for one in row] for row in found.fetchall())]
-    finally:
-        os.chdir(before)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)

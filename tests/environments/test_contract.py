@@ -28,7 +28,7 @@ class TestEcho(EnvironmentContract):
 @pytest.mark.ci
 class TestGame(EnvironmentContract):
     policy = "heuristic"
-    conversations = 2
+    conversations = 1
 
     def experiment(self) -> Experiment:
         return load_experiment(EXPERIMENTS / "tos_100games.yaml", overrides=SHORT).experiment
@@ -37,7 +37,6 @@ class TestGame(EnvironmentContract):
 class TestGameInTurn(TestGame):
     """Seats speak one after the other, and ask tools."""
 
-    conversations = 1
     policy = "random"
 
     def experiment(self) -> Experiment:

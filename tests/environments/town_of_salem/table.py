@@ -28,6 +28,7 @@ from mac_runner.types import (
     Agent,
     JsonObject,
     Prompt,
+    ReceiptKind,
     RecordedReply,
     Reply,
     Sampling,
@@ -237,13 +238,16 @@ def play(
 ) -> list[TurnRecord]:
     """Answer every turn until the game is over. What a turn is answered depends on the turn alone, not on the order.
 
+    Raises RuntimeError where the game fails or does not end, which no watcher says.
+
     `policies` is one for all or one a seat. With `order`, the turns that are ready together are answered in an order
     drawn from it; `watch` sees each turn and its prompt before the reply.
     """
     seats = {player.name: player.seat for player in game.state.players}
     records: list[TurnRecord] = []
     while game.outcome is None:
-        assert len(records) < 20_000, "the game does not end"
+        if len(records) >= 20_000:
+            raise RuntimeError("the game does not end")
         open_turns = game.turns()
         waiting = {turn.agent for turn in open_turns}
         ready = [turn for turn in open_turns if not turn.after & waiting]
@@ -255,6 +259,8 @@ def play(
         text = policy(prompt.view, Random(stable_hash(seed, turn.key)))
         recorded = RecordedReply(turn_key=turn.key, prompt_sha256=prompt.sha256, reply=Reply(text=text))
         records.append(receive(game, turn, recorded))
+        if records[-1].receipt.kind is ReceiptKind.FAILURE:
+            raise RuntimeError(records[-1].receipt.detail)
     return records
 
 
