@@ -46,7 +46,7 @@ def servers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Servers]
 @pytest.mark.parametrize("servers", ["textarena"], indirect=True)
 def test_games_of_textarena_survive_a_kill(tmp_path: Path, servers: Servers) -> None:
     games = [(f"textarena:{game}", players) for game, players in TEN.items()]
-    survive(tmp_path, servers, one_in(5, games))
+    survive(tmp_path, servers, one_in(10, games))
 
 
 @pytest.mark.parametrize("servers", ["pettingzoo"], indirect=True)
