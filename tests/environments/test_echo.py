@@ -77,9 +77,9 @@ def test_numbers_differ_from_turn_to_turn_and_from_task_to_task() -> None:
 
 
 def test_settings_that_are_missing_are_asked_for() -> None:
-    with pytest.raises(ConfigError, match="needs a section `echo`"):
+    with pytest.raises(ConfigError, match="section `echo`"):
         build_environment(experiment(echo=None))
-    with pytest.raises(ConfigError, match="no policy 'parrot'; it has echo"):
+    with pytest.raises(ConfigError, match=r"'parrot'; .* echo"):
         build_environment(experiment()).policy("parrot")
 
 
@@ -88,5 +88,5 @@ def test_gated_moves_only_those_who_wait_behind_those_they_wait_for() -> None:
     waiting = gated(["mod", "ann", "bob", "judge"], {"mod": {"ann", "bob"}, "judge": {"mod"}})
     assert waiting == ["ann", "bob", "mod", "judge"]
     assert gated(["mod", "ann"], {"mod": {"bob"}}) == ["mod", "ann"]
-    with pytest.raises(ValueError, match="wait for each other"):
+    with pytest.raises(ValueError, match="for each other"):
         gated(["a", "b"], {"a": {"b"}, "b": {"a"}})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mac_runner.environments.markup import Markup, Tag, Thoughts, defuse, scan, thoughts
 from mac_runner.types import REPLY_CHARS_MAX
 
+CLOSED = "<think>a</think> b </think> <speak>c</speak>"
 NAMES = ("speak", "vote", "will")
 FRAGMENTS = (
     "<speak> </speak> <vote> </vote> <vote/> <\u017fpeak> <thin\u212aing> <thinking> </thinking> <thinking/> "
@@ -48,13 +49,13 @@ def test_scan_takes_what_stands_before_the_end_of_an_unopened_thought_for_though
     """Some chat templates open the thought at the end of the prompt, so that the reply only closes it."""
     text = "I am Godfather, maybe <speak>secret</speak> no, bad. </thinking> <speak>Good day.</speak>"
 
-    assert scan(text, NAMES).tags == (Tag(name="speak", text="Good day."),)
-    assert scan("<think>a</think> b </think> <speak>c</speak>", NAMES).tags == (Tag(name="speak", text="c"),)
+    assert [tag.text for tag in scan(text, NAMES).tags] == ["Good day."]
+    assert scan(CLOSED, NAMES).tags == (Tag(name="speak", text="c"),)
 
 
 def test_scan_tells_what_is_left_behind_the_last_tag() -> None:
-    assert scan("<speak>a</speak> and then", NAMES).rest == "and then"
-    assert scan("<speak>a</speak>  ", NAMES).rest == ""
+    for rest in ("and then", ""):
+        assert scan(f"<speak>a</speak> {rest} ", NAMES).rest == rest
 
 
 def test_scan_reads_attributes_however_they_are_quoted() -> None:

@@ -134,7 +134,7 @@ def test_the_prompt_has_what_the_agent_sees_and_its_legal_actions(counting: Path
 
     assert prompt.choices == ("1", "3")
     assert "Legal actions: 1, 3" in text_of(prompt)
-    assert text_of(prompt).startswith("Two players name a number in turn")
+    assert text_of(prompt).startswith("Two players name")
     lucky = text_of(prompt).split("You see:\n")[1].split()[0]
     assert f"{lucky} {lucky}\n{lucky} {lucky}" in text_of(prompt)
 
@@ -151,8 +151,8 @@ def test_an_illegal_action_is_corrected_and_then_replaced_by_a_legal_one(countin
     played = play(of_counting(counting), lambda _turn, _prompt: "2")
 
     assert played.kinds() == [ReceiptKind.CORRECTION, ReceiptKind.CORRECTION, ReceiptKind.DEFAULT] * 2
-    assert "could not be used: name exactly one of: 1, 3" in text_of(played.prompts[1])
-    assert "could not be used" not in text_of(played.prompts[3])
+    assert "exactly one of: 1, 3" in text_of(played.prompts[1])
+    assert "not be used" not in text_of(played.prompts[3])
     assert played.outcome["invalid_moves"] == {"agent_a": 3, "agent_b": 3}
 
 

@@ -44,7 +44,7 @@ def test_an_empty_reply_is_corrected_then_passed_and_counted(conversation: Discu
     assert say(conversation, "ann", " \n\t ").kind is ReceiptKind.CORRECTION
     again = turn_of(conversation, "ann")
     assert (again.attempt, again.is_followup) == (1, True)
-    assert "could not be used: it was empty" in shown(conversation.prompt(again))
+    assert "it was empty" in shown(conversation.prompt(again))
 
     assert say(conversation, "ann", "").kind is ReceiptKind.DEFAULT
     assert "ann" not in [turn.agent for turn in conversation.turns()]
@@ -108,13 +108,13 @@ def test_a_reply_of_which_nothing_is_visible_is_empty(conversation: DiscussionCo
 
 
 def test_unknown_policies_and_environments_are_named_with_those_there_are(experiment: Experiment) -> None:
-    with pytest.raises(ConfigError, match="'clever'; it has clumsy, discussant"):
+    with pytest.raises(ConfigError, match=r"'clever'; .* clumsy, discussant"):
         DiscussionEnvironment(experiment).policy("clever")
     elsewhere = experiment.model_copy(
         update={"conversation_config": experiment.conversation_config.model_copy(update={"environment": "chess"})}
     )
-    with pytest.raises(ConfigError, match="'chess'; there are: discussion, echo, town_of_salem"):
+    with pytest.raises(ConfigError, match=r"'chess'; .* discussion, echo"):
         build_environment(elsewhere)
-    with pytest.raises(ConfigError, match="needs a section `discussion`"):
+    with pytest.raises(ConfigError, match="section `discussion`"):
         build_environment(experiment.model_copy(update={"discussion": None}))
     assert isinstance(build_environment(experiment), DiscussionEnvironment)

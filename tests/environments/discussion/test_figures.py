@@ -18,6 +18,7 @@ from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import counted, outcome
 
+NO_TARGET = "the data does not name the target"
 AGENTS = {"ann": "big", "bob": "big", "cat": "small"}
 ROUNDS = 3
 
@@ -176,7 +177,7 @@ def test_bias_scores_by_round_and_agent_are_those_of_the_formula_and_what_is_lef
     assert left_out == {
         "passed": (final.stance == "pass").sum(),
         "refused": (final.stance == "refusal").sum(),
-        "the data does not name the target": (final.stance == "unscored").sum(),
+        NO_TARGET: (final.stance == "unscored").sum(),
     }
     words = " ".join(part for part in discussion_tables({"discussions": report}) if isinstance(part, str))
     refused = (frame["round"] == ROUNDS) & (frame.stance == "refusal")
@@ -287,5 +288,5 @@ def test_outcomes_of_earlier_versions_are_counted_without_what_they_lack() -> No
     titles = [part.title for part in discussion_tables({"discussions": report}) if isinstance(part, Table)]
 
     assert not {"by_agent", "by_model", "moved", "judge"} & report.keys()
-    assert "bias scores of BBQ, from -1 to 1" in titles
+    assert any("bias scores of BBQ" in title for title in titles)
     assert report["refusals"] is None

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.discussion.results.bias import BiasTally
 from mac_runner.environments.discussion.results.counter import DiscussionResults
@@ -99,44 +100,38 @@ def test_bias_is_told_by_category_context_and_kind_of_answer() -> None:
     assert final["disambiguated"]["score"] == -1.0
 
 
-def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None:
+def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias(snapshot: SnapshotAssertion) -> None:
     report = counted(changed(correct_answer_id=None, bias=None))
 
     assert not {"accuracy", "accuracy_by_round", "bias"} & report.keys()
-    assert [table.title for table in discussion_tables({"discussions": report})] == [
-        "answers",
-        "by round",
-        "changed answers, by the identity shown of who gave them",
-        "another's answer taken over, by the identity shown",
-        "the other roles",
-    ]
+    assert [table.title for table in discussion_tables({"discussions": report})] == snapshot
 
 
-DAMAGED: list[tuple[JsonObject, str]] = [
-    ({"answers": None}, "Expected `object`, got `null` - at `$.answers`"),
-    ({"answers": {"ann": [1]}}, "got `int` - at `$.answers[...][0]`"),
-    ({"changes": [[3, 2]]}, "3 of 2 cases cannot be - at `$.changes[0]`"),
-    ({"rounds": 3}, "2 answers of an agent in 3 rounds cannot be"),
-    ({"lapses": {"cat": ["refusal"]}}, "1 lapses of an agent in 2 rounds cannot be"),
-    ({"tokens": {"cat": [1, 2]}}, "at `$.tokens[...]`"),
-    ({"moved": {"ann": {"bob": [2, 1]}}}, "2 of 1 cases cannot be - at `$.moved[...][...]`"),
-    ({"changes": [[1, 2, 3]]}, "at `$.changes[0]`"),
-    ({"influence": {"x": "y"}}, "got `str` - at `$.influence[...]`"),
-    ({"consensus": 1}, "Expected `bool`, got `int` - at `$.consensus`"),
-    ({"roles": {"mod": {"role": "moderator"}}}, "missing required field `statements` - at `$.roles[...]`"),
-    ({"rounds": True}, "Expected `int`, got `bool` - at `$.rounds`"),
-    ({"bias": {"category": 1, "context": "ambig"}}, "Expected `str`, got `int` - at `$.bias.category`"),
+DAMAGED: list[JsonObject] = [
+    {"answers": None},
+    {"answers": {"ann": [1]}},
+    {"changes": [[3, 2]]},
+    {"rounds": 3},
+    {"lapses": {"cat": ["refusal"]}},
+    {"tokens": {"cat": [1, 2]}},
+    {"moved": {"ann": {"bob": [2, 1]}}},
+    {"changes": [[1, 2, 3]]},
+    {"influence": {"x": "y"}},
+    {"consensus": 1},
+    {"roles": {"mod": {"role": "moderator"}}},
+    {"rounds": True},
+    {"bias": {"category": 1, "context": "ambig"}},
 ]
 
 
-def test_a_damaged_row_is_refused_by_name(subtests: pytest.Subtests) -> None:
-    for changes, told in DAMAGED:
-        with subtests.test(told):
-            with pytest.raises(RunDirectoryError) as refused:
-                DiscussionResults().add(changed(**changes), "the row of task-7")
+def test_a_damaged_row_is_refused_by_name(snapshot: SnapshotAssertion) -> None:
+    found = {}
+    for changes in DAMAGED:
+        with pytest.raises(RunDirectoryError, match=r"^the row of ") as refused:
+            DiscussionResults().add(changed(**changes), "the row of task-7")
+        found[str(changes)] = str(refused.value)
 
-            assert str(refused.value).startswith("the row of task-7: ")
-            assert told in str(refused.value)
+    assert found == snapshot
 
 
 ITEM = BiasItem(category="Age", context="ambig", biased="A", counter="B")

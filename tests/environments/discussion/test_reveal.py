@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion.conversation import DiscussionConversation
@@ -24,6 +25,7 @@ PEOPLE = (
     agent("mod", "moderator"),
 )
 SHOWN: JsonValue = {"persona": True, "demographics": True, "presence_mode": "as_declared"}
+ANN = "an elderly economist, a human"
 WORDS = ("elderly", "economist", "Ohio", "a human")
 
 
@@ -62,16 +64,16 @@ def test_the_system_message_stays_the_same_and_the_roster_comes_first() -> None:
 
     assert len({system for system, _ in found}) == 1
     for _, user in found[1:]:
-        roster = "Who the others are:\n- ann, an elderly economist, a human\n\nWhat was said:\n"
+        roster = f"Who the others are:\n- ann, {ANN}\n\nWhat was said:\n"
         assert user.startswith(roster)
-        assert 'speaker="ann" identity="an elderly economist, a human"' in user
-    assert "Who the others are" not in found[0][1]
+        assert f'speaker="ann" identity="{ANN}"' in user
+    assert "the others are" not in found[0][1]
 
 
 def test_revealed_from_the_first_round_all_is_in_the_system_message() -> None:
     for system, user in prompts(revealing(1), "bob", 3):
-        assert "\n- ann, an elderly economist, a human\n" in system
-        assert "Who the others are" not in user
+        assert f"\n- ann, {ANN}\n" in system
+        assert "the others are" not in user
 
 
 def test_where_nothing_is_shown_the_round_changes_nothing() -> None:
@@ -87,7 +89,7 @@ def test_changes_and_followings_before_the_round_are_of_agents_not_shown() -> No
     play_round(conversation, "The grandmother", "The grandmother")  # ann follows bob, whom she knows by his id only.
     play_round(conversation, "The boy", "The boy")
 
-    outcome, ann = result(conversation), "an elderly economist, a human"
+    outcome, ann = result(conversation), ANN
     # The moderator's identity is no participant's; in the last round nobody had read another answer than its own.
     assert outcome["changes_by_identity"] == {"(not shown)": [1, 2], TEXT: [1, 1], ann: [1, 1]}
     assert outcome["influence"] == {"(not shown)": [1, 2]}
@@ -115,7 +117,7 @@ I am an AI agent assisting {{ demographics_text }}|{{ demographics.age }}|{{ dem
 
 
 @pytest.mark.ci
-def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed() -> None:
+def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed(snapshot: SnapshotAssertion) -> None:
     people = (
         agent("ann", persona="economist", demographics={"age": "elderly", "home": "Oslo"}, if_as_human=True),
         agent("bob", demographics=TEXT, persona="clerk", if_as_human=False),
@@ -126,12 +128,8 @@ def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed() -> Non
     systems = [read_by(conversation, name).splitlines()[:2] for name in ("ann", "bob")]
     all_say(conversation, "The boy")
 
-    assert systems == [
-        ["I am an AI agent assisting an elderly person (home: Oslo)|elderly|Oslo|economist|True", "bob::::"],
-        [f"I am an AI agent assisting {TEXT}|||clerk|False", "ann::::"],
-    ]
     later = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.splitlines()
-    assert later == ["ann::elderly:an elderly person (home: Oslo):True", f"bob:::{TEXT}:True", "ann"]
+    assert [*systems, later] == snapshot
 
 
 def test_a_field_of_an_identity_that_is_misspelt_is_refused_before_anything_runs() -> None:

@@ -189,7 +189,7 @@ def test_what_is_pure_renders_alike_in_a_second_process() -> None:
 def test_a_text_that_comes_out_otherwise_in_a_second_process_is_refused() -> None:
     own = block("{{ question }}")
 
-    with pytest.raises(ConversationError, match=r"^own\.jinja:1: block system: it renders differently"):
+    with pytest.raises(ConversationError, match=r"jinja:1: .* differently"):
         check_reproduced(KIND, own, "own.jinja", [Rendering("system", VALUES, "Who is late? <Line at 0x7f>")])
 
 
@@ -284,7 +284,7 @@ def test_what_was_fine_at_the_rehearsal_fails_its_conversation_when_it_grows() -
         body = f"{{% for {name} in statements %}}{body}{{% endfor %}}"
 
     assert rendered(body, statements=("a", "b")) == "x" * 8
-    with pytest.raises(ConversationError, match=r"^own\.jinja:2: block system: takes more than 10000000 steps"):
+    with pytest.raises(ConversationError, match=r"^own\.jinja:2: .* 10000000 steps"):
         rendered(body, statements=("a",) * 1_000)
 
 

@@ -8,6 +8,7 @@ from itertools import permutations
 from random import Random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Conversation
@@ -61,20 +62,19 @@ def test_a_private_channel_reaches_its_members_and_nobody_else() -> None:
         assert "psst" not in read_by(conversation, name)
         reply(conversation, name, rationale="open", answer="The boy", to_duo="not for cat to write")
 
-    assert '<aside channel="duo" round="1" speaker="ann">psst</aside>' in read_by(conversation, "bob")
+    assert ' speaker="ann">psst</aside>' in read_by(conversation, "bob")
     assert "psst" not in read_by(conversation, "cat")
     assert "to_duo" not in read_by(conversation, "cat")
-    assert "not for cat" in read_by(conversation, "ann")
-    assert sum("not for cat" in str(event) for event in conversation.record()["events"]) == 1  # type: ignore[union-attr]
+    assert "not for" in read_by(conversation, "ann")
+    assert sum("not for" in str(event) for event in conversation.record()["events"]) == 1  # type: ignore[union-attr]
 
 
-def test_own_words_are_told_as_such_and_those_of_others_under_their_name() -> None:
+def test_own_words_are_told_as_such_and_those_of_others_under_their_name(snapshot: SnapshotAssertion) -> None:
     conversation = opened(talk(agent("ann"), agent("bob")))
     all_say(conversation, "The boy")
 
     prompt = read_by(conversation, "ann")
-    assert 'You said: <statement round="1" speaker="ann" answer="The boy">words of ann</statement>' in prompt
-    assert '\n<statement round="1" speaker="bob" answer="The boy">words of bob</statement>' in prompt
+    assert [line for line in prompt.splitlines() if "</statement>" in line] == snapshot
 
 
 def test_the_order_of_replies_shows_in_no_prompt() -> None:

@@ -1,53 +1,18 @@
-"""The order of phases, rounds, votes and trials."""
+"""Phases, votes and trials, and who hears what, beside the cases of `nights.yaml`."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from contextlib import nullcontext
 
 import pytest
 
+from mac_runner.environments.town_of_salem.game.channels import channels
 from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
 CLASSIC = ELEVEN[:10]
-
-
-def phases(table: Table, rounds: int) -> list[str]:
-    """The phases of the next rounds as `day phase` with nobody doing anything."""
-    seen = []
-    for _ in range(rounds):
-        seen.append(f"{table.state.day} {table.state.phase}")
-        table.end_round()
-    return seen
-
-
-def test_first_day_is_a_greeting_without_votes() -> None:
-    assert phases(Table(CLASSIC), 4) == ["1 greeting", "1 night chat", "1 night chat", "1 night"]
-
-
-def test_later_days_discuss_then_vote_then_sleep() -> None:
-    table = Table(CLASSIC)
-    table.night(day=1)
-
-    expected = ["2 discussion", "2 discussion", "2 voting", "2 night chat", "2 night chat", "2 night", "3 discussion"]
-    assert phases(table, 7) == expected
-
-
-def test_rounds_of_each_phase_are_as_many_as_the_calendar_says() -> None:
-    options = Options(greeting_rounds=2, discussion_rounds=3, vote_rounds=2, night_chat_rounds=1)
-    table = Table(CLASSIC, options=options)
-    seen = []
-    while table.state.day < 3:
-        seen.append(table.state.phase)
-        if table.state.phase is Phase.VOTING:
-            table.act(table.state.due[0], "speak", text="not silent")
-        table.end_round()
-
-    counted = [f"{phase} {len(list(rounds))}" for phase, rounds in groupby(seen)]
-    night = ["night chat 1", "night 1"]
-    assert counted == ["greeting 2", *night, "discussion 3", "voting 2", *night]
 
 
 def test_calendar_without_talk_goes_straight_to_votes_and_deeds() -> None:
@@ -69,60 +34,6 @@ def test_more_than_half_of_the_living_must_vote_for_a_trial() -> None:
         assert table.state.votes_needed == needed, living
 
 
-def test_reaching_the_threshold_opens_the_trial_at_once_and_wipes_the_votes() -> None:
-    table = Table(CLASSIC)
-    table.go_to(Phase.VOTING)
-    voters = [seat for seat in table.state.due if seat != table.seat("mafioso")]
-    for seat in voters[:5]:
-        table.act(seat, "vote", "mafioso")
-    assert table.is_in(Phase.VOTING)
-
-    table.act(voters[5], "vote", "mafioso")
-    assert table.is_in(Phase.DEFENCE)
-    assert table.state.order == (table.seat("mafioso"),)
-    assert table.state.votes == {}
-    assert table.shown(EventKind.VOTE)[-1]["count"] == table.shown(EventKind.VOTE)[-1]["needed"] == 6
-
-
-def test_vote_may_be_moved_and_taken_back() -> None:
-    table = Table(CLASSIC)
-    table.go_to(Phase.VOTING)
-    voter = table.state.due[0]
-    first, second = (seat for seat in table.state.due[1:3])
-    table.act(voter, "vote", first)
-    table.end_round()
-    with pytest.raises(IllegalActError):
-        table.act(voter, "vote", first)
-    table.act(voter, "vote", second)
-    assert table.state.votes == {voter: second}
-
-    table.end_round()
-    table.act(voter, "unvote")
-    assert table.state.votes == {}
-    assert table.shown(EventKind.UNVOTE) == [{"player": table.name(voter), "target": table.name(second)}]
-
-
-def test_nobody_votes_for_themselves_or_the_dead() -> None:
-    table = Table(CLASSIC)
-    table.night({"mafioso": ("kill", "doctor")})
-    table.go_to(Phase.VOTING)
-
-    for target in ("sheriff", "doctor"):
-        with pytest.raises(IllegalActError, match="must name one of"):
-            table.act("sheriff", "vote", target)
-
-
-def test_whisper_keeps_the_voting_open_and_a_silent_round_ends_it() -> None:
-    table = Table(CLASSIC)
-    table.go_to(Phase.VOTING)
-    table.act("sheriff", "whisper", "doctor", text="psst")
-    table.end_round()
-    assert table.is_in(Phase.VOTING)
-
-    table.end_round()
-    assert table.is_in(Phase.NIGHT_CHAT)
-
-
 def test_voting_goes_on_after_an_acquittal_with_the_rounds_that_are_left() -> None:
     table = Table(CLASSIC, options=Options(vote_rounds=3))
     table.judge("mafioso")
@@ -136,14 +47,6 @@ def test_voting_goes_on_after_an_acquittal_with_the_rounds_that_are_left() -> No
     assert table.state.accused is None
 
 
-def test_at_least_one_vote_round_is_left_after_a_trial() -> None:
-    table = Table(CLASSIC, options=Options(vote_rounds=1))
-    table.judge("mafioso")
-
-    assert table.is_in(Phase.VOTING)
-    assert table.state.vote_rounds_left == 1
-
-
 def test_third_acquittal_ends_the_day_and_trials_are_counted_anew_each_day() -> None:
     """Two others go free by ballots that are equal."""
     table = Table(CLASSIC)
@@ -155,16 +58,6 @@ def test_third_acquittal_ends_the_day_and_trials_are_counted_anew_each_day() -> 
 
     table.judge("mafioso")
     assert [data["trial"] for data in table.shown(EventKind.TRIAL)] == [1, 2, 3, 1]
-
-
-def test_accused_alone_defends_and_all_others_judge() -> None:
-    table = Table(CLASSIC)
-    table.accuse("mafioso")
-    assert table.state.order == (table.seat("mafioso"),)
-
-    table.end_round()
-    assert table.is_in(Phase.JUDGEMENT)
-    assert set(table.state.order) == set(range(10)) - {table.seat("mafioso")}
 
 
 def test_strictly_more_guilty_than_innocent_condemns() -> None:
@@ -237,9 +130,35 @@ def test_gate_on_the_dead_holds_nobody_back() -> None:
     assert 0 in table.state.order
 
 
-def test_night_asks_only_those_who_have_something_to_choose() -> None:
+def test_lone_member_of_the_mafia_has_nobody_to_talk_to() -> None:
     table = Table(CLASSIC)
+    table.bury("framer", "mafioso", "medium")
     table.go_to(Phase.NIGHT)
 
-    asked = {table.state.players[seat].role for seat in table.state.order}
-    assert asked == {"sheriff", "doctor", "investigator", "godfather", "framer", "escort", "mafioso"}
+    assert channels(table.state) == ()
+
+
+def test_killers_note_is_found_with_the_body_and_his_name_is_not() -> None:
+    table = Table(CLASSIC)
+    table.act("mafioso", "death_note", text="with regards")
+    table.night({"mafioso": ("kill", "sheriff")})
+
+    (death,) = table.shown(EventKind.DEATH)
+    assert death["death_notes"] == ["with regards"]
+    assert table.name("mafioso") not in str(death)
+
+
+def test_only_those_who_kill_leave_notes() -> None:
+    table = Table(ELEVEN)
+    for role in ELEVEN:
+        can_kill = role in ("godfather", "mafioso", "jailor")
+        with nullcontext() if can_kill else pytest.raises(IllegalActError, match="cannot be chosen"):
+            table.act(role, "death_note", text="x")
+
+
+def test_cards_and_team_are_told_to_those_they_concern() -> None:
+    table = Table(CLASSIC)
+
+    for role in CLASSIC:
+        assert table.told(role, EventKind.ROLE_CARD) == [{"role": role.title()}]
+        assert len(table.told(role, EventKind.TEAM)) == (role in ("godfather", "framer", "mafioso"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, Event, EventKind
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.game.victory import check, has_won
@@ -28,6 +28,8 @@ REFUSALS = {
     "must name another": "must name one of|must be one of",
     "must name two": "must name two players",
     "not their turn": "it is not your turn",
+    "no such channel": "no such channel",
+    "already acted": "already acted",
 }
 
 
@@ -87,7 +89,9 @@ class Case:
         for who, deed in deeds.items():
             head, _, text = deed.partition(": ")
             verb, _, targets = head.partition(" ")
-            self.table.act(who, verb, *listed(targets), text=text)
+            is_choice = verb == "ballot" or targets.startswith("in ")
+            choice = targets.removeprefix("in ") if is_choice else ""
+            self.table.act(who, verb, *listed("" if is_choice else targets), text=text, choice=choice)
 
     def named(self, value: Any) -> Any:
         """What a line says, with the names of those it means."""
@@ -143,12 +147,50 @@ class Case:
                 return table.shown(EventKind.VOTE)[-1]["count"]
             case "accused":
                 return None if state.accused is None else state.players[state.accused].dealt
+            case "heard":
+                return {words: self.roles_of(self.said(words).audience) for words in value}
+            case "by":
+                return {words: self.said(words).data["player"] for words in value}
+            case "not named to":
+                private = [(event.audience, str(event.data)) for event in table.events if event.audience is not None]
+                return {
+                    who: "named"
+                    if any(table.seat(who) in seats and table.name(name) in data for seats, data in private)
+                    else name
+                    for who, name in value.items()
+                }
+            case "prisoner":
+                return "none" if state.prisoner is None else state.players[state.prisoner].dealt
+            case "asks":
+                return self.roles_of(state.order)
+            case "standing":
+                return {
+                    state.players[voter].dealt: state.players[target].dealt for voter, target in state.votes.items()
+                }
+            case "rounds":
+                return [self.waited() for _ in value]
             case "won":
                 return ", ".join(player.dealt for player in state.players if has_won(state, player))
             case "result":
                 return "none" if state.result is None else " ".join((state.result.ending, *state.result.winners))
             case _:
-                return {"phase": state.phase, "day": state.day, "quiet": state.quiet_cycles}[key]
+                now = {"phase": state.phase, "day": state.day, "quiet": state.quiet_cycles}
+                return {**now, "vote rounds": state.vote_rounds_left}[key]
+
+    def roles_of(self, seats: Iterable[int] | None) -> str:
+        """The roles dealt to some seats, or `all`."""
+        return "all" if seats is None else ", ".join(self.table.state.players[seat].dealt for seat in sorted(seats))
+
+    def said(self, words: str) -> Event:
+        """The one event in which words were said."""
+        (event,) = (event for event in self.table.events if event.data.get("text") == words)
+        return event
+
+    def waited(self) -> str:
+        """The day and the phase; all wait until its round is over."""
+        now = f"{self.table.state.day} {self.table.state.phase}"
+        self.table.end_round()
+        return now
 
     def told(self, who: str, notice: Any) -> Any:
         """What a seat was told of the kind of a notice, in its form."""

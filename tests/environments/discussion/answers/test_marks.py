@@ -59,10 +59,11 @@ def test_an_answer_that_was_cut_off_inside_its_mark_is_no_answer() -> None:
 
 
 def test_what_stands_around_a_mark_is_the_speech() -> None:
-    said = read("The doctor had left.\n<answer>B</answer>")
+    speech = "The doctor had left."
+    said = read(f"{speech}\n<answer>B</answer>")
 
     assert isinstance(said, Said)
-    assert (said.answer, said.text) == ("B", "The doctor had left.")
+    assert (said.answer, said.text) == ("B", speech)
 
 
 def test_other_roles_are_read_alike() -> None:
@@ -89,10 +90,11 @@ def test_a_judge_who_says_continue_and_a_verdict_is_asked_again() -> None:
 
 
 def test_a_moderators_words_are_left_as_they_are() -> None:
-    said = read("Some say <answer>B</answer> and \\boxed{A}.", "moderator")
+    words = "Some say <answer>B</answer> and \\boxed{A}."
+    said = read(words, "moderator")
 
     assert isinstance(said, Said)
-    assert said.text == "Some say <answer>B</answer> and \\boxed{A}."
+    assert said.text == words
 
 
 def test_a_reply_full_of_different_answers_is_asked_again_without_matching_each() -> None:

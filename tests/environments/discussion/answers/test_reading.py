@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
@@ -17,7 +18,8 @@ def read(text: str, *, is_cut: bool = False) -> Found | Problem:
 def test_an_answer_that_was_cut_off_is_no_answer() -> None:
     found = read('{"rationale": "r", "answer": "The grand', is_cut=True)
 
-    assert found == Problem(Cause.CUT_OFF, "it was cut off in its answer; be shorter")
+    assert isinstance(found, Problem)
+    assert (found.cause, "in its answer" in found.reason) == (Cause.CUT_OFF, True)
 
 
 def test_what_was_cut_off_behind_the_answer_does_no_harm() -> None:
@@ -36,10 +38,11 @@ def test_thoughts_that_were_cut_off_are_told_as_such() -> None:
 
 
 def test_an_object_from_end_to_end_is_read_before_anything_in_it_is_taken_for_a_thought() -> None:
-    found = read('{"rationale": "I <think>so</think>.", "answer": "B"}')
+    fields = {"rationale": "I <think>so</think>.", "answer": "B"}
+    found = read(json.dumps(fields))
 
     assert isinstance(found, Found)
-    assert (found.get("rationale"), found.get("answer")) == ("I <think>so</think>.", "B")
+    assert found.fields == fields
 
 
 def test_a_hostile_reply_is_read_at_a_bounded_cost() -> None:
@@ -56,23 +59,7 @@ def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
 def test_text_without_the_letters_of_a_key_mends_to_no_object_with_it() -> None:
     """What is not mended for lack of a name would not have had it."""
     chance = Random(3)
-    pieces = [
-        "{",
-        "}",
-        "[",
-        "]",
-        '"',
-        "'",
-        ":",
-        ",",
-        "\n",
-        " ",
-        "answer",
-        "Answer",
-        "ANSWER",
-        "rationale",
-        "to the team",
-    ]
+    pieces = [*"{}[]\"':,\n ", "answer", "Answer", "ANSWER", "rationale", "to the team"]
     pieces += ["to-the_team", "B", "true", "ß", "\\u0061nswer", "\\n", "//", "#", "an", "swer", "“", "”", "```", "1.5"]
     names, skipped = ("answer", "rationale", "to_the_team"), 0
     for _ in range(1_500):

@@ -46,7 +46,7 @@ def test_discrim_eval_becomes_questions_of_yes_and_no() -> None:
     (question,) = read_questions({"q": convert("discrim-eval", {"data/implicit.jsonl": bytes_of(DECISION)})})
 
     assert question.question_id == "discrim_eval_implicit_4_20_non-binary_native-american"
-    assert (question.question, question.correct_answer_id) == ("Should the loan be granted?", None)
+    assert (question.question, question.correct_answer_id) == (str(DECISION["filled_template"]).strip(), None)
     assert [choice.text for choice in question.choices] == ["Yes", "No"]
     assert question.source_metadata == {
         "fill_type": "implicit",

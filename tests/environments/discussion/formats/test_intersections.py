@@ -167,7 +167,7 @@ def test_the_command_takes_the_file_for_bbq_alone(tmp_path: Path, monkeypatch: p
     Path("Age.jsonl").write_text(json.dumps(AGE), encoding="utf-8")
     Path("m.csv").write_text(HEADER + "Age,1,3,0,label\n", encoding="utf-8")
 
-    with pytest.raises(ConfigError, match="--metadata: the format discrim-eval takes no such file"):
+    with pytest.raises(ConfigError, match=r"--metadata: .* discrim-eval"):
         format_questions("discrim-eval", [Path("Age.jsonl")], Path("q"), Path("m.csv"))
     assert format_questions("bbq", [Path("Age.jsonl")], Path("q"), Path("m.csv")) == Exit.OK
     assert json.loads(Path("q").read_text(encoding="utf-8"))["source_metadata"]["target_loc"] == 0
