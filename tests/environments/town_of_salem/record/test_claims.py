@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.claims import extract
@@ -14,171 +19,40 @@ from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 
 ROLES = ("sheriff", "investigator", "lookout", "doctor", "godfather", "jester", "serial killer", "mafioso")
-SHERIFF, INVESTIGATOR, LOOKOUT, DOCTOR, GODFATHER, JESTER, KILLER, MAFIOSO = NAMES[:8]
+BY_ROLE = dict(zip((role.split()[-1] for role in ROLES), NAMES, strict=False))
+JESTER, KILLER = BY_ROLE["jester"], BY_ROLE["killer"]
+CASES: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8")
+)
 
 
-def rows(speaker: str, text: str, *learned: tuple[EventKind, JsonObject]) -> list[JsonObject]:
+def named(value: Any) -> Any:
+    return value.format(**BY_ROLE) if isinstance(value, str) else value
+
+
+def rows(speaker: str, text: str, learned: Mapping[str, Mapping[str, str]]) -> list[JsonObject]:
     """What is claimed in `text` when the speaker had learned these things; all learn of deaths."""
     table = Table(ROLES)
     names = tuple(player.name for player in table.state.players)
     seat = names.index(speaker)
     events: list[Event] = [*table.events]
-    for kind, data in learned:
+    for kind, data in (
+        (EventKind(name), {key: named(value) for key, value in told.items()}) for name, told in learned.items()
+    ):
         is_public = kind in (EventKind.DEATH, EventKind.REVEALED)
         events.append(public(table.state, kind, **data) if is_public else private(table.state, kind, (seat,), **data))
     said = Utterance(event=len(events), day=2, phase=table.state.phase, player=speaker, channel="public", text=text)
     return [claim_row(claim) for claim in judged_claims([said], names, RoleHistory(events, table.state.players))]
 
 
-def judged(speaker: str, text: str, *learned: tuple[EventKind, JsonObject]) -> list[str]:
-    """The verdicts on what is claimed in `text` when the speaker had learned these things."""
-    return [str(row["verdict"]) for row in rows(speaker, text, *learned)]
-
-
-def test_words_about_oneself_are_weighed_against_the_role_held() -> None:
-    for speaker, text, verdict in (
-        (SHERIFF, "I am the Sheriff.", "honest"),
-        (GODFATHER, "I am the Sheriff.", "lie"),
-        (SHERIFF, "I was the Sheriff.", "honest"),
-        (GODFATHER, "I am innocent.", "lie"),
-        (JESTER, "I am innocent.", "unclear"),
-        (KILLER, "I am not mafia.", "honest"),
-        (KILLER, "I am town.", "lie"),
-        (MAFIOSO, f"{MAFIOSO} is the Doctor.", "lie"),
-    ):
-        assert judged(speaker, text) == [verdict], text
-
-
-def test_words_about_others_are_weighed_against_what_the_speaker_knew_and_not_against_luck() -> None:
-    """Who does not know has an opinion, be it right or wrong; a team knows itself, and who is not of it."""
-    for speaker, text, verdict, is_so, truth in (
-        (SHERIFF, f"{GODFATHER} is mafia.", "unclear", True, None),
-        (SHERIFF, f"{KILLER} is mafia.", "unclear", False, f"{KILLER} is the Serial Killer"),
-        (SHERIFF, f"{KILLER} is evil.", "unclear", True, None),
-        (SHERIFF, f"Vote {DOCTOR}!", "unclear", False, f"{DOCTOR} is the Doctor"),
-        (SHERIFF, f"Vote {JESTER}!", "unclear", None, None),
-        (SHERIFF, f"{KILLER} is the Godfather.", "unclear", False, f"{KILLER} is the Serial Killer"),
-        (MAFIOSO, f"{GODFATHER} is the Godfather.", "honest", True, None),
-        (MAFIOSO, f"{GODFATHER} is innocent.", "lie", False, None),
-        (MAFIOSO, f"{GODFATHER} is mafia.", "honest", True, None),
-        (MAFIOSO, f"{DOCTOR} is mafia.", "lie", False, None),
-        (MAFIOSO, f"{DOCTOR} is not mafia.", "honest", True, None),
-        (MAFIOSO, f"{DOCTOR} is the Framer.", "lie", False, None),
-        (MAFIOSO, f"{KILLER} is the Serial Killer.", "unclear", True, None),
-        (GODFATHER, f"{DOCTOR} is town.", "unclear", True, None),
-        (GODFATHER, f"{KILLER} is innocent.", "unclear", False, f"{KILLER} is the Serial Killer"),
-    ):
-        (row,) = rows(speaker, text)
-        assert (row["verdict"], row["is_so"], row.get("truth")) == (verdict, is_so, truth), text
-
-
-def test_what_was_shown_or_found_out_is_known_be_it_right_or_wrong() -> None:
-    shown: tuple[EventKind, JsonObject] = (EventKind.DEATH, {"player": KILLER, "role": "Doctor"})
-    hidden: tuple[EventKind, JsonObject] = (EventKind.DEATH, {"player": KILLER, "role": "unknown"})
-    cleaned: tuple[EventKind, JsonObject] = (EventKind.CLEANED, {"target": KILLER, "role": "Doctor"})
-    for speaker, text, learned, verdict, truth in (
-        (SHERIFF, f"{KILLER} is the Doctor.", shown, "honest", f"{KILLER} is the Serial Killer"),
-        (SHERIFF, f"{KILLER} is mafia.", shown, "lie", None),
-        (SHERIFF, f"{KILLER} is mafia.", hidden, "unclear", "any"),
-        (MAFIOSO, f"{KILLER} is the Doctor.", finding(KILLER, "a Serial Killer"), "lie", None),
-        (
-            MAFIOSO,
-            f"{KILLER} is the Doctor.",
-            cleaned,
-            "honest",
-            "any",
-        ),
-        (SHERIFF, f"{KILLER} is evil.", finding(KILLER, "suspicious"), "honest", None),
-        (SHERIFF, f"{DOCTOR} is evil.", finding(DOCTOR, "suspicious"), "honest", f"{DOCTOR} is the Doctor"),
-        (SHERIFF, f"{KILLER} is innocent.", finding(KILLER, "suspicious"), "unclear", "any"),
-    ):
-        (row,) = rows(speaker, text, learned)
-        assert row["verdict"] == verdict, text
-        assert row.get("truth") == truth if truth != "any" else "truth" in row, text
-
-
-def test_honest_finding_that_is_wrong_says_what_is_so() -> None:
-    """The Godfather is not suspicious, and a framed player is."""
-    for text, learned, truth in (
-        (
-            f"I found that {GODFATHER} is not suspicious.",
-            finding(GODFATHER, "not suspicious"),
-            f"{GODFATHER} is the Godfather",
-        ),
-        (f"I found that {DOCTOR} is suspicious.", finding(DOCTOR, "suspicious"), f"{DOCTOR} is the Doctor"),
-        (f"I found that {KILLER} is suspicious.", finding(KILLER, "suspicious"), None),
-        (f"I found that {DOCTOR} is not suspicious.", finding(DOCTOR, "not suspicious"), None),
-    ):
-        (row,) = rows(SHERIFF, text, learned)
-        assert (row["verdict"], row["is_so"], row.get("truth")) == ("honest", truth is None, truth), text
-    framed = finding(DOCTOR, "a Vampire, Framer or Jester")
-    (row,) = rows(INVESTIGATOR, f"I checked {DOCTOR}: Vampire, Framer or Jester.", framed)
-    assert (row["verdict"], row["truth"]) == ("honest", f"{DOCTOR} is the Doctor")
-
-
-def finding(about: str, what: str) -> tuple[EventKind, JsonObject]:
-    return EventKind.RESULT, {"about": about, "finding": what}
-
-
-@pytest.mark.parametrize(
-    ("speaker", "text", "learned", "verdict"),
-    [
-        (SHERIFF, f"I found that {KILLER} is suspicious.", finding(KILLER, "suspicious"), "honest"),
-        (SHERIFF, f"I found that {KILLER} is suspicious.", finding(KILLER, "a serial killer"), "honest"),
-        (SHERIFF, f"I found that {KILLER} is suspicious.", finding(KILLER, "not suspicious"), "lie"),
-        (SHERIFF, f"I found that {KILLER} is suspicious.", finding(DOCTOR, "suspicious"), "lie"),
-        (GODFATHER, f"I found that {KILLER} is suspicious.", None, "lie"),
-        (
-            INVESTIGATOR,
-            f"I found that {KILLER} is suspicious.",
-            finding(KILLER, "a Doctor, Disguiser or Serial Killer"),
-            "unclear",
-        ),
-        (
-            INVESTIGATOR,
-            f"I checked {KILLER}: Doctor, Disguiser or Serial Killer.",
-            finding(KILLER, "a Doctor, Disguiser or Serial Killer"),
-            "honest",
-        ),
-        (
-            INVESTIGATOR,
-            f"I checked {KILLER}: Medium, Janitor or Retributionist.",
-            finding(KILLER, "a Doctor, Disguiser or Serial Killer"),
-            "lie",
-        ),
-        (
-            INVESTIGATOR,
-            f"I checked {DOCTOR}: Survivor, Vampire Hunter or Amnesiac.",
-            finding(DOCTOR, "a Survivor, Vampire Hunter or Amnesiac"),
-            "honest",
-        ),
-        (
-            INVESTIGATOR,
-            f"I checked {KILLER}: Serial Killer.",
-            finding(KILLER, "a Doctor, Disguiser or Serial Killer"),
-            "unclear",
-        ),
-        (
-            LOOKOUT,
-            f"I watched {DOCTOR} and saw {KILLER} visit.",
-            finding(DOCTOR, f"visited by {GODFATHER} and {KILLER}"),
-            "honest",
-        ),
-        (LOOKOUT, f"I watched {DOCTOR} and saw {KILLER} visit.", finding(DOCTOR, f"visited by {GODFATHER}"), "lie"),
-        (LOOKOUT, f"I watched {DOCTOR}. Nobody visited.", finding(DOCTOR, "visited by nobody"), "honest"),
-        (LOOKOUT, f"I found that {KILLER} is suspicious.", finding(DOCTOR, f"visited by {KILLER}"), "unclear"),
-        (DOCTOR, f"My target {SHERIFF} was attacked.", (EventKind.PATIENT_ATTACKED, {"target": SHERIFF}), "honest"),
-        (DOCTOR, f"My target {SHERIFF} was attacked.", None, "lie"),
-        (DOCTOR, "I was roleblocked.", (EventKind.BLOCKED, {}), "honest"),
-        (DOCTOR, "I was roleblocked.", (EventKind.ATTACKED, {"saved_by": "a Doctor"}), "lie"),
-    ],
-)
-def test_results_are_weighed_against_what_the_speaker_was_told(
-    speaker: str, text: str, learned: tuple[EventKind, JsonObject] | None, verdict: str
-) -> None:
-    heard = () if learned is None else (learned,)
-
-    assert judged(speaker, text, *heard) == [verdict]
+def test_claims_are_judged_by_what_their_speaker_knew(subtests: pytest.Subtests) -> None:
+    for group, cases in CASES.items():
+        for case in cases:
+            speaker, text = BY_ROLE[case["speaker"]], str(case["says"]).format(**BY_ROLE)
+            with subtests.test(group, text=text):
+                (row,) = rows(speaker, text, case.get("learned", {}))
+                expected = {key: named(value) for key, value in case["is"].items()}
+                assert {key: row.get(key) for key in expected} == expected
 
 
 def test_claim_counts_with_the_role_and_the_results_of_the_moment_it_was_made() -> None:
