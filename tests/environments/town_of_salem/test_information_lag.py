@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -44,18 +45,7 @@ def lagged_game(*, rounds: int = 2, slots: int = 2, latency: GameLatency = SECON
     )
     task = make_task(ROLES)
     names = [f"A{seat + 1}" for seat in range(3)]
-    agents = tuple(
-        type(agent)(
-            agent_id=name,
-            definition=agent.definition,
-            model=agent.model,
-            seat=agent.seat,
-            slot=agent.slot,
-            sampling=agent.sampling,
-        )
-        for name, agent in zip(names, task.agents, strict=True)
-    )
-    task = type(task)(index=task.index, task_id=task.task_id, seed=task.seed, agents=agents)
+    task = replace(task, agents=tuple(replace(agent, agent_id=f"A{agent.seat + 1}") for agent in task.agents))
     state, opening = new_game(seed=task.seed, names=names, roles=ROLES, lobby=ROLES, options=options)
     game = Game(task=task, state=state, opening=opening, max_retries=max_retries, latency=latency)
     while game.state.phase is not Phase.DISCUSSION:

@@ -44,38 +44,6 @@ def reason(state: GameState, text: str, *, is_cut: bool = False) -> str:
     return reading.reason
 
 
-@pytest.mark.parametrize("name", ["Beatrice", "beatrice", "  BEATRICE\n", '"Beatrice"', "'Beatrice'.", "Beatrice."])
-def test_name_is_recognised_however_it_is_written(votes: GameState, name: str) -> None:
-    assert answer(votes, f"<vote>{name}</vote>") == Chosen(act=Act(seat=0, verb="vote", targets=(1,)))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<speak>hello</speak>",
-        "<SPEAK>hello</Speak>",
-        "< speak >hello</ speak >",
-        "Well then:\n<speak>\n hello \n</speak>\nThat was it.",
-        "<thinking>Say <speak>nothing</speak>?</thinking><speak>hello</speak>",
-        "<think>hm</think><speak>hello</speak>",
-        "<thinking/><speak>hello</speak><observation/>",
-        '<observation>{"role": "Doctor"}<vote>Caleb</vote></observation><speak>hello</speak>',
-    ],
-)
-def test_act_is_found_among_thoughts_and_words(day: GameState, text: str) -> None:
-    assert answer(day, text) == Chosen(act=Act(seat=0, verb="speak", text="hello"))
-
-
-@pytest.mark.parametrize("inside", ["<vote>Caleb</vote>", "<b>bold</b>", "<speak>", "a < b > c"])
-def test_tags_inside_words_are_words(day: GameState, inside: str) -> None:
-    assert answer(day, f"<speak>{inside} x</speak>") == Chosen(act=Act(seat=0, verb="speak", text=f"{inside} x"))
-
-
-@pytest.mark.parametrize("inside", ["<thinking>I am the Godfather</thinking>Hello", "<think>hm", "so </thinking> x"])
-def test_thoughts_inside_an_act_are_refused_not_published(day: GameState, inside: str) -> None:
-    assert isinstance(answer(day, f"<speak>{inside}</speak>"), Problem)
-
-
 def test_act_in_a_reply_that_was_cut_off_behind_it_is_refused(day: GameState) -> None:
     """What the model drafted on the way to its token limit was not yet its act."""
     text = "I could <speak>As Godfather I hide</speak> hmm, let me"
@@ -87,19 +55,10 @@ def test_act_in_a_reply_that_was_cut_off_behind_it_is_refused(day: GameState) ->
     assert isinstance(whole, Chosen)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "   ", "I vote for Caleb.", "<thinking>hm</thinking>", "speak: hi", "<talk>hi</talk>"]
-)
-def test_reply_without_an_act_is_told_that_there_was_none(day: GameState, text: str) -> None:
-    assert "no act" in reason(day, text)
-
-
 def test_reply_with_several_acts_is_told_which(day: GameState) -> None:
-    assert "2 acts (speak, whisper)" in reason(day, '<speak>a</speak><whisper to="Beatrice">b</whisper>')
+    several = '<speak>a</speak><whisper to="Beatrice">b</whisper>'
 
-
-def test_will_alone_is_no_act(day: GameState) -> None:
-    assert "no act" in reason(day, "<will>mine</will>")
+    assert "2 acts (speak, whisper)" in reason(day, several)
 
 
 @pytest.mark.parametrize("tag", ["thinking", "speak", "will"])
@@ -111,41 +70,32 @@ def test_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
     assert "token limit" in reason(day, "<thinking>and furthermore", is_cut=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_cut", "cause"),
-    [
-        ("<think>so the Sheriff", True, Cause.CUT_OFF_THOUGHT),
-        ("<thinking>so the Sheriff", False, Cause.OPEN_THOUGHT),
-        ("<think>done</think><speak>hel", True, Cause.CUT_OFF),
-        ("<speak>hello</speak> and then", True, Cause.CUT_OFF),
-        ('{"act": "spe', True, Cause.CUT_OFF),
-        ('{"act": "speak", "text": ', False, Cause.MALFORMED),
-        ("<speak>hello", False, Cause.MALFORMED),
-        ("I will say hello.", False, Cause.NO_ACT),
-        ("<speak>hello</speak><speak>bye</speak>", False, Cause.SEVERAL_ACTS),
-        ("<vote>Nobody Known</vote>", False, Cause.ILLEGAL),
-    ],
-)
-def test_reasoning_that_was_cut_off_is_told_apart_from_a_malformed_reply(
-    day: GameState, text: str, is_cut: bool, cause: Cause
-) -> None:
-    reading = read(Reply(text=text, finish_reason=FinishReason.LENGTH if is_cut else FinishReason.STOP), day, 0)
+CUT: list[tuple[str, bool, Cause]] = [
+    ("<think>so the Sheriff", True, Cause.CUT_OFF_THOUGHT),
+    ("<thinking>so the Sheriff", False, Cause.OPEN_THOUGHT),
+    ("<think>done</think><speak>hel", True, Cause.CUT_OFF),
+    ("<speak>hello</speak> and then", True, Cause.CUT_OFF),
+    ('{"act": "spe', True, Cause.CUT_OFF),
+    ('{"act": "speak", "text": ', False, Cause.MALFORMED),
+    ("<speak>hello", False, Cause.MALFORMED),
+    ("I will say hello.", False, Cause.NO_ACT),
+    ("<speak>hello</speak><speak>bye</speak>", False, Cause.SEVERAL_ACTS),
+    ("<vote>Nobody Known</vote>", False, Cause.ILLEGAL),
+]
 
-    assert isinstance(reading, Problem)
-    assert reading.cause is cause
+
+def test_reasoning_that_was_cut_off_is_told_apart_from_a_malformed_reply(day: GameState) -> None:
+    for text, is_cut, cause in CUT:
+        finish_reason = FinishReason.LENGTH if is_cut else FinishReason.STOP
+        reading = read(Reply(text=text, finish_reason=finish_reason), day, 0)
+        assert isinstance(reading, Problem), text
+        assert reading.cause is cause, text
 
 
 def test_unclosed_thought_hides_what_follows_it(day: GameState) -> None:
-    assert "<thinking> was never closed" in reason(day, "<thinking>I might <speak>hello</speak>")
+    hidden = "<thinking>I might <speak>hello</speak>"
 
-
-def test_tool_request_cuts_off_what_follows(day: GameState) -> None:
-    text = '<thinking>?</thinking><tool_request name="get_role">Doctor</tool_request><speak>I know!</speak>'
-    assert answer(day, text) == ToolRequest(name="get_role", argument="Doctor")
-
-
-def test_tool_request_cut_by_a_stop_sequence_is_read(day: GameState) -> None:
-    assert answer(day, '<tool_request name="get_role">Doctor') == ToolRequest(name="get_role", argument="Doctor")
+    assert "<thinking> was never" in reason(day, hidden)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -186,7 +136,7 @@ def test_ballot_is_recognised_in_any_case() -> None:
     table.go_to(Phase.JUDGEMENT)
 
     assert answer(table.state, "<ballot>Guilty</ballot>") == Chosen(act=Act(seat=0, verb="ballot", choice="guilty"))
-    assert "must be one of: guilty, innocent, abstain" in reason(table.state, "<ballot>lynch</ballot>")
+    assert ": guilty, innocent, abstain" in reason(table.state, "<ballot>lynch</ballot>")
 
 
 def test_channel_is_recognised_in_any_case() -> None:

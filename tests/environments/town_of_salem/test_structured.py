@@ -166,19 +166,6 @@ def test_choices_list_every_reply_where_all_acts_can_be_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        '{"act": "speak", "text": "hello"}',
-        '  {"thinking": "hm", "act": "speak", "text": "hello"}\n',
-        '```json\n{"act": "speak", "text": "hello"}\n```',
-        '<think>{"act": "wait"}</think>\n{"act": "speak", "text": "hello", "target": null, "channel": ""}',
-    ],
-)
-def test_json_reply_is_found_however_it_is_wrapped(day: GameState, text: str) -> None:
-    assert answer(day, text) == Chosen(act=Act(seat=0, verb="speak", text="hello"))
-
-
-@pytest.mark.parametrize(
     ("reply", "expected"),
     [
         ('{"act": "speak", "text": "hello', "begins as a JSON object and is none"),
@@ -209,10 +196,6 @@ def test_json_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
 
     assert isinstance(reading, Problem)
     assert "token limit" in reading.reason
-
-
-def test_reply_that_only_begins_with_a_brace_is_read_as_markup(day: GameState) -> None:
-    assert answer(day, "{sighs} <speak>hello</speak>") == Chosen(act=Act(seat=0, verb="speak", text="hello"))
 
 
 def test_schema_is_that_of_the_moment_of_its_prompt() -> None:
