@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.bots.night_talk import TARGET
@@ -15,7 +19,11 @@ from mac_runner.environments.town_of_salem.game.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from tests.environments.town_of_salem.table import Table
+from tests.environments.town_of_salem.test_nights import Case, listed
 
+DEEDS: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("deeds.yaml").read_text(encoding="utf-8")
+)
 COMPANY = ("sheriff", "doctor", "escort", "lookout", "godfather", "mafioso", "framer", "survivor", "vampire")
 
 # What each role does every night in which it can, in a town where one of the Town's Sheriffs is dead.
@@ -89,6 +97,44 @@ def finds(table: Table, about: str, finding: str) -> Event:
     return private(table.state, EventKind.RESULT, (0,), about=table.name(about), finding=finding)
 
 
+class Doing(Case):
+    """A case of `deeds.yaml` at its table."""
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        seats = setup.get("seats") or ", ".join(player.dealt for player in town_of(setup["town"]).state.players)
+        super().__init__({"seats": seats})
+        self.heard: list[Event] = []
+
+    def line(self, told: Mapping[str, Any]) -> None:
+        """Follow a line, of which the words come first."""
+        self.heard = [finds(self.table, about, finding) for about, finding in told.get("finds", {}).items()]
+        for who, said in told.get("say", {}).items():
+            kind, _, role = said.partition(" ")
+            words = claim(role) if kind == "claims" else accuse([self.table.name(role)])
+            self.heard.append(says(self.table, who, words))
+        for key, value in told.items():
+            if key not in ("town", "finds", "say"):
+                self.follow(key, value)
+
+    def look(self, key: str, value: Any) -> Any:
+        if key not in ("does", "verb", "claim"):
+            return super().look(key, value)
+        verb, aim = deed(self.table, *self.heard)
+        if key == "claim":
+            return understand(aim).claims or "none"
+        dealt = {player.name: player.dealt for player in self.table.state.players}
+        shown = "" if verb == "speak" or key == "verb" else ", ".join(dealt.get(name, name) for name in listed(aim))
+        return f"{verb} {shown}".strip()
+
+
+def test_heuristic_players_do_what_their_role_is_for(subtests: pytest.Subtests) -> None:
+    for title, lines in DEEDS.items():
+        with subtests.test(title):
+            case = Doing(lines[0])
+            for told in lines:
+                case.line(told)
+
+
 def test_every_role_is_in_one_of_the_two_tables() -> None:
     assert NIGHTLY.keys() | WITH_REASON == ROLES.keys()
     assert not NIGHTLY.keys() & WITH_REASON
@@ -116,52 +162,6 @@ def test_role_without_a_reason_harms_nobody(role: str) -> None:
     assert verb in ("wait", "alert")
 
 
-def test_jailor_executes_whom_the_evidence_speaks_against_and_nobody_else() -> None:
-    for finding, expected in (("suspicious", "execute"), ("not suspicious", "wait")):
-        table = town_of("jailor")
-        table.night(day=1)
-        table.act("jailor", "jail", "mafioso")
-        table.go_to(Phase.NIGHT, day=2)
-
-        assert deed(table, finds(table, "mafioso", finding))[0] == expected
-
-
-def test_jailor_locks_up_the_worst_of_those_he_may_execute() -> None:
-    table = town_of("jailor")
-    table.night(day=1)
-    table.go_to(Phase.DISCUSSION, day=2)
-
-    assert deed(table, finds(table, "framer", "suspicious")) == ("jail", table.name("framer"))
-
-
-def test_jailor_locks_up_nobody_unknown_where_a_prisoner_could_kill_him() -> None:
-    table = Table(("jailor", "serial killer", *COMPANY))
-
-    assert deed(table)[0] == "speak"
-
-
-def test_jailor_does_not_say_what_he_is_unless_accused() -> None:
-    table = town_of("jailor")
-    table.night(day=1)
-    table.act("jailor", "jail", "doctor")
-    table.go_to(Phase.DISCUSSION, day=4)
-    table.act("jailor", "jail", "doctor")
-    table.end_round()
-    accused = says(table, "doctor", accuse([table.name("jailor")]))
-
-    assert understand(deed(table)[1]).claims is None
-    assert understand(deed(table, accused)[1]).claims == "Jailor"
-
-
-def test_vigilante_shoots_who_is_caught_in_a_lie() -> None:
-    table = town_of("vigilante")
-    table.go_to(Phase.NIGHT, day=2)
-    lie = says(table, "mafioso", claim("Doctor")), says(table, "framer", claim("Bodyguard"))
-
-    assert deed(table)[0] == "wait"
-    assert deed(table, *lie) == ("shoot", table.name("framer"))
-
-
 def test_veteran_goes_on_alert_once_known() -> None:
     table = town_of("veteran")
     table.go_to(Phase.NIGHT, day=1)
@@ -169,46 +169,6 @@ def test_veteran_goes_on_alert_once_known() -> None:
 
     assert all(deed(table, known, seed=seed)[0] == "alert" for seed in range(10))
     assert any(deed(table, seed=seed)[0] == "wait" for seed in range(10))
-
-
-def test_survivor_puts_on_a_vest_when_few_are_left() -> None:
-    table = Table(("survivor", "sheriff", "doctor", "godfather", "mafioso"))
-    table.go_to(Phase.NIGHT, day=1)
-
-    assert deed(table) == ("vest", "")
-
-
-def test_mayor_shows_himself_on_the_third_day() -> None:
-    table = town_of("mayor")
-    table.go_to(Phase.DISCUSSION, day=3)
-
-    assert deed(table)[0] == "reveal"
-
-
-def test_dead_medium_calls_whom_she_trusts() -> None:
-    table = town_of("medium")
-    table.night({"mafioso": ("kill", "medium")}, day=1)
-
-    assert deed(table, finds(table, "escort", "not suspicious")) == ("seance", table.name("escort"))
-
-
-def test_transporter_puts_the_worst_in_the_place_of_one_who_knows() -> None:
-    table = town_of("transporter")
-    table.go_to(Phase.NIGHT, day=1)
-    heard = says(table, "lookout", claim("Lookout")), finds(table, "mafioso", "suspicious")
-    verb, swapped = deed(table, *heard)
-
-    assert verb == "swap"
-    assert swapped == f"{table.name('lookout')}, {table.name('mafioso')}"
-
-
-def test_lynched_jester_haunts_somebody() -> None:
-    table = town_of("jester")
-    table.night(day=1)
-    table.lynch("jester")
-    table.go_to(Phase.NIGHT)
-
-    assert deed(table)[0] == "haunt"
 
 
 def test_jester_claims_what_cannot_be_true() -> None:
@@ -258,30 +218,3 @@ def test_mafia_kills_whom_its_leader_named_last() -> None:
     chat = named("mafioso", "doctor"), named("godfather", "escort"), named("framer", "lookout")
     for who in ("godfather", "mafioso"):
         assert deed(table, *chat, seat=table.seat(who)) == ("kill", table.name("escort"))
-
-
-@pytest.mark.parametrize("role", ["mafioso", "serial killer", "witch", "vampire"])
-def test_whoever_wins_by_the_towns_losing_judges_outsiders_guilty_and_their_own_innocent(role: str) -> None:
-    table = Table((role, "doctor", "sheriff", "escort", "godfather"))
-    table.night(day=1)
-    table.accuse("doctor")
-    table.go_to(Phase.JUDGEMENT)
-
-    assert deed(table) == ("ballot", "guilty")
-    if role == "mafioso":
-        table = Table((role, "doctor", "sheriff", "escort", "godfather"))
-        table.night(day=1)
-        table.accuse("godfather")
-        table.go_to(Phase.JUDGEMENT)
-        assert deed(table) == ("ballot", "innocent")
-
-
-def test_nobody_says_the_same_twice_a_day() -> None:
-    table = town_of("doctor")
-    table.night(day=1)
-    table.go_to(Phase.DISCUSSION, day=3)
-    accused = says(table, "escort", accuse([table.name("doctor")]))
-
-    verb, words = deed(table, accused)
-    assert (verb, understand(words).claims) == ("speak", "Doctor")
-    assert deed(table, accused, says(table, "doctor", claim("Doctor"))) == ("wait", "")
