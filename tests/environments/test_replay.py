@@ -17,7 +17,7 @@ from tests.tiers import first
 SHORT = Options(max_days=4)
 
 
-@pytest.mark.parametrize("seed", first(4, range(10)))
+@pytest.mark.parametrize("seed", first(4, range(10), rest="nightly"))
 def test_replay_rebuilds_a_finished_game_with_every_prompt(seed: int) -> None:
     roles = random_roles(Random(seed)) if seed % 2 else [*ELEVEN]
     played = open_game(roles, seed=seed, options=SHORT)

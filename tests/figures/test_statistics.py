@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.statistics.differences import (
@@ -105,12 +106,9 @@ def test_family_is_adjusted_as_scipy_does_and_gaps_stay() -> None:
     assert [one.q for one in found if one is not None] == pytest.approx([*stats.false_discovery_control(chances)])
 
 
-def test_too_few_games_have_no_interval_and_say_so() -> None:
+def test_too_few_games_have_no_interval_and_say_so(snapshot: SnapshotAssertion) -> None:
     few, some, many = rate(*[(1, 2)] * 4), rate(*[(1, 2)] * 10), rate(*[(1, 2)] * 30)
     estimates = [of_rate(name, one) for name, one in (("few", few), ("some", some), ("many", many))]
 
     assert [one.interval is None for one in estimates] == [True, False, False]
-    assert interval_notes(estimates, "games") == (
-        "With fewer than 5 games there is no interval: too few games.",
-        "With fewer than 15 games an interval may be too narrow.",
-    )
+    assert interval_notes(estimates, "games") == snapshot

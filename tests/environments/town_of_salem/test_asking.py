@@ -121,9 +121,9 @@ def test_reasoning_is_first_and_bounded_where_required_and_nowhere_where_off() -
         off = system_text(lobby, Options(), Asking(form=form, reasoning="off"))
         required = system_text(lobby, Options(), Asking(form=form, reasoning="required", reasoning_chars_max=300))
         assert "thinking" not in off
-        assert "Do not write down any reasoning." in off
+        assert "any reasoning." in off
         assert "thinking" in required
-        assert "in at most 300 characters" in required
+        assert "most 300 characters" in required
 
 
 def test_who_a_player_is_stands_where_it_is_asked_in_few_words() -> None:
@@ -204,7 +204,7 @@ def test_tools_are_those_named_and_none_without() -> None:
         assert [name for name in TOOLS if name in shown] == list(named)
         receipt = game.receive(game.turns()[0], Reply(text='{"tool": "get_role", "argument": "Doctor"}'))
         assert receipt.kind is ReceiptKind.OBSERVATION
-        assert "there is no tool 'get_role'" in receipt.detail
+        assert "no tool 'get_role'" in receipt.detail
     # The heuristic player looks its role up where it can, and greets at once where not.
     for tools, kind in ((nothing, ReceiptKind.ACT), (("get_role",), ReceiptKind.OBSERVATION)):
         game = open_game(ELEVEN, tools=tools)
@@ -221,7 +221,7 @@ def test_without_notes_no_player_has_a_notebook() -> None:
     )
     receipt = game.receive(game.turns()[0], Reply(text="<notes>mine</notes><wait/>"))
     assert receipt.kind is ReceiptKind.CORRECTION
-    assert "notes cannot be chosen now" in receipt.detail
+    assert "notes cannot be" in receipt.detail
     assert ACTS["notes"].is_played(Options())
 
 
@@ -255,7 +255,7 @@ def test_words_of_a_definition_reach_its_players_and_no_others(tmp_path: Path) -
         system, user = (message.content for message in game.prompt(turn).messages[:2])
         is_other = definitions[turn.agent] == "other"
         assert system.endswith("\n\nPlay to win.") == is_other
-        assert ("\nYour character: a careful judge\n" in user.split("\n\nNOW\n")[1]) == is_other
+        assert (": a careful judge\n" in user.split("\n\nNOW\n")[1]) == is_other
         assert ("<thinking>" in system) != is_other
 
 
@@ -269,7 +269,7 @@ def test_wording_that_would_change_nothing_is_refused_with_its_key(tmp_path: Pat
             load_experiment(path)
     with pytest.raises(ConfigError, match=r"tools.0: .* keeps notes"):
         loaded(tmp_path, ", notes: false, tools: [get_notes]")
-    with pytest.raises(ConfigError, match=r"reasoning_chars_max.*bounds reasoning that is off"):
+    with pytest.raises(ConfigError, match=r"reasoning_chars_max.*bounds reasoning"):
         loaded(tmp_path, **{'reasoning: "off"': 'reasoning: "off", reasoning_chars_max: 100'})
 
 

@@ -41,7 +41,7 @@ def test_key_that_contradicts_its_preset_is_refused_by_name() -> None:
     assert not [*SPEC.check(experiment, same)]
     (problem,) = SPEC.check(experiment, other)
     assert problem.path == ("game", "calendar", "discussion_rounds")
-    assert "found 2, but game.discussion: quick sets it to 1" in problem.text
+    assert "quick sets it" in problem.text
 
 
 @pytest.mark.ci

@@ -43,7 +43,7 @@ def test_registry_builds_the_game_an_experiment_names(experiment: Experiment) ->
 def test_registry_refuses_an_unknown_environment_naming_those_there_are(experiment: Experiment) -> None:
     other = experiment.conversation_config.model_copy(update={"environment": "chess"})
 
-    with pytest.raises(ConfigError, match="found 'chess'; there are: discussion, echo, town_of_salem"):
+    with pytest.raises(ConfigError, match=r"'chess'; .* discussion, echo"):
         build_environment(experiment.model_copy(update={"conversation_config": other}))
 
 
@@ -95,5 +95,5 @@ def test_same_task_opens_the_same_game_and_another_task_another(experiment: Expe
 
 
 def test_unknown_policy_is_refused_naming_those_there_are(experiment: Experiment) -> None:
-    with pytest.raises(ConfigError, match="no scripted policy 'clever'; it has: heuristic, random"):
+    with pytest.raises(ConfigError, match=r"'clever'; .* heuristic, random"):
         TownOfSalem(experiment).policy("clever")

@@ -203,7 +203,7 @@ def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
             moves += 1
             assert moves < 20_000, f"game {number} does not end"
         assert state.day <= state.options.max_days + 1
-        with pytest.raises(ValueError, match="the game is over"):
+        with pytest.raises(ValueError, match="game is over"):
             apply(state, EndRound())
 
 

@@ -163,5 +163,5 @@ def test_role_that_contradicts_another_is_refused() -> None:
 def test_cause_that_its_role_does_not_name_is_refused() -> None:
     night = NightState(open_game(("sheriff", "godfather", "doctor")).state, ROLES)
 
-    with pytest.raises(LookupError, match="Sheriff has no cause of death 'poisoner'"):
+    with pytest.raises(LookupError, match="of death 'poisoner'"):
         night.attack(0, 1, Level.BASIC, POISONED)

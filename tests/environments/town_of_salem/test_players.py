@@ -143,7 +143,7 @@ def test_scripted_player_answers_the_same_view_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_scripted_player_refuses_a_view_of_another_game(name: str) -> None:
-    with pytest.raises(TypeError, match="needs a SeatView, not str"):
+    with pytest.raises(TypeError, match="a SeatView, not"):
         POLICIES[name]("view", Random(1))
 
 
@@ -168,9 +168,10 @@ def test_written_act_is_read_as_what_was_written(verb: str) -> None:
     reading = read(Reply(text=text), game.state, 0)
 
     if ACTS[verb].is_side_act:
-        assert reading == Problem(Cause.NO_ACT, "the reply holds no act; give exactly one")
+        assert isinstance(reading, Problem)
+        assert reading.cause is Cause.NO_ACT
     elif isinstance(reading, Problem):
-        assert reading.reason.startswith(f"{verb} cannot be chosen now")
+        assert reading.reason.startswith(f"{verb} cannot be chosen")
     else:
         assert isinstance(reading, Chosen)
         assert reading.act.verb == verb

@@ -14,13 +14,14 @@ from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
-from mac_runner.environments.town_of_salem.view.public_record import Conduct, conduct_of
+from mac_runner.environments.town_of_salem.view.public_record import conduct_of
 from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
 from mac_runner.environments.town_of_salem.view.tools import OBSERVATION_CHARS_MAX, TOOLS, observe
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, Table, Who, open_game
 
 CLASSIC = ELEVEN[:10]
+WILL = "my will\nin two lines"
 ASKABLE = [(name, argument) for name, tool in TOOLS.items() if tool.argument for argument in ("", "nonsense", "<b>x")]
 
 
@@ -43,7 +44,7 @@ def table() -> Table:
     table.go_to(Phase.DISCUSSION, day=2)
     table.act("framer", "speak", text="I am the Sheriff. Beatrice is lying, and Caleb is not suspicious.")
     table.act("doctor", "whisper", "sheriff", text="between us")
-    table.act("sheriff", "will", text="my will\nin two lines")
+    table.act("sheriff", "will", text=WILL)
     table.lynch("framer", {"doctor": "innocent"})
     table.night({"mafioso": ("kill", "sheriff")})
     return table
@@ -78,7 +79,7 @@ def test_argument_of_a_tool_that_takes_none_is_refused(table: Table) -> None:
 def test_unknown_tool_is_answered_with_those_there_are(table: Table) -> None:
     error = str(ask(seen(table, "doctor"), "get_truth")["error"])
 
-    assert f"there is no tool 'get_truth'; the tools are: {', '.join(TOOLS)}" == error
+    assert error.endswith(f"'get_truth'; the tools are: {', '.join(TOOLS)}")
 
 
 def test_public_record_of_a_player_is_what_all_could_see(table: Table) -> None:
@@ -117,7 +118,7 @@ def test_graves_show_role_cause_and_will_on_one_line(table: Table) -> None:
         (table.name("sheriff"), "Sheriff", 3),
     ]
     assert isinstance(dead[1], dict)
-    assert dead[1]["will"] == "my will / in two lines"
+    assert dead[1]["will"] == WILL.replace("\n", " / ")
 
 
 def test_who_came_back_from_the_dead_has_no_grave() -> None:
@@ -133,8 +134,7 @@ def test_who_came_back_from_the_dead_has_no_grave() -> None:
 def test_chat_of_a_day_is_what_the_seat_heard_and_no_more(table: Table) -> None:
     told = {who: json.dumps(ask(seen(table, who), "get_chat", "2")) for who in ("doctor", "jailor")}
 
-    assert "I am the Sheriff" in told["doctor"]
-    assert "I am the Sheriff" in told["jailor"]
+    assert all("am the Sheriff" in chat for chat in told.values())
     assert "between us" in told["doctor"]
     assert "between us" not in told["jailor"]
     assert "The sun rises" not in json.dumps(ask(seen(table, "doctor"), "get_chat", "1"))
@@ -182,15 +182,15 @@ def say(game_text: str) -> Receipt:
 
 
 def test_notes_are_kept_over_turns_and_shown_to_their_writer_alone() -> None:
-    table = Table(CLASSIC)
-    table.act("sheriff", "notes", text="Q7Q: watch Beatrice")
+    table, note = Table(CLASSIC), "Q7Q: watch Beatrice"
+    table.act("sheriff", "notes", text=note)
     table.go_to(Phase.DISCUSSION, day=2)
 
     for player in table.state.players:
         view = seen(table, player.seat)
         is_writer = player.dealt == "sheriff"
-        assert ("Your notes: “Q7Q: watch Beatrice”" in turn_text(view)) == is_writer
-        assert (ask(view, "get_notes")["notes"] == "Q7Q: watch Beatrice") == is_writer
+        assert (f"notes: “{note}”" in turn_text(view)) == is_writer
+        assert (ask(view, "get_notes")["notes"] == note) == is_writer
     assert "Q7Q" not in repr(table.events)
 
 
@@ -204,43 +204,14 @@ def test_notes_written_anew_replace_the_old_ones() -> None:
 
 def test_notes_do_not_use_up_the_turn_and_are_bounded() -> None:
     assert say(f"<notes>{'n' * NOTES_CHARS_MAX}</notes><wait/>").kind is ReceiptKind.ACT
-    assert say("<notes>only notes</notes>").kind is ReceiptKind.CORRECTION
+    assert say("<notes>n</notes>").kind is ReceiptKind.CORRECTION
     assert f"{NOTES_CHARS_MAX} are allowed" in say(f"<notes>{'n' * (NOTES_CHARS_MAX + 1)}</notes><wait/>").detail
 
 
-def conduct(text: str) -> Conduct:
-    """What the public record keeps of one speech."""
+def test_public_record_keeps_what_is_claimed_and_whom_somebody_accuses() -> None:
+    """`claims/sentences.yaml` says what is a claim."""
+    text = "I was the Medium. I am a Jester! I am not the Sheriff. Abel and Elias are mafia. Is Caleb mafia?"
     speech = Event(kind=EventKind.SPEECH, day=1, phase=Phase.DISCUSSION, data={"player": "Beatrice", "text": text})
-    return conduct_of([speech], ("Beatrice", "Abel", "Elias"))["Beatrice"]
+    kept = conduct_of([speech], ("Beatrice", "Abel", "Caleb", "Elias"))["Beatrice"]
 
-
-@pytest.mark.parametrize(
-    ("text", "roles"),
-    [
-        ("I am the Sheriff.", ("Sheriff",)),
-        ("i'm Doctor, trust me", ("Doctor",)),
-        ("I was the Medium. I am a Jester!", ("Medium", "Jester")),
-        ("I am not the Sheriff.", ()),
-        ("Am I the Sheriff?", ()),
-        ("I am the Sheriff?", ()),
-        ("If I am the Sheriff you hang.", ()),
-        ("Elias is the Sheriff.", ()),
-    ],
-)
-def test_role_claims_are_heard_and_denials_are_not(text: str, roles: tuple[str, ...]) -> None:
-    assert conduct(text).claims == [(1, role) for role in roles]
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("Elias is suspicious.", ("Elias",)),
-        ("I found that Elias is suspicious. Abel is not suspicious.", ("Elias",)),
-        ("Abel and Elias are mafia", ("Abel", "Elias")),
-        ("Is Elias mafia?", ()),
-        ("Elias isn't evil", ()),
-        ("Abelard is evil", ()),
-    ],
-)
-def test_accusations_are_heard_and_denials_are_not(text: str, names: tuple[str, ...]) -> None:
-    assert conduct(text).accuses == [(1, name) for name in names]
+    assert (kept.claims, kept.accuses) == ([(1, "Medium"), (1, "Jester")], [(1, "Abel"), (1, "Elias")])
