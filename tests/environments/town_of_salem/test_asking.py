@@ -30,34 +30,9 @@ from mac_runner.plan import plan_tasks
 from mac_runner.types import Prompt, ReceiptKind, Reply, ReplyForm, Turn
 from tests.environments.town_of_salem.table import ELEVEN, open_game, play
 
-GOLDEN = Path(__file__).parent / "golden"
 FORMS: tuple[ReplyForm, ...] = get_args(ReplyForm)
 SYSTEM_CHARS_MAX = 8_029 * 1_200 // 1_900
 """1,200 tokens, where the message of 8,029 characters before had 1,900."""
-
-
-def whole(prompt: Prompt) -> str:
-    return "\n\n".join(f"=== {message.role} ===\n{message.content}" for message in prompt.messages) + "\n"
-
-
-def goldens() -> dict[str, str]:
-    """The last vote of the first day that has one, in both forms, after a reply that could not be used."""
-    found: dict[str, str] = {}
-    for form in FORMS:
-        asking = Asking(form=form, reasoning="required", reasoning_chars_max=600)
-        game = open_game(LOBBIES["classic-10"], seed=5, lobby=LOBBIES["classic-10"], tools=(), asking=asking)
-        while game.state.phase is not Phase.VOTING:
-            turn = game.turns()[0]
-            game.receive(turn, Reply(text=POLICIES["heuristic"](game.prompt(turn).view, Random(turn.key))))
-        game.receive(game.turns()[0], Reply(text="I vote for Abel."))
-        found[f"prompt_{form}.txt"] = whole(game.prompt(game.turns()[0]))
-    return found
-
-
-def test_whole_prompts_of_both_forms_read_as_they_did() -> None:
-    """To take the present output as right: `python -m tests.environments.town_of_salem.test_asking`."""
-    for name, text in goldens().items():
-        assert text == (GOLDEN / name).read_text(encoding="utf-8"), name
 
 
 def test_prompt_shows_one_form_from_its_first_word_to_its_correction() -> None:
@@ -334,8 +309,3 @@ def test_record_is_headed_by_day_and_phase_once_each() -> None:
     assert headings[:3] == ["[Day 1, greeting]", "[Night 1]", "[Day 2, discussion]"]
     assert all(before != after for before, after in pairwise(headings))
     assert len(headings) < len(lines) / 3
-
-
-if __name__ == "__main__":
-    for name, text in goldens().items():
-        (GOLDEN / name).write_text(text, encoding="utf-8")

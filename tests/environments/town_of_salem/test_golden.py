@@ -1,4 +1,4 @@
-"""One whole game and two of its prompts as text, to be read by people and compared to the letter.
+"""One whole game and some prompts as text, to be read by people and compared to the letter.
 
 A change of wording, rules or players shows here as a difference to be looked at. To take the present output as right:
 `python -m tests.environments.town_of_salem.test_golden` from the root of the repository, then read the difference.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-
-import pytest
+from typing import get_args
 
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.types import Prompt, Turn
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.view.asking import Asking
+from mac_runner.types import Prompt, Reply, ReplyForm, Turn
 from tests.environments.town_of_salem.table import open_game, play
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +36,22 @@ def told() -> dict[str, str]:
     return {
         "classic-7.txt": "\n".join([*cast(game), "", *events(game), "", f"{game.outcome}", ""]),
         "prompt_night_2.txt": prompts["night", 2],
+        **of_both_forms(),
     }
+
+
+def of_both_forms() -> dict[str, str]:
+    """The last vote of the first day that has one, after a reply that could not be used, in markup and in JSON."""
+    found: dict[str, str] = {}
+    for form in get_args(ReplyForm):
+        asking = Asking(form=form, reasoning="required", reasoning_chars_max=600)
+        game = open_game(LOBBIES["classic-10"], seed=SEED, lobby=LOBBIES["classic-10"], tools=(), asking=asking)
+        while game.state.phase is not Phase.VOTING:
+            turn = game.turns()[0]
+            game.receive(turn, Reply(text=POLICIES["heuristic"](game.prompt(turn).view, Random(turn.key))))
+        game.receive(game.turns()[0], Reply(text="I vote for Abel."))
+        found[f"prompt_{form}.txt"] = written(game.prompt(game.turns()[0]))
+    return found
 
 
 def written(prompt: Prompt) -> str:
@@ -58,9 +74,9 @@ def events(game: Game) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("name", ["classic-7.txt", "prompt_night_2.txt"])
-def test_game_reads_as_it_did(name: str) -> None:
-    assert told()[name] == (GOLDEN / name).read_text(encoding="utf-8")
+def test_game_and_prompts_read_as_they_did() -> None:
+    for name, text in told().items():
+        assert text == (GOLDEN / name).read_text(encoding="utf-8"), name
 
 
 if __name__ == "__main__":

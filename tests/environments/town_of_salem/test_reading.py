@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.acts import ACTS, WILL_CHARS_MAX, Act
@@ -55,17 +56,6 @@ def test_act_in_a_reply_that_was_cut_off_behind_it_is_refused(day: GameState) ->
     assert isinstance(whole, Chosen)
 
 
-def test_reply_with_several_acts_is_told_which(day: GameState) -> None:
-    several = '<speak>a</speak><whisper to="Beatrice">b</whisper>'
-
-    assert "2 acts (speak, whisper)" in reason(day, several)
-
-
-@pytest.mark.parametrize("tag", ["thinking", "speak", "will"])
-def test_unclosed_tag_is_named(day: GameState, tag: str) -> None:
-    assert f"there is no </{tag}>" in reason(day, f"<{tag}>hello")
-
-
 def test_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
     assert "token limit" in reason(day, "<thinking>and furthermore", is_cut=True)
 
@@ -92,12 +82,6 @@ def test_reasoning_that_was_cut_off_is_told_apart_from_a_malformed_reply(day: Ga
         assert reading.cause is cause, text
 
 
-def test_unclosed_thought_hides_what_follows_it(day: GameState) -> None:
-    hidden = "<thinking>I might <speak>hello</speak>"
-
-    assert "<thinking> was never" in reason(day, hidden)
-
-
 @pytest.mark.parametrize("tool", TOOLS)
 def test_advertised_tool_request_parses_to_its_tool(day: GameState, tool: str) -> None:
     reading = answer(day, TOOLS[tool].example())
@@ -105,24 +89,17 @@ def test_advertised_tool_request_parses_to_its_tool(day: GameState, tool: str) -
     assert reading.name == tool
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<whisper>psst</whisper>", "names nobody"),
-        ('<whisper to="Nobody">psst</whisper>', "who is not a player"),
-        ('<whisper to="Abel">psst</whisper>', "must name one of these players: Beatrice"),
-        ('<whisper to="Beatrice"></whisper>', "was empty"),
-        ("<speak></speak>", "was empty"),
-        ("<speak/>", "was empty"),
-        ("<vote>Beatrice</vote>", "cannot be chosen now; you may choose: speak, whisper, wait, will"),
-        ("<heal>Beatrice</heal>", "cannot be chosen now"),
-        (f"<speak>{'x' * (SPEECH_CHARS_MAX + 1)}</speak>", f"{SPEECH_CHARS_MAX} are allowed"),
-        (f"<wait/><will>{'x' * (WILL_CHARS_MAX + 1)}</will>", f"{WILL_CHARS_MAX} are allowed"),
-        ('<speak channel="mafia">now?</speak>', "no such channel"),
-    ],
+UNUSABLE = (
+    *('<speak>a</speak><whisper to="Beatrice">b</whisper>', "<thinking>I might <speak>hello</speak>"),
+    *("<thinking>hello", "<speak>hello", "<will>hello", "<speak></speak>", "<speak/>", "<whisper>psst</whisper>"),
+    *('<whisper to="Nobody">psst</whisper>', '<whisper to="Abel">psst</whisper>', '<whisper to="Beatrice"></whisper>'),
+    *("<vote>Beatrice</vote>", "<heal>Beatrice</heal>", '<speak channel="mafia">now?</speak>'),
+    *(f"<speak>{'x' * (SPEECH_CHARS_MAX + 1)}</speak>", f"<wait/><will>{'x' * (WILL_CHARS_MAX + 1)}</will>"),
 )
-def test_problem_says_what_was_wrong_and_what_is_wanted(day: GameState, text: str, expected: str) -> None:
-    assert expected in reason(day, text)
+
+
+def test_problem_says_what_was_wrong_and_what_is_wanted(day: GameState, snapshot: SnapshotAssertion) -> None:
+    assert {text[:60]: reason(day, text) for text in UNUSABLE} == snapshot
 
 
 def test_longest_allowed_words_are_allowed(day: GameState) -> None:

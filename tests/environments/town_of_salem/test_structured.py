@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.bots import POLICIES
@@ -165,30 +166,32 @@ def test_choices_list_every_reply_where_all_acts_can_be_listed() -> None:
     assert others > 20
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ('{"act": "speak", "text": "hello', "begins as a JSON object and is none"),
-        ('{"act": "wait"}\n{"act": "speak", "text": "hello"}', "2 acts that differ"),
-        ('{"act": "wait", "act": "speak"}', "several values; give one"),
-        ('{"act":' * 50_000, "nested too deep"),
-        ("{}", '"act" must name an act'),
-        ({"act": "notes", "notes": "x"}, "\"act\" must name an act; found 'notes'"),
-        ({"act": "<|im_end|>"}, "found '‹¦im_end¦›'"),
-        ({"act": "wait", "target": "Beatrice"}, "the act wait takes no target"),
-        ({"act": "speak", "text": ["hello", "bye"]}, "several values; give one"),
-        ({"act": "speak", "text": {"to": "all"}}, "holds an object; give a text"),
-        ({"act": "speak", "text": ""}, "<speak> was empty"),
-        ({"act": "vote", "target": "Beatrice"}, "vote cannot be chosen now"),
-        ({"act": "whisper", "target": "Abel", "text": "x"}, "must name one of"),
-        ({"act": "speak", "text": "x" * (SPEECH_CHARS_MAX + 1)}, f"{SPEECH_CHARS_MAX} are allowed"),
-    ],
-)
-def test_unusable_json_reply_is_told_why(day: GameState, reply: object, expected: str) -> None:
-    reading = answer(day, reply)
+UNUSABLE: list[object] = [
+    '{"act": "speak", "text": "hello',
+    '{"act": "wait"}\n{"act": "speak", "text": "hello"}',
+    '{"act": "wait", "act": "speak"}',
+    '{"act":' * 50_000,
+    "{}",
+    {"act": "notes", "notes": "x"},
+    {"act": "<|im_end|>"},
+    {"act": "wait", "target": "Beatrice"},
+    {"act": "speak", "text": ["hello", "bye"]},
+    {"act": "speak", "text": {"to": "all"}},
+    {"act": "speak", "text": ""},
+    {"act": "vote", "target": "Beatrice"},
+    {"act": "whisper", "target": "Abel", "text": "x"},
+    {"act": "speak", "text": "x" * (SPEECH_CHARS_MAX + 1)},
+]
 
-    assert isinstance(reading, Problem)
-    assert expected in reading.reason
+
+def test_unusable_json_reply_is_told_why(day: GameState, snapshot: SnapshotAssertion) -> None:
+    found = {}
+    for reply in UNUSABLE:
+        reading = answer(day, reply)
+        assert isinstance(reading, Problem)
+        found[str(reply)[:60]] = reading.reason.partition(": ")[0]
+
+    assert found == snapshot
 
 
 def test_json_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
