@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
 from mac_runner.environments.personas import article, phrase
 from mac_runner.types import JsonValue
 from tests.environments.discussion.table import agent, all_say, opened, read_by, talk
 
-PHRASES: list[tuple[str | None, dict[str, str | int], str]] = [
-    ("economist", {"age": "elderly"}, "an elderly economist"),
-    ("economist", {}, "an economist"),
-    ("an economist", {"age": "young"}, "a young economist"),
-    ("retired judge", {"age": 72}, "a 72-year-old retired judge"),
-    ("nurse", {"age": 81}, "an 81-year-old nurse"),
-    ("nurse", {"age": 18}, "an 18-year-old nurse"),
-    ("nurse", {"age": 11}, "an 11-year-old nurse"),
-    ("nurse", {"age": 110}, "a 110-year-old nurse"),
-    ("nurse", {"gender": "woman"}, "a female nurse"),
-    ("nurse", {"gender": "man", "age": "elderly"}, "an elderly male nurse"),
-    ("nurse", {"gender": "non-binary"}, "a non-binary nurse"),
-    (None, {"gender": "woman", "age": "elderly", "race": "Black"}, "an elderly Black woman"),
-    (None, {"gender": "male"}, "a man"),
-    (None, {"gender": "non-binary"}, "a non-binary person"),
-    (None, {"gender": "trans woman"}, "a trans woman"),
-    (None, {"religion": "Hindu"}, "a Hindu person"),
-    (None, {"nationality": "Irish", "occupation": "actor"}, "an Irish actor"),
-    ("parent", {"occupation": "actor"}, "a parent (occupation: actor)"),
-    ("economist", {"education": "PhD", "home_town": "Oslo"}, "an economist (education: PhD; home town: Oslo)"),
-    (None, {"income": "low"}, "a person (income: low)"),
-    (None, {}, ""),
-    ("You value fairness above all.", {"age": "elderly"}, "an elderly person"),
-]
+PHRASES: list[list[Any]] = yaml.safe_load(Path(__file__).with_name("phrases.yaml").read_text(encoding="utf-8"))
 ARTICLES = {
     "an": "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old X-ray",
     "a": "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old B-list",
@@ -39,7 +21,7 @@ ARTICLES = {
 
 
 def test_an_identity_is_a_grammatical_phrase() -> None:
-    found = [(persona, demographics, phrase(persona, demographics)) for persona, demographics, _ in PHRASES]
+    found = [[persona, demographics, phrase(persona, demographics)] for persona, demographics, _ in PHRASES]
 
     assert found == PHRASES
     for an, words in ARTICLES.items():
