@@ -6,6 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -51,8 +52,9 @@ def memory_for_no_more_than(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-BODIES: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("printed.yaml").read_text(encoding="utf-8"))
-PRINTED, ALLOWED = BODIES["refused"], BODIES["allowed"]
+WRITTEN: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("printed.yaml").read_text(encoding="utf-8"))
+PRINTED: dict[str, str] = WRITTEN["refused"]
+ALLOWED: dict[str, str] = WRITTEN["allowed"]
 
 
 @pytest.mark.ci
@@ -120,12 +122,7 @@ def doubled(seed: str, double: str) -> str:
 
 
 GREEDY = [
-    "{{ 2 ** 99999999 }}",
-    "{{ 10 ** (10 ** 10) }}",
-    "{{ 9 ** 9 ** 9 ** 9 ** 9 }}",
-    "{{ 'x' * 10 ** 10 }}",
-    "{{ [1] * 10 ** 9 }}",
-    "{{ 10 ** 9 * (1,) }}",
+    *WRITTEN["greedy"],
     "{{ 0x" + "f" * 60_000 + " }}",
     "{{ " + "9" * 5_000 + " }}",
     doubled("'ab'", "ns.x ~ ns.x"),
@@ -138,43 +135,9 @@ GREEDY = [
     doubled("'ab'", "[ns.x, ns.x] | join"),
     doubled("[1]", "[ns.x, ns.x]") + "{{ ns.x == 1 }}",
     doubled("[1]", "[ns.x]") + "{{ ns.x | tojson }}",
-    "{% set ns = namespace(x='ab') %}"
-    "{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
-    "{{ 'x'.ljust(10 ** 10) }}",
-    "{{ 'x'.rjust(width=10 ** 10) }}",
-    "{{ 'x'.center(10 ** 10) }}",
-    "{{ 'x'.zfill(10 ** 10) }}",
-    "{{ '\t'.expandtabs(10 ** 9) }}",
-    "{{ 'x' | center(10 ** 10) }}",
-    "{{ 'x' | indent(10 ** 9, first=true) }}",
-    "{{ '%9999999999d' % 1 }}",
-    "{{ '%9999999999d' | format(1) }}",
-    "{{ '%*d' % (10 ** 9, 1) }}",
-    "{{ '{:9999999999}'.format(1) }}",
-    "{{ '{:{w}}'.format(1, w=10 ** 9) }}",
-    "{{ ('a' * 99999).replace('a', 'b' * 99999) }}",
-    "{{ ('a' * 99999) | replace('', 'b' * 99999) }}",
-    "{{ ('b' * 99999).join('a' * 99999) }}",
-    "{{ ('a' * 99999) | join('b' * 99999) }}",
-    "{{ [1] | batch(10 ** 9, 'x') | length }}",
-    "{{ [1] | slice(10 ** 9) | length }}",
-    "{{ range(10 ** 12) | length }}",
-    "{{ [1] | tojson(10 ** 9) }}",
-    "{{ 5 | round(-10 ** 9) }}",
-    "{% filter center(10 ** 9) %}x{% endfilter %}",
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% for a in range(9999) %}{% for b in range(9999) %}xx{% endfor %}{% endfor %}",
-    "{% for a in range(99999) %}{{ range(99999) | list | length }}{% endfor %}",
     "{% for a in range(99999) %}" + "{% if 1 %}{% endif %}" * 2_500 + "{% endfor %}",
     "{% macro m() %}{% for a in range(99999) %}{% endfor %}{% endmacro %}"
     "{% for a in range(99999) %}{% if m() %}{% endif %}{% endfor %}",
-    "{% set b = 'a' * 999999 %}{% for a in range(99999) %}{% if 'b' in b or b is upper %}{% endif %}{% endfor %}",
-    "{% set b = 'a' * 999999 %}{% for a in range(99999) %}{% set c = b[1:] %}{% endfor %}",
-    "{{ ('a b ' * 900000) | title | length }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{% macro m(f) %}{{ f(f) }}{{ f(f) }}{% endmacro %}{{ m(m) }}",
-    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(30) }}",
-    "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "{{ " + "(" * 20_000,
     "{{ " + "not " * 9_000 + "1 }}",
     "{{ 1" + " + 1" * 9_000 + " }}",
