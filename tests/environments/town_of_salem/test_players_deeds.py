@@ -20,6 +20,7 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from tests.environments.town_of_salem.table import Table
 from tests.environments.town_of_salem.test_nights import Case, listed
+from tests.tiers import first
 
 DEEDS: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(
     Path(__file__).with_name("deeds.yaml").read_text(encoding="utf-8")
@@ -140,8 +141,7 @@ def test_every_role_is_in_one_of_the_two_tables() -> None:
     assert not NIGHTLY.keys() & WITH_REASON
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first(2, range(5), tier="ci", rest="nightly"))
 @pytest.mark.parametrize("role", NIGHTLY)
 def test_no_role_idles_where_acting_is_always_better(role: str, seed: int) -> None:
     table = town_of(role)
