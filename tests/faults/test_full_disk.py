@@ -20,6 +20,13 @@ from tests.faults.talks import Talks
 from tests.patience import LIMIT_S
 
 CONVERSATIONS = 100
+PROGRAM = """
+from mac_runner.cli import main
+from mac_runner.store import writer
+writer.WRITE_BACKLOG_ITEMS_MAX = 1
+main()
+"""
+"""Commits come one after the other, not all at once."""
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 SCRIPT = """
@@ -41,9 +48,8 @@ def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_the
         pytest.skip("this user may not mount; tests/cli/test_storage.py fills files up instead")
     disk, kept, ended = tmp_path / "disk", tmp_path / "kept", tmp_path / "ended"
     disk.mkdir()
-    # At a pace at which commits come one after the other, not all at once.
-    args = Talks(conversations=CONVERSATIONS, out=disk / "run").args(latency_ms=4)
-    run = shlex.join([sys.executable, "-m", "mac_runner.cli", *args, "--quiet"])
+    args = Talks(conversations=CONVERSATIONS, out=disk / "run").args()
+    run = shlex.join([sys.executable, "-c", PROGRAM, *args, "--quiet"])
     script = SCRIPT.format(disk=disk, run=run, out=disk / "run", kept=kept, ended=ended)
 
     process = subprocess.run(

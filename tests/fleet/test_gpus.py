@@ -20,7 +20,7 @@ from tests.patience import LIMIT_S, wait_for
 def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(8))
 
-    gpus = discover()
+    gpus = discover(deadline_s=LIMIT_S)
 
     assert gpus is not None
     assert [gpu.index for gpu in gpus] == list(range(8))
@@ -33,7 +33,7 @@ def test_eight_gpus_are_found_with_their_memory(tmp_path: Path, monkeypatch: pyt
 def test_slices_belong_to_the_gpu_that_they_are_listed_under(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(3, mig=(0, 2)), slices(3, mig=(0, 2)))
 
-    gpus = discover()
+    gpus = discover(deadline_s=LIMIT_S)
 
     assert gpus is not None
     assert [(gpu.is_mig, [each.uuid for each in gpu.slices]) for gpu in gpus] == [
@@ -52,14 +52,14 @@ def test_a_machine_whose_driver_has_no_gpu_has_none(
 ) -> None:
     put_smi(tmp_path / "bin", monkeypatch, script=script)
 
-    assert discover() == ()
+    assert discover(deadline_s=LIMIT_S) == ()
 
 
 @pytest.mark.ci
 def test_a_machine_without_the_program_is_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert discover() is None
+    assert discover(deadline_s=LIMIT_S) is None
 
 
 @pytest.mark.ci
@@ -79,7 +79,7 @@ def test_an_answer_without_gpus_is_an_error_with_what_it_said(
     put_smi(tmp_path / "bin", monkeypatch, script=script)
 
     with pytest.raises(GpuError, match=re.escape(expected)):
-        discover()
+        discover(deadline_s=LIMIT_S)
 
 
 @pytest.mark.ci
@@ -88,7 +88,7 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: p
     (tmp_path / "bin" / "nvidia-smi").write_bytes(b"\x7fELF no program")
 
     with pytest.raises(GpuError, match="nvidia-smi cannot be run: "):
-        discover()
+        discover(deadline_s=LIMIT_S)
 
 
 @pytest.mark.ci

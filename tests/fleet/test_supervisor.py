@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -160,15 +161,15 @@ def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp_path:
 
 
 def test_port_that_another_process_has_is_a_start_error_and_not_a_server(tmp_path: Path) -> None:
-    plan = plan_of({"m": stub_model()})
-
-    async def play(taken: socket.socket) -> None:
+    async def play(port: int) -> None:
+        plan = plan_of({"m": stub_model()})
+        plan = replace(plan, lanes=(replace(plan.lanes[0], port=port),))
         async with fleet_of(plan, Heard(), tmp_path) as fleet:
-            with pytest.raises(EngineDeadError, match=f"port {plan.lanes[0].port} of 127.0.0.1 is in use"):
+            with pytest.raises(EngineDeadError, match=f"port {port} of 127.0.0.1 is in use"):
                 await fleet.model("m").start()
 
-    with socket.create_server(("127.0.0.1", plan.lanes[0].port)) as taken:
-        run(play(taken))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run(play(taken.getsockname()[1]))
 
 
 def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> None:
@@ -259,13 +260,20 @@ def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path
             return answer.status
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model("--latency-ms", "1500")}), Heard(), tmp_path) as fleet:
+        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
             await fleet.model("m").start()
-            asking = asyncio.create_task(ask(fleet.model("m").up[0].url))
-            while not (await figures(fleet.model("m").up[0].url)).in_flight:
+            pid, url = lane(fleet, "m@0").pid, fleet.model("m").up[0].url
+            assert pid is not None
+            os.kill(pid, signal.SIGUSR1)
+            await until(lambda: (tmp_path / "m@0.log").read_text().endswith("wedged\n"))
+            asking = asyncio.create_task(ask(url))
+            while not (await figures(url)).in_flight:
                 assert not asking.done()
-            await fleet.drain("m@0")
-            assert asking.done()
+            draining = asyncio.create_task(fleet.drain("m@0"))
+            await until(lambda: lane(fleet, "m@0").state is LaneState.DRAINING)
+            assert not draining.done()
+            os.kill(pid, signal.SIGUSR1)
+            await draining
             assert await asking == 200
 
     run(play())
@@ -282,8 +290,7 @@ def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path)
             pid = lane(fleet, "m@0").pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            await until(lambda: not model.up)
-            await until(lambda: model.up)
+            await until(lambda: model.up and lane(fleet, "m@0").pid != pid)
             read.append((await figures(model.up[0].url)).tokens)
             return [tokens.read for tokens in read if tokens is not None]
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import pytest
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, read_run, survey, verify_run
+from mac_runner.store import Disk, Run, read_run, survey, verify_run, writer
 from mac_runner.types import JsonObject
 from tests.patience import LIMIT_S
 
@@ -105,13 +105,13 @@ def test_unwritable_content_is_a_store_error_too(player: ModuleType, run_dir: Pa
 
 
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(
-    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
     with player.open_toy(run_dir, 1, disk=disk) as run:
         system.calls.clear()
         player.play(run)
-        run.contents()
-        names = [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
+    names = [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
 
     assert names[:8] == [
         ("write", "000001.jsonl"),

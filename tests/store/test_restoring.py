@@ -13,6 +13,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_run, verify_run
 from mac_runner.types import JsonObject, RecordedReply, Task
+from tests.store.conftest import StillClock
 
 CONVERSATIONS = 4
 FAILED = "toy_00003"
@@ -33,7 +34,7 @@ def open_thorough(player: ModuleType, run_dir: Path, disk: Disk | None = None) -
         experiment_name=player.NAME,
         resolved=player.resolved(),
         tasks=player.plan(CONVERSATIONS),
-        clock=SystemClock(),
+        clock=StillClock(),
         disk=disk,
         restore=restore,
         is_thorough=True,

@@ -12,9 +12,11 @@ import pytest
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, StoreError
-from mac_runner.store import Disk, Run, merge_runs, open_run, read_run, survey, verify_run
+from mac_runner.store import Disk, Run, merge_runs, open_run, read_run, survey, verify_run, writer
 from mac_runner.store.transcripts import replies_before_failure
 from mac_runner.types import JsonObject
+from tests.patience import LIMIT_S
+from tests.store.conftest import StillClock
 
 CONVERSATIONS = 4
 FAILED = ("toy_00001", "toy_00003")
@@ -48,7 +50,7 @@ def open_retry(player: ModuleType, run_dir: Path, *, disk: Disk | None = None, w
         experiment_name=player.NAME,
         resolved=player.resolved(),
         tasks=player.plan(CONVERSATIONS).among(FAILED),
-        clock=SystemClock(),
+        clock=StillClock(),
         disk=disk,
         is_retried=wanted.__contains__,
     )
@@ -158,8 +160,10 @@ def test_reply_that_a_conversation_failed_on_is_asked_for_again(player: ModuleTy
 
 @pytest.mark.ci
 def test_retry_killed_at_any_call_keeps_attempts_and_replies(
-    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
+    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # All at once: with batches of another size it would be other calls each time.
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
     with open_retry(player, fail_some(player, tmp_path / "reference"), disk=disk) as run:
         player.play(run)
     calls = len(system.calls)
