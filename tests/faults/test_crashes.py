@@ -22,7 +22,7 @@ from tests.faults.tier import SCALE
 from tests.store import player
 
 CONVERSATIONS = 3
-TORN = 20
+TORN = 13
 TORN_TRACED = 2
 STATES_MIN = 1_800
 CHANGING_HANDS_MIN = 50

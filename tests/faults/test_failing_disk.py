@@ -56,7 +56,7 @@ class FailingDisk(CrashDisk):
 
 FAULTS = [
     Fault(errno.EIO, is_lasting=False),
-    Fault(errno.EDQUOT, is_lasting=False),
+    pytest.param(Fault(errno.EDQUOT, is_lasting=False), marks=pytest.mark.nightly),
     Fault(errno.ENOSPC, is_lasting=True),
     Fault(errno.ENOSPC, is_lasting=True, is_short=True),
 ]

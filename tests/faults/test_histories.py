@@ -161,7 +161,7 @@ class Histories(RuleBasedStateMachine):
 TestHistories = pytest.mark.ci(Histories.TestCase)
 # The same histories each time, unless more are asked for. They are short enough to be read as they are found.
 TestHistories.settings = settings(
-    max_examples=100 * SCALE,
+    max_examples=50 * SCALE,
     stateful_step_count=40,
     phases=[Phase.generate],
     derandomize=SCALE == 1,

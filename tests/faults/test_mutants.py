@@ -34,10 +34,10 @@ def kinds(fault: BaseException | None) -> set[type[BaseException]]:
     return set() if fault is None else {type(fault)} | kinds(fault.__cause__ or fault.__context__)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("oracle", EXCERPTS, ids=lambda oracle: oracle.__name__)
 def test_oracle_is_silent_when_nothing_is_planted(oracle: Callable[[], None]) -> None:
-    """The other oracles are whole tests, which are silent where they stand."""
+    """By day the tests that they are parts of are silent, as are the other oracles, which are whole tests."""
     oracle()
 
 

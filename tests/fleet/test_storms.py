@@ -16,7 +16,7 @@ from tests import tiers
 from tests.faults.tier import SCALE
 from tests.sim.fleet_storm import FAULTS, play
 
-SEEDS = 500 * SCALE
+SEEDS = 250 * SCALE
 BLOCK = 50
 HUNTED = 150
 

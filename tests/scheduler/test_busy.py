@@ -12,7 +12,7 @@ from tests.sim.toy import tasks
 
 @pytest.mark.ci
 @pytest.mark.parametrize("pause_s", [None, 1.0, 20.0])
-@pytest.mark.parametrize("at_once", [1, 5, 50])
+@pytest.mark.parametrize("at_once", [1, 5, pytest.param(50, marks=pytest.mark.nightly)])
 def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once: int, pause_s: float | None) -> None:
     service = LimitedService(capacity=64, at_once=at_once, pause_s=pause_s)
     stage = Stage(work=tasks(4 * at_once + 8, models=1), backends={"model-0": service})

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.cancelling import play
+from tests.sim.cancelling import play, turns
 from tests.sim.seeds import told
 
-STRANDS = 4
+LAST = 12
+"""So many turns of the loop belong to the end of a run."""
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("strand", range(STRANDS))
-def test_run_cancelled_at_any_await_leaks_nothing_and_loses_nothing(strand: int) -> None:
-    """Every turn of the loop from the first to the last is tried, in strands that can run side by side."""
-    turn, is_going = strand + 1, True
-    while is_going:
+@pytest.mark.parametrize(
+    "every", [pytest.param(3, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.nightly)], ids=str
+)
+def test_run_cancelled_at_any_await_leaks_nothing_and_loses_nothing(every: int) -> None:
+    """The turns of the loop from the first to the last."""
+    end = turns()
+    assert end > 300
+
+    for turn in (*range(1, end - LAST, every), *range(end - LAST, end + 1)):
         with told("cancellation", turn):
-            is_going = play(turn)
-        turn += STRANDS
-
-    assert turn > 300
+            assert play(turn) or turn >= end - 1

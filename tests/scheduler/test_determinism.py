@@ -30,7 +30,7 @@ def test_transcripts_do_not_depend_on_concurrency_or_latency(breaks: Break | Non
     expected = play(breaks=breaks).recorder.results()
     assert len(expected) == 12
 
-    for dice, concurrency in enumerate([1, 2, 8, 256, None, 256, 8, 256]):
+    for dice, concurrency in enumerate([2, 8, None, 256]):
         assert play(breaks=breaks, dice=dice, concurrency=concurrency).recorder.results() == expected
 
 
@@ -39,7 +39,7 @@ def test_transcripts_of_refused_conversations_do_not_depend_on_concurrency() -> 
     statuses = [transcript["status"] for transcript in expected.values() if isinstance(transcript, dict)]
     assert set(statuses) == {"finished", "failed"}
 
-    for dice, concurrency in enumerate([2, 8, 256, 256, 256, 256]):
+    for dice, concurrency in enumerate([2, 8, 256, 256]):
         assert play(refusals=True, dice=dice, concurrency=concurrency).recorder.results() == expected
 
 
@@ -60,7 +60,7 @@ def test_every_transcript_replays_to_its_final_state(breaks: Break | None) -> No
 
 @pytest.mark.ci
 @pytest.mark.parametrize("breaks", [None, "receive", "raise", "prompt", "turns", "stuck", "open"])
-@pytest.mark.parametrize("stops", range(3))
+@pytest.mark.parametrize("stops", range(2))
 def test_stopped_runs_go_on_to_the_same_transcripts(breaks: Break | None, stops: int) -> None:
     expected = play(breaks=breaks).recorder.results()
     work, recorder = tasks(12), MemoryRecorder()

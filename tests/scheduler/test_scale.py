@@ -6,7 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -26,29 +26,30 @@ from tests.sim.recorder import MemoryRecorder
 pytestmark = pytest.mark.ci
 
 SLOTS = 50
-KB = 1_024
+SMALLEST_BYTES = 16
 
 
 class Watching(SimulatedEngine):
     """Counts at each request how many asyncio tasks there are, and how many conversations are open."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, looks_at: Collection[int]) -> None:
         super().__init__(capacity=SLOTS)
+        self.looks_at = looks_at
         self.progress = progress
         self.asked = 0
         self.tasks_max = 0
         self.open_max = 0
-        self.kept_bytes: list[int] = []
+        self.kept_bytes: dict[int, int] = {}
 
     async def generate(self, request: Request) -> Reply:
         self.asked += 1
         if self.asked % 100 == 0:
             self.tasks_max = max(self.tasks_max, len(asyncio.all_tasks()))
             self.open_max = max(self.open_max, self.progress.open)
-            if tracemalloc.is_tracing():
-                # What waits for the collector of cycles is not kept, and how much waits depends on the tests before.
-                gc.collect()
-                self.kept_bytes.append(tracemalloc.get_traced_memory()[0])
+        if self.asked in self.looks_at:
+            # What waits for the collector of cycles is not kept, and how much waits depends on the tests before.
+            gc.collect()
+            self.kept_bytes[self.asked] = tracemalloc.get_traced_memory()[0]
         await asyncio.sleep(self.random.random())
         return Reply(text="1")
 
@@ -81,11 +82,11 @@ def experiment(conversations: int) -> Experiment:
     )
 
 
-def play(conversations: int, drawn: list[int] | deque[int]) -> Watching:
+def play(conversations: int, drawn: list[int] | deque[int], looks_at: Collection[int] = ()) -> Watching:
     """Play so many conversations of one turn on simulated time; `drawn` gets how many of the plan were drawn when."""
     setup = experiment(conversations)
     progress = Progress(planned=conversations)
-    engine = Watching(progress)
+    engine = Watching(progress, looks_at)
 
     def work() -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
         for task in plan_tasks(setup, None):
@@ -114,20 +115,21 @@ def play(conversations: int, drawn: list[int] | deque[int]) -> Watching:
 
 def test_tasks_and_open_conversations_follow_the_slots_and_not_the_plan() -> None:
     drawn: list[int] = []
-    engine = play(3_000, drawn)
+    engine = play(1_000, drawn)
 
     assert SLOTS <= engine.tasks_max <= SLOTS + 10
     assert engine.open_max <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
     assert max(drawn) <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
 
 
-def test_nothing_is_kept_of_a_conversation_that_is_over() -> None:
+@pytest.mark.parametrize("conversations", [2_500, pytest.param(4_000, marks=pytest.mark.nightly)])
+def test_nothing_is_kept_of_a_conversation_that_is_over(conversations: int) -> None:
+    early = 1_000
     tracemalloc.start()
     try:
-        kept = play(4_000, deque(maxlen=1)).kept_bytes
+        kept = play(conversations, deque(maxlen=1), {early, conversations}).kept_bytes
     finally:
         tracemalloc.stop()
-    early, late = kept[9], kept[-1]
 
-    # Three thousand conversations lie between the two: less than the smallest object of each.
-    assert late - early < 48 * KB
+    # Less than the smallest object of each conversation between the two.
+    assert kept[conversations] - kept[early] < SMALLEST_BYTES * (conversations - early)

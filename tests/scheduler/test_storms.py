@@ -15,7 +15,7 @@ from tests.sim.seeds import told
 from tests.sim.storm import Played, play, play_twice
 from tests.sim.weather import Fault
 
-SEEDS = 500
+SEEDS = 250
 BLOCK = 50
 TWICE_EVERY = 20
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from mac_runner.store import read_run, survey, verify_run
 pytestmark = pytest.mark.ci
 
 CROWD = Path(__file__).with_name("crowd.py")
-PEOPLE = 8
+CROWDS = [4, pytest.param(8, marks=pytest.mark.nightly)]
 
 
 @contextmanager
@@ -51,9 +51,12 @@ def tell(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_one_of_eight_works_and_the_others_leave_at_once_naming_it(player: ModuleType, run_dir: Path) -> None:
+@pytest.mark.parametrize("people", CROWDS)
+def test_one_of_many_works_and_the_others_leave_at_once_naming_it(
+    player: ModuleType, run_dir: Path, people: int
+) -> None:
     """The one goes on only when all others have left, so nobody can have waited for it."""
-    with crowd("honest", run_dir, 40, PEOPLE) as processes:
+    with crowd("honest", run_dir, 40, people) as processes:
         answers = {process.pid: heard(process) for process in processes}
         (owner,) = (process for process in processes if answers[process.pid] == "inside")
         tell(owner)
@@ -61,7 +64,7 @@ def test_one_of_eight_works_and_the_others_leave_at_once_naming_it(player: Modul
         assert owner.wait() == 0
 
     refusals = [answer for pid, answer in answers.items() if pid != owner.pid]
-    assert len(refusals) == PEOPLE - 1
+    assert len(refusals) == people - 1
     # Who comes before the owner has signed is told so; afterwards everybody learns its name.
     named = [answer for answer in refusals if f"pid {owner.pid} on " in answer]
     assert all("left its name" in answer for answer in refusals if answer not in named)
@@ -69,10 +72,11 @@ def test_one_of_eight_works_and_the_others_leave_at_once_naming_it(player: Modul
     assert "repeated" not in read_run(run_dir).accounting
 
 
-@pytest.mark.parametrize(("people", "n"), [(2, 60), (PEOPLE, 40)])
+@pytest.mark.parametrize("people", CROWDS)
 def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice(
-    player: ModuleType, run_dir: Path, people: int, n: int
+    player: ModuleType, run_dir: Path, people: int
 ) -> None:
+    n = 40
     with crowd("lied-to", run_dir, n, people) as processes:
         assert [heard(process) for process in processes] == ["inside"] * people
         for process in processes:

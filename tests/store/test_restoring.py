@@ -13,6 +13,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_run, verify_run
 from mac_runner.types import JsonObject, RecordedReply, Task
+from tests.kit import copied
 from tests.store.conftest import StillClock
 
 CONVERSATIONS = 4
@@ -88,13 +89,11 @@ def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(player: Mo
 def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
     player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:
-    leave_damaged(player, tmp_path / "reference")
-    with open_thorough(player, tmp_path / "reference", disk):
+    whole = leave_damaged(player, tmp_path / "damaged")
+    with open_thorough(player, copied(tmp_path / "damaged", tmp_path / "reference"), disk):
         pass
     for fail_at in range(1, len(system.calls) + 1):
-        run_dir = tmp_path / str(fail_at)
-        system.fail_at = None
-        whole = leave_damaged(player, run_dir)
+        run_dir = copied(tmp_path / "damaged", tmp_path / str(fail_at))
         system.calls.clear()
         system.fail_at = fail_at
         with pytest.raises(StoreError), open_thorough(player, run_dir, disk):

@@ -15,6 +15,7 @@ from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store import Disk, Run, merge_runs, open_run, read_run, survey, verify_run, writer
 from mac_runner.store.transcripts import replies_before_failure
 from mac_runner.types import JsonObject
+from tests.kit import copied
 from tests.patience import LIMIT_S
 from tests.store.conftest import StillClock
 
@@ -166,10 +167,10 @@ def test_retry_killed_at_any_call_keeps_attempts_and_replies(
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
     with open_retry(player, fail_some(player, tmp_path / "reference"), disk=disk) as run:
         player.play(run)
-    calls = len(system.calls)
+    calls, failed = len(system.calls), fail_some(player, tmp_path / "failed")
+    first = (failed / "transcripts/toy_00003.json").read_bytes()
     for fail_at in range(1, calls + 1):
-        run_dir = fail_some(player, tmp_path / str(fail_at))
-        first = (run_dir / "transcripts/toy_00003.json").read_bytes()
+        run_dir = copied(failed, tmp_path / str(fail_at))
         system.calls.clear()
         system.fail_at = fail_at
         with pytest.raises(StoreError), open_retry(player, run_dir, disk=disk) as run:
