@@ -20,7 +20,7 @@ from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_isolation, test_poison, test_resizing
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
-from tests.store import player, test_run
+from tests.store import test_run
 
 
 def crashes() -> None:
@@ -62,7 +62,7 @@ def sessions() -> None:
         )
     ):
         with TemporaryDirectory() as directory:
-            leaves(player, Path(directory) / str(number))
+            leaves(Path(directory) / str(number))
 
 
 def storms() -> None:

@@ -109,4 +109,5 @@ def test_altered_transcript_is_named(tmp_path: Path, played: CrashDisk) -> None:
 
     report = verify_run(tmp_path / "run", rebuild=player.rebuild, disk=Disk(played))
 
-    assert [finding.text for finding in report.findings] == ["toy_00000: its transcript is not what was acknowledged"]
+    (finding,) = report.findings
+    assert finding.text.startswith("toy_00000: its transcript")

@@ -127,7 +127,7 @@ def test_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     run = player.open_toy(tmp_path / "run", 1, disk=Disk(disk))
     disk.before = fail_first_sync
     player.play(run)
-    with pytest.raises(StoreError, match=r"cannot sync .*run the same command again"):
+    with pytest.raises(StoreError, match="cannot sync"):
         run.close()
 
     assert failed == ["000001.jsonl"]

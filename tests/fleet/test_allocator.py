@@ -20,7 +20,7 @@ def test_agents_get_distinct_places_until_the_limit_then_are_refused() -> None:
     lanes = [allocator.allocate(f"a{n}", f"m{n}") for n in range(4)]
 
     assert [place_of(lane) for lane in lanes] == [0, 1, 0, 1]
-    with pytest.raises(ValueError, match="all 2 places hold 2 other checkpoints"):
+    with pytest.raises(ValueError, match="2 other checkpoints"):
         allocator.allocate("a4", "m4")
     allocator.release("a1")
     assert allocator.allocate("a5", "m5") == "m5@1"
@@ -38,9 +38,9 @@ def test_hint_is_honoured() -> None:
 
     assert allocator.allocate("x", "a", lane_hint=2) == "a@2"
     assert allocator.allocate("y", "a", lane_hint=2) == "a@2"
-    with pytest.raises(ValueError, match="lane_hint 9 is not a place of this fleet, which has 0, 1, 2, 3"):
+    with pytest.raises(ValueError, match=r"lane_hint 9 .*0, 1, 2, 3"):
         allocator.allocate("z", "a", lane_hint=9)
-    with pytest.raises(ValueError, match="place 3 of lane_hint holds b, and not a"):
+    with pytest.raises(ValueError, match="lane_hint holds b"):
         allocator.allocate("z", "a", lane_hint=3)
     assert allocator.allocate("z", "a") == "a@0"
 
@@ -49,7 +49,7 @@ def test_hint_to_a_full_place_is_refused() -> None:
     allocator = RoundRobinAllocator(range(2), 1)
     allocator.allocate("x", "a", lane_hint=1)
 
-    with pytest.raises(ValueError, match="holds a already, and max_agents_per_gpu is 1"):
+    with pytest.raises(ValueError, match="max_agents_per_gpu is 1"):
         allocator.allocate("y", "b", lane_hint=1)
 
 
@@ -76,7 +76,7 @@ def test_agents_wait_while_no_lane_of_their_model_is_up_and_are_settled_by_the_f
         allocator.resettle(allocator.strand(lane))
 
     assert set(allocator.waiting) == {"x", "y"}
-    with pytest.raises(ValueError, match="no lane of a is up"):
+    with pytest.raises(ValueError, match="no lane"):
         allocator.allocate("z", "a")
     assert allocator.returned("a@1") == {"x": "a@1", "y": "a@1"}
     assert allocator.waiting == ()

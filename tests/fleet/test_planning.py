@@ -61,8 +61,8 @@ def test_programs_that_are_not_installed_are_refused_and_in_a_plan_noted(
         "model_definitions.b.fleet_config.command.0",
     ]
     notes = local_plan(config, models, is_dry=True).notes
-    assert any("'vllm' needs the program vllm" in note for note in notes)
-    assert any("there is no program 'no-such-server'" in note for note in notes)
+    assert any("the program vllm" in note for note in notes)
+    assert any("'no-such-server'" in note for note in notes)
     for name in ("vllm", "no-such-server"):
         (tmp_path / name).write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)

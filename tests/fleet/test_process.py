@@ -71,7 +71,7 @@ def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Pat
 
     how, family_members = asyncio.run(play())
 
-    assert how == "it was killed by SIGKILL"
+    assert how.endswith("by SIGKILL")
     check_gone(family_members)
 
 
@@ -167,7 +167,7 @@ def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> 
         await lane.gone()
         return how
 
-    assert asyncio.run(play()) == "it could not be started: /no/such/program: No such file or directory"
+    assert ": /no/such/program: " in asyncio.run(play())
 
 
 @pytest.mark.ci

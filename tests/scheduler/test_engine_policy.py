@@ -82,11 +82,15 @@ def step(
     )
 
 
+def failed(told: str) -> Fail:
+    return Fail(f"turn 0/ann/0/0 got no answer: {told}")
+
+
 def test_row_1_a_turn_that_engines_died_on_too_often_is_poison() -> None:
     found = step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX)
 
     assert isinstance(found, Fail)
-    assert "is poison: the engine of model m died 3 times" in found.reason
+    assert "m died 3 times" in found.reason
     assert step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX - 1)[1:] == (True,), "a suspect is tried once more, alone"
     assert step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX - 2)[1:] == (False,)
 
@@ -102,7 +106,7 @@ def test_row_3_a_refusal_and_the_end_of_its_own_time_fail_a_request_and_cost_the
     for fault in (RequestRefusedError("400"), RequestTimeoutError("too late")):
         engine = EngineState.of(4)
 
-        assert step(fault, engine=engine) == Fail(f"turn 0/ann/0/0 got no answer: {type(fault).__name__}: {fault}")
+        assert step(fault, engine=engine) == failed(f"{type(fault).__name__}: {fault}")
         assert engine == EngineState.of(4)
 
 
@@ -158,8 +162,8 @@ def test_row_5_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
     found = step(FAULT, engine=engine, now_s=PATIENCE_S)
 
     assert isinstance(found, GiveUpEngine)
-    assert "no request for a while; the last fault: TransientBackendError: connection reset; " in found.reason
-    assert "run the same command again (retry_config.engine_patience_s says how long" in found.reason
+    assert ": connection reset; " in found.reason
+    assert "(retry_config.engine_patience_s says" in found.reason
 
 
 def test_engine_that_is_away_is_waited_for_as_long_as_the_experiment_says() -> None:
@@ -182,9 +186,7 @@ def test_row_6_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> 
 
 def test_row_7_a_request_without_attempts_or_time_left_fails() -> None:
     for sent, now_s in ((request(sending=3), 1.0), (request(), 99.9)):
-        assert step(FAULT, sent=sent, now_s=now_s) == Fail(
-            "turn 0/ann/0/0 got no answer: TransientBackendError: connection reset"
-        )
+        assert step(FAULT, sent=sent, now_s=now_s) == failed("TransientBackendError: connection reset")
     engine = EngineState.of(4)
     engine.answered()
     engine.faulted(1, 0.0, is_unreachable=True)

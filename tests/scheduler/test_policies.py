@@ -54,7 +54,7 @@ def test_update_that_the_first_engine_refuses_changes_none_and_one_that_another_
         assert not events
 
         engines[1].faults = [WeightUpdateError("the disk")]
-        with pytest.raises(WeightUpdateError, match=r"the disk; .* b not: .* version=1 again"):
+        with pytest.raises(WeightUpdateError, match=r"b not: .* version=1"):
             await policies.update("m", weights, None, blocking=True)
         assert [each.version for each in engines] == [1, 0]
         assert ("EVENT_POLICY_BEHIND", {"model": "b", "version": 1, "why": "the disk"}) in events

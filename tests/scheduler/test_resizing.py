@@ -153,7 +153,7 @@ def test_run_begins_with_an_engine_that_serves_nothing_yet_if_it_says_when_it_do
     assert len(stage.recorder.transcripts) == 3
 
     stage = Stage(work=tasks(3, models=1))
-    with pytest.raises(EngineDeadError, match="serves 0 requests at once"):
+    with pytest.raises(EngineDeadError, match="serves 0 requests"):
         only(stage, SimulatedEngine(capacity=0))
 
 

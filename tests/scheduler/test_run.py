@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import ClassVar, get_args
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import (
     BackendError,
@@ -161,9 +162,8 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
     result = stage.play()
 
     assert result.failed == 1
-    assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer: RequestTimeoutError: model model-0: no reply before the request's deadline"
-    ]
+    (failure,) = failures(stage.recorder)
+    assert "RequestTimeoutError: model model-0: " in failure
     assert stage.ended_at_s == pytest.approx(35.0)
 
 
@@ -215,7 +215,8 @@ def test_a_turn_whose_conversation_failed_while_it_waited_for_the_disk_is_not_se
         stage.backends = {"model-0": Raising(RequestRefusedError("too long")), "model-1": late}
         stage.play()
         started = [fields["turn"] for fields in stage.recorder.named("EVENT_INFER_START")]
-        assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: model model-0: too long"]
+        (failure,) = failures(stage.recorder)
+        assert failure.endswith("model-0: too long")
         if started[0] == "0/a0/0/0":
             looked_at += 1
             assert started == ["0/a0/0/0"]
@@ -231,9 +232,8 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     stage.play()
 
     assert len(engine.sent) == 3
-    assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer: TransientBackendError: model model-0: connection reset"
-    ]
+    (failure,) = failures(stage.recorder)
+    assert failure.endswith("model-0: connection reset")
     assert stage.recorder.named("EVENT_GIVE_UP")[0]["sending"] == 3
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
 
@@ -242,7 +242,7 @@ def test_an_engine_that_cannot_be_reached_is_waited_for_then_ends_the_run_and_fa
     stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3, engine_patience_s=600))
     stage.backends = {"model-0": Raising(ConnectionRefusedError("nobody listens"))}
 
-    with pytest.raises(EngineDeadError, match=r"model model-0 has answered no request for a while.*nobody listens"):
+    with pytest.raises(EngineDeadError, match=r"model-0 .*nobody listens"):
         stage.play()
     assert 600 <= stage.ended_at_s <= 600 + 2 * stage.retry.backoff_s_max
     assert stage.recorder.transcripts == {}
@@ -322,7 +322,7 @@ def test_a_service_that_is_never_anything_but_busy_ends_the_run_and_fails_no_con
     stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=3))
     stage.backends = {"model-0": Raising(TransientBackendError("status 429", is_busy=True))}
 
-    with pytest.raises(EngineDeadError, match=r"has answered no request for a while; the last fault: .*status 429"):
+    with pytest.raises(EngineDeadError, match=r"last fault: .*status 429"):
         stage.play()
     assert ENGINE_BUSY_S_MAX <= stage.ended_at_s <= ENGINE_BUSY_S_MAX + 2 * stage.retry.engine_patience_s
     assert stage.recorder.transcripts == {}
@@ -333,7 +333,7 @@ def test_an_engine_that_answers_no_request_is_not_asked_for_ever() -> None:
     engine = Raising(TransientBackendError("busy"), capacity=8)
     stage.backends = {"model-0": engine}
 
-    with pytest.raises(EngineDeadError, match="has answered no request for a while"):
+    with pytest.raises(EngineDeadError, match="answered no request"):
         stage.play()
     assert len(engine.sent) <= 100
     assert stage.recorder.transcripts == {}
@@ -418,16 +418,12 @@ def test_a_second_shell_goes_on_with_the_time_of_the_first() -> None:
     assert stage.progress.elapsed_s == pytest.approx(2 * first_s)
 
 
-def test_an_engine_that_takes_its_time_to_start_is_spoken_of() -> None:
+def test_an_engine_that_takes_its_time_to_start_is_spoken_of(snapshot: SnapshotAssertion) -> None:
     stage = Stage(work=tasks(1))
     stage.engines(capacity=3)
     stage.play()
 
-    assert sorted(stage.said[:2]) == ["model model-0: starting", "model model-1: starting"]
-    assert sorted(stage.said[2:]) == [
-        "model model-0: ready after 5.0 s, 3 requests at once",
-        "model model-1: ready after 5.0 s, 3 requests at once",
-    ]
+    assert sorted(stage.said[:2]) + sorted(stage.said[2:]) == snapshot
 
 
 def test_a_refused_request_fails_its_conversation_only() -> None:
@@ -464,7 +460,8 @@ def test_a_fault_of_a_conversation_that_has_failed_is_not_retried() -> None:
 
     assert [fields["agent"] for fields in stage.recorder.named("EVENT_GIVE_UP")] == ["a0", "a1"]
     assert len(late.sent) == 1
-    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: model model-0: too long"]
+    (failure,) = failures(stage.recorder)
+    assert failure.endswith("model-0: too long")
 
 
 @pytest.mark.parametrize("breaks", get_args(Break))
@@ -536,7 +533,7 @@ def test_a_write_that_fails_in_another_thread_ends_the_run() -> None:
                 self.callbacks[0](self.failure)
 
     stage.recorder = recorder = Telling()
-    with pytest.raises(StoreError, match="the disk is gone"):
+    with pytest.raises(StoreError, match="is gone"):
         stage.play()
 
     assert not recorder.transcripts
@@ -597,7 +594,7 @@ def test_an_engine_that_does_not_start_ends_the_run_and_closes_all() -> None:
     dud, good = Dud(), SimulatedEngine()
     stage.backends = {"model-0": dud, "model-1": good}
 
-    with pytest.raises(EngineDeadError, match="model model-0: it did not start: OSError: no such device"):
+    with pytest.raises(EngineDeadError, match=r"model-0: .*no such"):
         stage.play()
 
     assert dud.is_closed
@@ -608,7 +605,7 @@ def test_an_engine_without_capacity_is_refused() -> None:
     stage = Stage()
     stage.engines(capacity=0)
 
-    with pytest.raises(EngineDeadError, match="must serve at least one"):
+    with pytest.raises(EngineDeadError, match="at least one"):
         stage.play()
 
 
@@ -619,7 +616,7 @@ def test_an_engine_that_does_not_close_is_reported_when_nothing_worse_happened()
 
     stage = Stage(work=tasks(1))
     stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
-    with pytest.raises(EngineDeadError, match="model model-0: it did not close"):
+    with pytest.raises(EngineDeadError, match="did not close"):
         stage.play()
     assert len(stage.recorder.transcripts) == 1
 
@@ -649,7 +646,7 @@ def test_engines_close_side_by_side_and_the_first_error_is_raised_after_all() ->
         "model-1": Slow("model-1", 8.0, "the second"),
         "model-2": Slow("model-2", 7.0),
     }
-    with pytest.raises(EngineDeadError, match="model model-0: it did not close: OSError: the first"):
+    with pytest.raises(EngineDeadError, match=r"model-0: .*the first"):
         stage.play()
 
     assert closed == ["model-2", "model-1", "model-0"]
@@ -688,7 +685,7 @@ def test_a_leaked_slot_is_reported_when_the_run_ends() -> None:
             return await super().answer(request)
 
     stage.backends = {"model-0": Leaking(), "model-1": SimulatedEngine()}
-    with pytest.raises(AssertionError, match="slots of models and of the run differ"):
+    with pytest.raises(AssertionError, match="slots of models"):
         stage.play()
 
     assert len(stage.recorder.transcripts) == 1

@@ -248,14 +248,14 @@ def test_a_turn_that_vanishes_in_flight_is_an_error_with_its_story() -> None:
     scheduler.handle(ModelReady("m", 2))
     scheduler.handle(Opened(4, (turn(0), turn(1)), 0))
 
-    with pytest.raises(InvalidTransition, match="turn 0/a1/0/0 vanished while it was in flight") as told:
+    with pytest.raises(InvalidTransition, match="0/a1/0/0 vanished") as told:
         scheduler.handle(Answered(4, turn(0), (), 1))
 
     assert [type(entry) for entry in told.value.story] == [Opened, Depart, Depart, Answered]
 
 
 def test_a_reply_without_a_turn_in_flight_is_an_error(scheduler: RequestScheduler) -> None:
-    with pytest.raises(InvalidTransition, match="was not in flight"):
+    with pytest.raises(InvalidTransition, match="not in flight"):
         scheduler.handle(Answered(0, turn(0), (), 0))
 
 

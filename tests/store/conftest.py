@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mac_runner.store import Disk, System
-
-PLAYER = Path(__file__).with_name("player.py")
 
 
 class StillClock:
@@ -99,22 +95,6 @@ class FaultySystem(System):
         super().fsync_directory(path)
 
 
-@pytest.fixture(scope="session")
-def player() -> ModuleType:
-    """The module `player.py`."""
-    spec = importlib.util.spec_from_file_location("store_player", PLAYER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def player_path() -> Path:
-    return PLAYER
-
-
 @pytest.fixture
 def clock() -> StillClock:
     return StillClock()
@@ -135,17 +115,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "toy"
 
 
-@pytest.fixture
-def tree() -> Callable[[Path], dict[str, tuple[int, bytes]]]:
+def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
     """Every file under a directory, with its time of change and contents."""
-
-    def read(directory: Path) -> dict[str, tuple[int, bytes]]:
-        files = (path for path in sorted(directory.rglob("*")) if path.is_file())
-        return {str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-
-    return read
-
-
-@pytest.fixture
-def is_root() -> bool:
-    return os.geteuid() == 0
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.plan import Plan
-from mac_runner.store import Disk, Run, build_transcript, open_run, replies_of, task_of
+from mac_runner.store import Run, Survey, build_transcript, open_run, replies_of, survey, task_of
 from mac_runner.store.traces import TRACES
 from mac_runner.types import (
     Agent,
@@ -109,16 +110,16 @@ def rebuild(found: JsonObject) -> JsonObject:
 
 
 def open_toy(
-    directory: Path, n: int, *, clock: Clock | None = None, disk: Disk | None = None, config: JsonObject | None = None
+    directory: Path, tasks: int | Plan, *, clock: Clock | None = None, config: JsonObject | None = None, **more: Any
 ) -> Run:
-    return open_run(
-        directory,
-        experiment_name=NAME,
-        resolved=config or resolved(),
-        tasks=plan(n),
-        clock=clock or SystemClock(),
-        disk=disk,
-    )
+    planned = plan(tasks) if isinstance(tasks, int) else tasks
+    clock = clock or SystemClock()
+    return open_run(directory, experiment_name=NAME, resolved=config or resolved(), tasks=planned, clock=clock, **more)
+
+
+def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Survey:
+    """What is known of a run directory before it is opened for so many tasks."""
+    return survey(directory, experiment_name=NAME, resolved=config or resolved(), tasks=plan(n))
 
 
 def play(run: Run, *, turns: int | None = None) -> int:

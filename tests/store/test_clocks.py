@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mac_runner.store import read_run, verify_run
 from mac_runner.store.lock import LEASE_INTERVAL_S
+from tests.store import player
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -48,9 +48,7 @@ class LeapingClock:
         pytest.param(lambda n: float(n), {9: HOUR_S}, id="asleep for an hour"),
     ],
 )
-def test_leaping_clocks_cost_nothing(
-    player: ModuleType, run_dir: Path, wall: Callable[[int], float], leaps: dict[int, float]
-) -> None:
+def test_leaping_clocks_cost_nothing(run_dir: Path, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
     for n in (4, 8):
         with player.open_toy(run_dir, n, clock=LeapingClock(wall, leaps)) as run:
             player.play(run)
@@ -68,7 +66,7 @@ def test_leaping_clocks_cost_nothing(
     assert sum(later < earlier for earlier, later in pairwise(played)) <= 1  # The second session begins anew.
 
 
-def test_leap_brings_one_sign_of_life_and_no_storm(player: ModuleType, run_dir: Path) -> None:
+def test_leap_brings_one_sign_of_life_and_no_storm(run_dir: Path) -> None:
     with player.open_toy(run_dir, 30, clock=LeapingClock(float, {40: HOUR_S})) as run:
         player.play(run)
         run.contents()

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from mac_runner.store import read_run, survey, verify_run
+from mac_runner.store import read_run, verify_run
+from tests.store import player
 
 pytestmark = pytest.mark.ci
 
@@ -52,9 +52,7 @@ def tell(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("people", CROWDS)
-def test_one_of_many_works_and_the_others_leave_at_once_naming_it(
-    player: ModuleType, run_dir: Path, people: int
-) -> None:
+def test_one_of_many_works_and_the_others_leave_at_once_naming_it(run_dir: Path, people: int) -> None:
     """The one goes on only when all others have left, so nobody can have waited for it."""
     with crowd("honest", run_dir, 40, people) as processes:
         answers = {process.pid: heard(process) for process in processes}
@@ -68,14 +66,12 @@ def test_one_of_many_works_and_the_others_leave_at_once_naming_it(
     # Who comes before the owner has signed is told so; afterwards everybody learns its name.
     named = [answer for answer in refusals if f"pid {owner.pid} on " in answer]
     assert all("left its name" in answer for answer in refusals if answer not in named)
-    check(player, run_dir, 40)
+    check(run_dir, 40)
     assert "repeated" not in read_run(run_dir).accounting
 
 
 @pytest.mark.parametrize("people", CROWDS)
-def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice(
-    player: ModuleType, run_dir: Path, people: int
-) -> None:
+def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice(run_dir: Path, people: int) -> None:
     n = 40
     with crowd("lied-to", run_dir, n, people) as processes:
         assert [heard(process) for process in processes] == ["inside"] * people
@@ -84,7 +80,7 @@ def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice
         played = sum(int(heard(process).removeprefix("played ")) for process in processes)
         assert [process.wait() for process in processes] == [0] * people
 
-    check(player, run_dir, n)
+    check(run_dir, n)
     repeated = read_run(run_dir).accounting["repeated"]
     assert isinstance(repeated, dict)
     assert repeated["conversations"] == played - n > 0
@@ -93,11 +89,11 @@ def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice
     assert sum(int(event["replies"]) for event in told) == repeated["replies"]
     with player.open_toy(run_dir, n) as run:
         run.write_summary({})
-    check(player, run_dir, n)
-    assert survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(n)).is_complete
+    check(run_dir, n)
+    assert player.surveyed(run_dir, n).is_complete
 
 
-def check(player: ModuleType, run_dir: Path, n: int) -> None:
+def check(run_dir: Path, n: int) -> None:
     report = verify_run(run_dir, rebuild=player.rebuild)
     assert report.findings == ()
     assert (report.attempted, report.acknowledged) == (n, n)

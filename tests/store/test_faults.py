@@ -10,29 +10,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 import pytest
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, read_run, survey, verify_run, writer
+from mac_runner.store import Disk, Run, read_run, verify_run, writer
 from mac_runner.types import JsonObject
 from tests.patience import LIMIT_S
+from tests.store import player
+from tests.store.conftest import FaultySystem
 
 CONVERSATIONS = 4
 
 
-class Faulty(Protocol):
-    calls: list[tuple[str, str]]
-    fail_at: int | None
-    fault: int
-    gate: Callable[[str, str], object] | None
-
-
-def check_whole(player: ModuleType, run_dir: Path, n: int) -> None:
+def check_whole(run_dir: Path, n: int) -> None:
     """Running again finishes the run, and the checker finds nothing wrong."""
     with player.open_toy(run_dir, n) as run:
         player.play(run)
@@ -40,10 +32,10 @@ def check_whole(player: ModuleType, run_dir: Path, n: int) -> None:
     report = verify_run(run_dir, rebuild=player.rebuild)
     assert report.findings == ()
     assert (report.attempted, report.acknowledged) == (n, n)
-    assert survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(n)).is_complete
+    assert player.surveyed(run_dir, n).is_complete
 
 
-def attempt(player: ModuleType, run_dir: Path, disk: Disk) -> int:
+def attempt(run_dir: Path, disk: Disk) -> int:
     """Play on a disk that fails at some moment; how many conversations were acknowledged."""
     acknowledged = 0
     try:
@@ -59,28 +51,26 @@ def attempt(player: ModuleType, run_dir: Path, disk: Disk) -> int:
     return acknowledged
 
 
-def count_calls(player: ModuleType, directory: Path, system: Faulty, disk: Disk) -> int:
-    attempt(player, directory, disk)
+def count_calls(directory: Path, system: FaultySystem, disk: Disk) -> int:
+    attempt(directory, disk)
     return len(system.calls)
 
 
 @pytest.mark.ci
-def test_disk_failing_at_any_call_loses_nothing_acknowledged(
-    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
-) -> None:
+def test_disk_failing_at_any_call_loses_nothing_acknowledged(tmp_path: Path, system: FaultySystem, disk: Disk) -> None:
     system.fault = errno.ENOSPC
-    calls = count_calls(player, tmp_path / "reference", system, disk)
+    calls = count_calls(tmp_path / "reference", system, disk)
     for fail_at in range(1, calls + 1):
         system.calls.clear()
         system.fail_at = fail_at
         run_dir = tmp_path / str(fail_at)
-        acknowledged = attempt(player, run_dir, disk)
+        acknowledged = attempt(run_dir, disk)
         if (run_dir / "task_manifest.json").exists():
             assert read_run(run_dir).counts.done >= acknowledged
-        check_whole(player, run_dir, CONVERSATIONS)
+        check_whole(run_dir, CONVERSATIONS)
 
 
-def test_failed_write_stops_everything_and_tells(player: ModuleType, run_dir: Path, system: Faulty, disk: Disk) -> None:
+def test_failed_write_stops_everything_and_tells(run_dir: Path, system: FaultySystem, disk: Disk) -> None:
     told: list[StoreError] = []
     run = player.open_toy(run_dir, CONVERSATIONS, disk=disk)
     run.on_failure(told.append)
@@ -99,13 +89,13 @@ def test_failed_write_stops_everything_and_tells(player: ModuleType, run_dir: Pa
     assert len(system.calls) == before
 
 
-def test_unwritable_content_is_a_store_error_too(player: ModuleType, run_dir: Path) -> None:
+def test_unwritable_content_is_a_store_error_too(run_dir: Path) -> None:
     with pytest.raises(StoreError, match="not JSON compliant"), player.open_toy(run_dir, 1) as run:
         run.checkpoint({"busy_slot_s": float("nan")})
 
 
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(
-    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
     with player.open_toy(run_dir, 1, disk=disk) as run:
@@ -125,7 +115,7 @@ def test_batch_reaches_the_disk_in_the_order_of_its_promises(
     ]
 
 
-def test_what_gathers_is_committed_with_one_sync(player: ModuleType, run_dir: Path, system: Faulty, disk: Disk) -> None:
+def test_what_gathers_is_committed_with_one_sync(run_dir: Path, system: FaultySystem, disk: Disk) -> None:
     go_on = threading.Event()
     with player.open_toy(run_dir, 50, disk=disk) as run:
         system.calls.clear()
@@ -139,14 +129,14 @@ def test_what_gathers_is_committed_with_one_sync(player: ModuleType, run_dir: Pa
 
 
 @pytest.mark.ci
-def test_full_disk_stops_the_run_and_space_lets_it_end(player_path: Path, player: ModuleType, run_dir: Path) -> None:
+def test_full_disk_stops_the_run_and_space_lets_it_end(run_dir: Path) -> None:
     """The file size limit of a child process stands in for a full disk: a write is cut short, then fails."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
 
-    command = [sys.executable, str(player_path), str(run_dir), "20"]
+    command = [sys.executable, player.__file__, str(run_dir), "20"]
     found = subprocess.run(
         command, preexec_fn=limit, capture_output=True, text=True, check=False, env=child_environment()
     )
@@ -154,19 +144,19 @@ def test_full_disk_stops_the_run_and_space_lets_it_end(player_path: Path, player
     assert found.returncode != 0
     assert "StoreError: cannot write" in found.stderr
     assert "EFBIG" in found.stderr
-    check_whole(player, run_dir, 20)
+    check_whole(run_dir, 20)
 
 
-def test_directory_deleted_under_way_is_a_store_error(player: ModuleType, run_dir: Path) -> None:
+def test_directory_deleted_under_way_is_a_store_error(run_dir: Path) -> None:
     run = player.open_toy(run_dir, 2)
     shutil.rmtree(run_dir)
 
     with pytest.raises(StoreError, match="ENOENT"):
-        play_and_close(player, run)
+        play_and_close(run)
     assert run.written == 0
 
 
-def play_and_close(player: ModuleType, run: Run) -> None:
+def play_and_close(run: Run) -> None:
     with run:
         player.play(run)
 
@@ -181,7 +171,7 @@ def rows_of(run_dir: Path) -> list[JsonObject]:
 
 
 def test_two_runners_let_in_by_a_broken_lock_lose_and_duplicate_nothing(
-    player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A lock that is always granted, as on some network filesystems.
     monkeypatch.setattr("filelock.FileLock.acquire", lambda self: None)
@@ -193,4 +183,4 @@ def test_two_runners_let_in_by_a_broken_lock_lose_and_duplicate_nothing(
 
     assert len(rows_of(run_dir)) == 8
     monkeypatch.undo()
-    check_whole(player, run_dir, 8)
+    check_whole(run_dir, 8)

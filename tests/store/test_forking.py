@@ -11,7 +11,7 @@ import pytest
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError
-from mac_runner.store import Disk, open_run, read_run
+from mac_runner.store import Disk, read_run
 from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
 from mac_runner.types import Fork, RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
@@ -62,14 +62,7 @@ def write(directory: Path, disk: Disk | None = None, found: ForkRecord | None = 
 def opened(directory: Path, disk: Disk | None = None) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
     fork = read_fork(disk or Disk(), directory)
     assert fork is not None
-    with open_run(
-        directory,
-        experiment_name=player.NAME,
-        resolved=player.resolved(),
-        tasks=fork.plan(),
-        clock=SystemClock(),
-        disk=disk,
-    ) as run:
+    with player.open_toy(directory, fork.plan(), disk=disk) as run:
         yield from run.unfinished()
 
 
@@ -104,11 +97,11 @@ def test_fork_is_written_once_and_never_over_another_run(tmp_path: Path) -> None
     assert not write(tmp_path / "fork")
     with pytest.raises(IdentityError, match="holds another fork"):
         write(tmp_path / "fork", found=record("3"))
-    with pytest.raises(RunDirectoryError, match="a run that is not a fork"):
+    with pytest.raises(RunDirectoryError, match="not a fork"):
         write(tmp_path / "run")
     (tmp_path / "fork" / "experiment.yaml").unlink()
     (tmp_path / "fork" / "transcripts").mkdir()
-    with pytest.raises(RunDirectoryError, match="so it is not a fork"):
+    with pytest.raises(RunDirectoryError, match="not a fork"):
         write(tmp_path / "fork")
 
 
@@ -120,5 +113,5 @@ def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found is not None
     assert found.is_same(record())
     (tmp_path / "fork" / "fork.json").write_text("{}")
-    with pytest.raises(RunDirectoryError, match="put back the file"):
+    with pytest.raises(RunDirectoryError, match="put back"):
         read_fork(Disk(), tmp_path / "fork")

@@ -152,12 +152,12 @@ def test_directory_that_is_something_else_is_refused(tmp_path: Path, name: str) 
 def test_damaged_record_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "grid.yaml").write_bytes(content)
 
-    with pytest.raises(RunDirectoryError, match=r"grid\.yaml cannot be read"):
+    with pytest.raises(RunDirectoryError, match=r"grid\.yaml"):
         read_grid(tmp_path)
 
 
 def test_grid_is_no_run(tmp_path: Path) -> None:
     played(tmp_path, "a")
 
-    with pytest.raises(RunDirectoryError, match="holds a grid of runs"):
+    with pytest.raises(RunDirectoryError, match="a grid of"):
         read_run(tmp_path)

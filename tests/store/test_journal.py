@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,6 +13,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.records import encode_frame, entry, lines, lines_with, scan
 from mac_runner.store.run_state import read_state
 from mac_runner.types import JsonObject
+from tests.store import player
 
 LAYOUT = Layout(directory=Path("/nowhere"), experiment_name="toy")
 NASTY_ID = 'a"b\\c\u00e9'
@@ -46,7 +46,7 @@ def row(task_id: str, status: str = "finished") -> JsonObject:
 
 
 @pytest.fixture
-def segment(player: ModuleType) -> bytes:
+def segment() -> bytes:
     """Every kind of frame; the words of a model, an id and an outcome that look like one."""
     first, second, _ = player.plan(3)()
     return b"".join(
@@ -130,7 +130,7 @@ def test_another_format_is_refused_by_whoever_reads_rows() -> None:
         marks(data)
 
 
-def test_of_a_conversation_done_twice_the_last_row_stands(player: ModuleType) -> None:
+def test_of_a_conversation_done_twice_the_last_row_stands() -> None:
     frames = [journal.done_frame({**row(task_id), "size_bytes": n}) for n, task_id in enumerate("abab")]
     found = list(rows(OneSegment(b"".join(frames))))
 

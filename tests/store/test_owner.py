@@ -131,7 +131,7 @@ def test_owner_on_another_machine_is_believed_dead_after_three_periods_without_a
     enter(place, clock, said=said)
 
     assert clock.waited_s == LEASE_PERIODS * LEASE_INTERVAL_S == 30
-    assert "waiting 30 s to see whether it is still run by pid 1 on node17" in said[1]
+    assert "pid 1 on node17" in said[1]
 
 
 def test_owner_on_another_machine_that_shows_life_is_left_alone(place: Path) -> None:
@@ -205,7 +205,7 @@ def test_network_filesystem_is_told_of(place: Path) -> None:
 
     enter(place, RoughClock(), said=said)
 
-    assert "is on a network filesystem (nfs4), where locks may fail" in said[0]
+    assert "network filesystem (nfs4)" in said[0]
 
 
 def test_note_that_cannot_be_read_keeps_nobody_out(place: Path) -> None:

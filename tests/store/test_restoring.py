@@ -4,45 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 import pytest
 
-from mac_runner.clock import SystemClock
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, open_run, read_run, verify_run
+from mac_runner.store import Disk, Run, read_run, verify_run
 from mac_runner.types import JsonObject, RecordedReply, Task
 from tests.kit import copied
-from tests.store.conftest import StillClock
+from tests.store import player
+from tests.store.conftest import FaultySystem, StillClock
 
 CONVERSATIONS = 4
 FAILED = "toy_00003"
 
 
-class Faulty(Protocol):
-    calls: list[tuple[str, str]]
-    fail_at: int | None
-
-
-def open_thorough(player: ModuleType, run_dir: Path, disk: Disk | None = None) -> Run:
+def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
     def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
-        made: JsonObject = player.transcript(task, list(replies), row["failure"])
-        return made
+        return player.transcript(task, list(replies), str(row["failure"]) if row["failure"] else None)
 
-    return open_run(
-        run_dir,
-        experiment_name=player.NAME,
-        resolved=player.resolved(),
-        tasks=player.plan(CONVERSATIONS),
-        clock=StillClock(),
-        disk=disk,
-        restore=restore,
-        is_thorough=True,
-    )
+    return player.open_toy(run_dir, CONVERSATIONS, clock=StillClock(), disk=disk, restore=restore, is_thorough=True)
 
 
-def leave_damaged(player: ModuleType, run_dir: Path) -> dict[str, bytes]:
+def leave_damaged(run_dir: Path) -> dict[str, bytes]:
     """A run with an altered transcript, one gone, a failed one cut and two notes lost; what all of them were."""
     with player.open_toy(run_dir, CONVERSATIONS) as run:
         for task, _ in run.unfinished():
@@ -68,11 +51,11 @@ def contents(run_dir: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run_dir / "transcripts").iterdir()}
 
 
-def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(player: ModuleType, run_dir: Path) -> None:
-    whole = leave_damaged(player, run_dir)
+def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(run_dir: Path) -> None:
+    whole = leave_damaged(run_dir)
     index = (run_dir / "toy_index.jsonl").read_bytes()
 
-    with open_thorough(player, run_dir) as run:
+    with open_thorough(run_dir) as run:
         repairs = run.repairs
         assert run.counts == (CONVERSATIONS, CONVERSATIONS - 1, 1)
 
@@ -87,41 +70,34 @@ def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(player: Mo
 
 @pytest.mark.ci
 def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
-    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
+    tmp_path: Path, system: FaultySystem, disk: Disk
 ) -> None:
-    whole = leave_damaged(player, tmp_path / "damaged")
-    with open_thorough(player, copied(tmp_path / "damaged", tmp_path / "reference"), disk):
+    whole = leave_damaged(tmp_path / "damaged")
+    with open_thorough(copied(tmp_path / "damaged", tmp_path / "reference"), disk):
         pass
     for fail_at in range(1, len(system.calls) + 1):
         run_dir = copied(tmp_path / "damaged", tmp_path / str(fail_at))
         system.calls.clear()
         system.fail_at = fail_at
-        with pytest.raises(StoreError), open_thorough(player, run_dir, disk):
+        with pytest.raises(StoreError), open_thorough(run_dir, disk):
             pass
-        with open_thorough(player, run_dir):
+        with open_thorough(run_dir):
             pass
         assert contents(run_dir) == whole, fail_at
         assert verify_run(run_dir, rebuild=player.rebuild).findings == (), fail_at
         assert {path.name for path in (run_dir / "damaged").iterdir()} == {"toy_00000.json", f"{FAILED}.json"}
 
 
-def test_conversation_that_was_retried_is_not_restored_as_it_failed(player: ModuleType, run_dir: Path) -> None:
+def test_conversation_that_was_retried_is_not_restored_as_it_failed(run_dir: Path) -> None:
     """Its old row may stand in the index when a retry is killed; the attempt after it is what counts."""
-    leave_damaged(player, run_dir)
-    with open_thorough(player, run_dir):
+    leave_damaged(run_dir)
+    with open_thorough(run_dir):
         index = (run_dir / "toy_index.jsonl").read_bytes()
-    with open_run(
-        run_dir,
-        experiment_name=player.NAME,
-        resolved=player.resolved(),
-        tasks=player.plan(CONVERSATIONS),
-        clock=SystemClock(),
-        is_retried=FAILED.__eq__,
-    ):
+    with player.open_toy(run_dir, CONVERSATIONS, is_retried=FAILED.__eq__):
         pass
     (run_dir / "toy_index.jsonl").write_bytes(index)
 
-    with open_thorough(player, run_dir) as run:
+    with open_thorough(run_dir) as run:
         assert run.repairs.restored == []
         assert [task.task_id for task, _ in run.unfinished()] == [FAILED]
     assert read_run(run_dir).under_retry() == {FAILED}

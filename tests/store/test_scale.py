@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from typing import Any
 
 import pytest
 
-from mac_runner.store import Disk, System, is_complete, journal, read_run, survey, writer
+from mac_runner.store import Disk, System, is_complete, journal, read_run, writer
 from mac_runner.store.identity import encode_config
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest, in_task_order, index_line
@@ -24,13 +23,11 @@ from mac_runner.store.session import MANIFEST_INTERVAL_S
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
 from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject
+from tests.store import player
+from tests.store.conftest import StillClock
 
 KB = 1_024
 TURNS_RECORDED = 3
-
-
-class StillClock(Protocol):
-    now_s: float
 
 
 class Counting(System):
@@ -88,7 +85,7 @@ def row_of(number: int, task_id: str) -> JsonObject:
     }
 
 
-def leave_run(player: ModuleType, directory: Path, *, planned: int, done: int, half_done: int = 0) -> None:
+def leave_run(directory: Path, *, planned: int, done: int, half_done: int = 0) -> None:
     """What a killed run leaves, as far as the store looks: names and sizes of transcripts, but nothing in them."""
     layout = Layout(directory=directory, experiment_name=player.NAME)
     layout.transcripts.mkdir(parents=True)
@@ -123,7 +120,7 @@ def peak_bytes() -> Iterator[list[int]]:
         tracemalloc.stop()
 
 
-async def written_bytes_per_conversation(player: ModuleType, directory: Path, n: int, clock: StillClock) -> float:
+async def written_bytes_per_conversation(directory: Path, n: int, clock: StillClock) -> float:
     """Each conversation is a batch of its own, so long after the last that the manifest is due whenever it may be."""
     system = Counting()
     with player.open_toy(directory, n, clock=clock, disk=Disk(system)) as run:
@@ -137,17 +134,17 @@ async def written_bytes_per_conversation(player: ModuleType, directory: Path, n:
 
 @pytest.mark.ci
 def test_bytes_written_for_a_conversation_do_not_depend_on_how_many_there_are(
-    player: ModuleType, tmp_path: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "WRITE_BACKLOG_ITEMS_MAX", 1)
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
-    few = asyncio.run(written_bytes_per_conversation(player, tmp_path / "few", 100, clock))
-    many = asyncio.run(written_bytes_per_conversation(player, tmp_path / "many", 800, clock))
+    few = asyncio.run(written_bytes_per_conversation(tmp_path / "few", 100, clock))
+    many = asyncio.run(written_bytes_per_conversation(tmp_path / "many", 800, clock))
 
     assert many < 1.2 * few
 
 
-def test_a_hundred_conversations_share_their_syncs(player: ModuleType, run_dir: Path) -> None:
+def test_a_hundred_conversations_share_their_syncs(run_dir: Path) -> None:
     """While the first batch waits for the disk the others gather: one sync of replies, one of `done` frames for all."""
     system = Counting()
     with player.open_toy(run_dir, 100, disk=Disk(system)) as run:
@@ -165,9 +162,7 @@ def test_a_hundred_conversations_share_their_syncs(player: ModuleType, run_dir: 
     assert system.syncs["transcripts"] == 100
 
 
-def test_the_thread_of_the_event_loop_never_touches_the_disk_of_a_run_under_way(
-    player: ModuleType, run_dir: Path
-) -> None:
+def test_the_thread_of_the_event_loop_never_touches_the_disk_of_a_run_under_way(run_dir: Path) -> None:
     system = Counting()
     with player.open_toy(run_dir, 20, disk=Disk(system)) as run:
         system.threads.clear()
@@ -179,10 +174,8 @@ def test_the_thread_of_the_event_loop_never_touches_the_disk_of_a_run_under_way(
         assert system.threads == {THREAD_NAME}
 
 
-def test_a_resume_takes_apart_only_the_frames_it_needs(
-    player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave_run(player, run_dir, planned=400, done=200, half_done=5)
+def test_a_resume_takes_apart_only_the_frames_it_needs(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_run(run_dir, planned=400, done=200, half_done=5)
     taken_apart: Counter[str] = Counter()
 
     def counted(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
@@ -202,9 +195,9 @@ def test_a_resume_takes_apart_only_the_frames_it_needs(
         assert taken_apart["reply"] == 5 * TURNS_RECORDED
 
 
-def test_whether_a_killed_run_is_complete_is_known_without_its_journal(player: ModuleType, run_dir: Path) -> None:
-    leave_run(player, run_dir, planned=20, done=10)
-    asked = {"experiment_name": player.NAME, "resolved": player.resolved(), "tasks": player.plan(20)}
+def test_whether_a_killed_run_is_complete_is_known_without_its_journal(run_dir: Path) -> None:
+    leave_run(run_dir, planned=20, done=10)
+    asked: dict[str, Any] = {"experiment_name": player.NAME, "resolved": player.resolved(), "tasks": player.plan(20)}
     for name in ("", "summary.json"):
         (run_dir / (name or "experiment.yaml")).touch()
         system = Counting()
@@ -213,26 +206,26 @@ def test_whether_a_killed_run_is_complete_is_known_without_its_journal(player: M
         assert system.read_from["journal"] == 0
 
 
-def test_complete_is_what_survey_calls_complete(player: ModuleType, run_dir: Path) -> None:
-    asked = {"experiment_name": player.NAME, "resolved": player.resolved()}
+def test_complete_is_what_survey_calls_complete(run_dir: Path) -> None:
+    asked: dict[str, Any] = {"experiment_name": player.NAME, "resolved": player.resolved()}
     with player.open_toy(run_dir, 3) as run:
         player.play(run)
         run.write_summary({})
 
     for n, expected in ((3, True), (2, True), (4, False)):
         assert is_complete(run_dir, **asked, tasks=player.plan(n)) is expected
-        assert survey(run_dir, **asked, tasks=player.plan(n)).is_complete is expected
+        assert player.surveyed(run_dir, n).is_complete is expected
 
 
 @pytest.mark.ci
 def test_memory_of_a_resume_grows_by_less_than_a_kilobyte_with_each_conversation(
-    player: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mac_runner.store.disk.READ_CHUNK_BYTES", 16 * KB)
     peaks = {}
     for n in (500, 2_500):
         directory = tmp_path / str(n)
-        leave_run(player, directory, planned=n, done=n - 10, half_done=5)
+        leave_run(directory, planned=n, done=n - 10, half_done=5)
         with peak_bytes() as found, player.open_toy(directory, n) as run:
             assert run.counts.done == n - 10
             assert sum(1 for _ in run.contents().rows()) == n - 10
@@ -255,7 +248,7 @@ def test_rows_are_put_in_order_without_holding_more_than_those_that_wait() -> No
     assert found[0] < 4 * span * KB
 
 
-def test_rows_that_ended_in_any_order_are_put_in_order(player: ModuleType, run_dir: Path) -> None:
+def test_rows_that_ended_in_any_order_are_put_in_order(run_dir: Path) -> None:
     with player.open_toy(run_dir, 7) as run:
         for task, _ in sorted(run.unfinished(), key=lambda item: -item[0].index):
             run.publish(task, player.transcript(task, []))

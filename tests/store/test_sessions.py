@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 import pytest
 
@@ -11,13 +9,11 @@ from mac_runner.store import read_run
 from mac_runner.store.run_state import stretches as stretches_of
 from mac_runner.store.run_state import usage_of
 from mac_runner.types import JsonObject
+from tests.store import player
+from tests.store.conftest import StillClock
 
 
-class StillClock(Protocol):
-    now_s: float
-
-
-def test_each_part_of_an_extended_run_tells_when_it_came(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+def test_each_part_of_an_extended_run_tells_when_it_came(run_dir: Path, clock: StillClock) -> None:
     for n in (2, 2, 5):
         with player.open_toy(run_dir, n, clock=clock) as run:
             player.play(run)
@@ -41,9 +37,7 @@ def test_each_part_of_an_extended_run_tells_when_it_came(player: ModuleType, run
     ]
 
 
-def test_what_a_session_without_a_checkpoint_ended_is_untimed(
-    player: ModuleType, run_dir: Path, clock: StillClock
-) -> None:
+def test_what_a_session_without_a_checkpoint_ended_is_untimed(run_dir: Path, clock: StillClock) -> None:
     with player.open_toy(run_dir, 2, clock=clock) as run:
         player.play(run)
     segment = run_dir / "journal/000001.jsonl"
@@ -57,7 +51,7 @@ def test_what_a_session_without_a_checkpoint_ended_is_untimed(
     assert told["untimed"] == {"conversations": 2, "turns": 2 * player.TURNS}
 
 
-def test_time_before_the_engines_were_up_is_not_played(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+def test_time_before_the_engines_were_up_is_not_played(run_dir: Path, clock: StillClock) -> None:
     for _ in range(2):
         with player.open_toy(run_dir, 1, clock=clock) as run:
             clock.now_s += 100
@@ -70,9 +64,7 @@ def test_time_before_the_engines_were_up_is_not_played(player: ModuleType, run_d
     assert (told["wall_s"], told["played_s"]) == (214.0, 14.0)
 
 
-def test_a_session_whose_engines_never_came_up_has_played_nothing(
-    player: ModuleType, run_dir: Path, clock: StillClock
-) -> None:
+def test_a_session_whose_engines_never_came_up_has_played_nothing(run_dir: Path, clock: StillClock) -> None:
     with player.open_toy(run_dir, 1, clock=clock):
         clock.now_s += 100
 
@@ -91,7 +83,7 @@ def test_a_checkpoint_that_does_not_tell_its_play_counts_whole() -> None:
     }
 
 
-def test_failed_conversations_are_told_apart(player: ModuleType, run_dir: Path) -> None:
+def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         for task, _ in run.unfinished():
             run.publish(task, player.transcript(task, [], "no luck" if task.index == 1 else None))

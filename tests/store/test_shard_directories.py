@@ -36,7 +36,7 @@ def test_merged_directory_is_one_of_shards_no_more(tmp_path: Path) -> None:
 def test_damaged_record_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     (tmp_path / "shards.json").write_text(text)
 
-    with pytest.raises(RunDirectoryError, match=r"shards\.json cannot be read"):
+    with pytest.raises(RunDirectoryError, match=r"shards\.json"):
         read_shards(tmp_path)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,11 +12,11 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store import open_run, read_standing
+from tests.store import player
+from tests.store.conftest import tree
 
-Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
 
-
-def test_run_at_work_is_told_by_its_counts_and_its_owner(player: ModuleType, run_dir: Path) -> None:
+def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path) -> None:
     with player.open_toy(run_dir, 10) as run:
         player.play(run, turns=2 * player.TURNS + 1)
         run.checkpoint({"models": {"m": {"requests": 9, "capacity": 4}}})
@@ -35,7 +33,7 @@ def test_run_at_work_is_told_by_its_counts_and_its_owner(player: ModuleType, run
     assert standing.usage["models"] == {"m": {"requests": 9, "capacity": 4}}
 
 
-def test_run_that_was_left_has_no_owner(player: ModuleType, run_dir: Path) -> None:
+def test_run_that_was_left_has_no_owner(run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         player.play(run)
 
@@ -45,7 +43,7 @@ def test_run_that_was_left_has_no_owner(player: ModuleType, run_dir: Path) -> No
     assert standing.ended == standing.planned == 3
 
 
-def test_owner_that_was_killed_is_told_as_gone(player: ModuleType, run_dir: Path) -> None:
+def test_owner_that_was_killed_is_told_as_gone(run_dir: Path) -> None:
     with player.open_toy(run_dir, 1):
         note = (run_dir / ".owner.json").read_bytes()
     (run_dir / ".owner.json").write_text(json.dumps({**json.loads(note), "process_start": "1"}))
@@ -56,7 +54,7 @@ def test_owner_that_was_killed_is_told_as_gone(player: ModuleType, run_dir: Path
     assert standing.is_owner_alive is False
 
 
-def test_failures_and_what_was_tried_again_are_told_as_they_stand(player: ModuleType, run_dir: Path) -> None:
+def test_failures_and_what_was_tried_again_are_told_as_they_stand(run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         for task, _ in run.unfinished():
             run.publish(task, player.transcript(task, [], "no luck"))
@@ -78,7 +76,7 @@ def test_failures_and_what_was_tried_again_are_told_as_they_stand(player: Module
     assert [row["task_id"] for row in after.failures] == ["toy_00001", "toy_00002"]
 
 
-def test_looking_changes_nothing_and_takes_no_lock(player: ModuleType, run_dir: Path, tree: Tree) -> None:
+def test_looking_changes_nothing_and_takes_no_lock(run_dir: Path) -> None:
     with player.open_toy(run_dir, 2) as run:
         player.play(run)
         run.contents()
@@ -87,7 +85,7 @@ def test_looking_changes_nothing_and_takes_no_lock(player: ModuleType, run_dir: 
         assert tree(run_dir) == before
 
 
-def test_looking_reads_no_transcript(player: ModuleType, run_dir: Path) -> None:
+def test_looking_reads_no_transcript(run_dir: Path) -> None:
     with player.open_toy(run_dir, 2) as run:
         player.play(run)
     for path in (run_dir / "transcripts").iterdir():
@@ -96,7 +94,7 @@ def test_looking_reads_no_transcript(player: ModuleType, run_dir: Path) -> None:
     assert read_standing(run_dir).finished == 2
 
 
-def test_shard_is_told(player: ModuleType, run_dir: Path) -> None:
+def test_shard_is_told(run_dir: Path) -> None:
     open_run(
         run_dir,
         experiment_name=player.NAME,
@@ -110,5 +108,5 @@ def test_shard_is_told(player: ModuleType, run_dir: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(run_dir: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+    with pytest.raises(RunDirectoryError, match="run directory"):
         read_standing(run_dir)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -261,7 +260,7 @@ def test_file_that_is_no_transcript_is_refused(data: bytes) -> None:
         decode_transcript(data)
 
 
-def test_index_row_tells_what_stands_on_the_disk(player: ModuleType) -> None:
+def test_index_row_tells_what_stands_on_the_disk() -> None:
     found = built(RECORDS)
     row = index_row(found)
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, System
 from mac_runner.store.disk import TrialDisk
+from tests.store import player
 
 
 class NoLinks(System):
@@ -72,17 +72,15 @@ def test_what_cannot_be_taken_back_is_left_with_all_that_was_done_before(tmp_pat
     trial.make_directory(tmp_path / "a")
     trial.write_atomic(tmp_path / "a" / "file", [b"1"])
     trial.make_directory(tmp_path / "a" / "b")
-    (tmp_path / "a" / "b" / "of somebody else").touch()
+    (tmp_path / "a" / "b" / "foreign").touch()
 
     trial.withdraw()
 
-    assert sorted(tree(tmp_path)) == ["a", "a/b", "a/b/of somebody else", "a/file"]
+    assert sorted(tree(tmp_path)) == ["a", "a/b", "a/b/foreign", "a/file"]
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(
-    player: ModuleType, run_dir: Path, has_run: bool
-) -> None:
+def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(run_dir: Path, has_run: bool) -> None:
     """Each call that changes the disk fails once, in turn."""
 
     class FailsAt(System):
@@ -138,9 +136,7 @@ def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(
     assert refused > 10
 
 
-def test_run_that_was_given_nothing_is_withdrawn_by_an_error_and_stands_without_one(
-    player: ModuleType, run_dir: Path
-) -> None:
+def test_run_that_was_given_nothing_is_withdrawn_by_an_error_and_stands_without_one(run_dir: Path) -> None:
     before = tree(run_dir.parent)
     with pytest.raises(ZeroDivisionError), player.open_toy(run_dir, 2):
         raise ZeroDivisionError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -13,13 +12,13 @@ import yaml
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunLockedError
 from mac_runner.plan import Shard
-from mac_runner.store import Run, open_run, survey, verify_run
+from mac_runner.store import Run, open_run, verify_run
 from mac_runner.types import JsonObject
+from tests.store import player
+from tests.store.conftest import tree
 
-Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
 
-
-def open_named(player: ModuleType, run_dir: Path, clock: Clock, name: str, shard: Shard | None = None) -> Run:
+def open_named(run_dir: Path, clock: Clock, name: str, shard: Shard | None = None) -> Run:
     config: JsonObject = {"experiment_metadata": {"experiment_name": name}, "seed": len(name)}
     return open_run(run_dir, experiment_name=name, resolved=config, tasks=player.plan(2), clock=clock, shard=shard)
 
@@ -28,12 +27,12 @@ def planned(run_dir: Path) -> list[str]:
     return [task["task_id"] for task in json.loads((run_dir / "task_manifest.json").read_bytes())["tasks"]]
 
 
-def test_unplayed_directory_takes_on_a_corrected_experiment(player: ModuleType, run_dir: Path) -> None:
+def test_unplayed_directory_takes_on_a_corrected_experiment(run_dir: Path) -> None:
     with player.open_toy(run_dir, 5) as run:
         run.checkpoint({"models": {}})
         run.write_summary({"conversations": 0})
     corrected = player.resolved(seed=2)
-    found = survey(run_dir, experiment_name=player.NAME, resolved=corrected, tasks=player.plan(3))
+    found = player.surveyed(run_dir, 3, corrected)
     assert (found.changed_settings, found.is_complete) == (("seed: 1 there, 2 now",), False)
 
     with player.open_toy(run_dir, 3, config=corrected) as run:
@@ -48,7 +47,7 @@ def test_unplayed_directory_takes_on_a_corrected_experiment(player: ModuleType, 
         player.open_toy(run_dir, 5)
 
 
-def test_session_that_was_killed_before_its_first_reply_binds_nobody(player: ModuleType, run_dir: Path) -> None:
+def test_session_that_was_killed_before_its_first_reply_binds_nobody(run_dir: Path) -> None:
     player.open_toy(run_dir, 1).close()
     segment = run_dir / "journal/000001.jsonl"
     segment.write_bytes(segment.read_bytes()[:-9])
@@ -56,24 +55,22 @@ def test_session_that_was_killed_before_its_first_reply_binds_nobody(player: Mod
     player.open_toy(run_dir, 1, config=player.resolved(seed=2)).close()
 
 
-def test_unplayed_directory_leaves_nothing_under_the_name_of_before(
-    player: ModuleType, run_dir: Path, clock: Clock
-) -> None:
-    open_named(player, run_dir, clock, "mistyped").close()
-    open_named(player, run_dir, clock, "right").close()
+def test_unplayed_directory_leaves_nothing_under_the_name_of_before(run_dir: Path, clock: Clock) -> None:
+    open_named(run_dir, clock, "mistyped").close()
+    open_named(run_dir, clock, "right").close()
 
     assert [path.name for path in run_dir.glob("*_index.jsonl")] == ["right_index.jsonl"]
 
 
-def test_unplayed_directory_of_a_shard_stays_that_shards(player: ModuleType, run_dir: Path, clock: Clock) -> None:
-    open_named(player, run_dir, clock, "mistyped", Shard(1, 2)).close()
+def test_unplayed_directory_of_a_shard_stays_that_shards(run_dir: Path, clock: Clock) -> None:
+    open_named(run_dir, clock, "mistyped", Shard(1, 2)).close()
 
     with pytest.raises(IdentityError, match="holds shard 1/2"):
-        open_named(player, run_dir, clock, "right", Shard(2, 2))
-    open_named(player, run_dir, clock, "right", Shard(1, 2)).close()
+        open_named(run_dir, clock, "right", Shard(2, 2))
+    open_named(run_dir, clock, "right", Shard(1, 2)).close()
 
 
-def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(player: ModuleType, run_dir: Path, tree: Tree) -> None:
+def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(run_dir: Path) -> None:
     lock = {".lock": (0, b"")}  # Some versions of filelock empty the file, which is empty, whenever they try it.
 
     with player.open_toy(run_dir, 1):
@@ -83,54 +80,54 @@ def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(player: ModuleTy
         assert tree(run_dir) | lock == before | lock
 
 
-def reply(player: ModuleType, run_dir: Path) -> None:
+def reply(run_dir: Path) -> None:
     with player.open_toy(run_dir, 1) as run:
         player.play(run, turns=1)
 
 
-def death(player: ModuleType, run_dir: Path) -> None:
+def death(run_dir: Path) -> None:
     with player.open_toy(run_dir, 1) as run:
         run.death(next(run.unfinished())[0], "0/Ann/0/0")
 
 
-def damage(player: ModuleType, run_dir: Path) -> None:
-    reply(player, run_dir)
+def damage(run_dir: Path) -> None:
+    reply(run_dir)
     segment = run_dir / "journal/000001.jsonl"
     segment.write_bytes(segment.read_bytes().replace(b'"kind":"reply"', b'"kind":"repay"'))
 
 
-def ending(player: ModuleType, run_dir: Path) -> None:
+def ending(run_dir: Path) -> None:
     with player.open_toy(run_dir, 1) as run:
         player.play(run)
     for segment in (run_dir / "journal").iterdir():
         segment.write_bytes(b"")
 
 
-def transcript(player: ModuleType, run_dir: Path) -> None:
-    ending(player, run_dir)
+def transcript(run_dir: Path) -> None:
+    ending(run_dir)
     (run_dir / "toy_index.jsonl").write_bytes(b"")
 
 
-def row(player: ModuleType, run_dir: Path) -> None:
-    ending(player, run_dir)
+def row(run_dir: Path) -> None:
+    ending(run_dir)
     (run_dir / "transcripts/toy_00000.json").unlink()
 
 
-def stranger(_player: ModuleType, run_dir: Path) -> None:
+def stranger(run_dir: Path) -> None:
     (run_dir / "notes.txt").write_text("mine")
 
 
 @pytest.mark.parametrize("trace", [reply, death, damage, ending, transcript, row, stranger])
 def test_directory_in_which_anything_stands_is_refused_to_another_experiment(
-    player: ModuleType, run_dir: Path, tree: Tree, trace: Callable[[ModuleType, Path], None]
+    run_dir: Path, trace: Callable[[Path], None]
 ) -> None:
     player.open_toy(run_dir, 1).close()
-    trace(player, run_dir)
+    trace(run_dir)
     corrected = player.resolved(seed=2)
     files = {name: held for name, held in tree(run_dir).items() if not name.startswith(".")}
 
     with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
-        survey(run_dir, experiment_name=player.NAME, resolved=corrected, tasks=player.plan(1))
+        player.surveyed(run_dir, 1, corrected)
     with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
         player.open_toy(run_dir, 1, config=corrected)
 

@@ -66,7 +66,7 @@ def test_a_disk_on_which_nothing_gets_done_is_given_up(slow_at: str, monkeypatch
     writer = Writer[int](committer)
     writer.submit(1)
 
-    with pytest.raises(StoreError, match="the disk did nothing"):
+    with pytest.raises(StoreError, match="did nothing"):
         writer.close()
     committer.is_over.set()
     writer._thread.join(LIMIT_S)
