@@ -58,7 +58,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         kind="storm",
         promised=50_000,
         share=0.09,
-        first=250,
+        first=500,
     ),
     Figure(
         id="C3",

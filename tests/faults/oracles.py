@@ -15,12 +15,12 @@ from mac_runner.store import writer
 from tests.attacks import test_town_of_salem
 from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
-from tests.faults import test_crashes, test_damage, test_failing_disk
+from tests.faults import test_crashes, test_failing_disk
 from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_isolation, test_poison, test_resizing
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
-from tests.store import test_run
+from tests.store import test_frames, test_run
 
 
 def crashes() -> None:
@@ -48,9 +48,9 @@ def failing_disks() -> None:
 
 
 def damaged_frames() -> None:
-    """A journal with altered bytes, and one cut short (`tests/faults/test_damage.py`)."""
-    test_damage.test_any_byte_of_fifty_frames_altered_costs_one_record_and_none_is_believed()
-    test_damage.test_file_cut_at_any_byte_of_its_last_frames_keeps_all_before_them()
+    """A journal with altered bytes, and one cut short (`tests/store/test_frames.py`)."""
+    test_frames.test_scan_with_any_byte_altered_accepts_no_other_record_and_loses_at_most_one(0x20)
+    test_frames.test_scan_of_a_file_cut_anywhere_finds_all_whole_frames_and_no_damage()
 
 
 def sessions() -> None:

@@ -7,48 +7,12 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import Disk, verify_run, writer
-from mac_runner.store.records import encode_frame, scan
-from mac_runner.types import JsonObject
 from tests.faults.crashfs import CrashDisk
 from tests.faults.test_crashes import is_beginning_of_play, transcripts_in
 from tests.store import player
 
 CONVERSATIONS = 3
-RECORDS: list[JsonObject] = [
-    {
-        "id": f"t{n:02d}",
-        "kind": ("reply", "done")[n % 5 == 4],
-        "n": n % 5,
-        "text": 'she said {"id":"t9"}\n 1a2b3c4d {"x"',
-    }
-    for n in range(50)
-]
-FRAMES = [encode_frame(record) for record in RECORDS]
-FILE = b"".join(FRAMES)
 STEP_BYTES = 37
-
-
-@pytest.mark.ci
-def test_any_byte_of_fifty_frames_altered_costs_one_record_and_none_is_believed() -> None:
-    known = {str(record) for record in RECORDS}
-    for position in range(len(FILE)):
-        altered = bytearray(FILE)
-        altered[position] ^= (0x01, 0x20, 0x80)[position % 3]
-        found = scan(bytes(altered))
-
-        assert len(found.records) >= len(RECORDS) - 1
-        assert known.issuperset(map(str, found.records))
-        assert found.damage or found.good_length < len(FILE)
-
-
-def test_file_cut_at_any_byte_of_its_last_frames_keeps_all_before_them() -> None:
-    whole = len(FILE) - len(FRAMES[-1]) - len(FRAMES[-2])
-    for length in range(whole, len(FILE) + 1):
-        found = scan(FILE[:length])
-        ended = 48 + (length >= whole + len(FRAMES[-2])) + (length == len(FILE))
-
-        assert found.records == tuple(RECORDS[:ended])
-        assert found.damage == ()
 
 
 @pytest.fixture

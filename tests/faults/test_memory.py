@@ -20,7 +20,6 @@ from tests.faults.crashfs import CrashDisk
 from tests.faults.forking import Extras, Forking
 from tests.faults.talks import Talks
 from tests.faults.test_crashes import CONVERSATIONS, Promised, check_whole, examine, transcripts_in
-from tests.faults.tier import one_in
 from tests.store import player
 from tests.store.conftest import StillClock
 
@@ -73,10 +72,12 @@ def play(disk: CrashDisk, run_dir: Path) -> Promised:
 
 
 # What is raised where a reader of the journal is let go of has nobody who could hear of it.
-@pytest.mark.ci
+@pytest.mark.parametrize(
+    "every", [pytest.param(3, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.nightly)], ids=str
+)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_memory_error_on_any_line_of_a_commit_ends_the_run_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     run_dir, sites = tmp_path / "run", dict[Site, None]()
@@ -86,7 +87,7 @@ def test_memory_error_on_any_line_of_a_commit_ends_the_run_and_loses_nothing(
     expected = transcripts_in(undisturbed.files())
     assert len(sites) > 60
 
-    for nth, site in enumerate(one_in(3, sites)):
+    for nth, site in enumerate([*sites][::every]):
         disk, raised = CrashDisk(tmp_path), list[Site]()
 
         def raise_once(found: Site, site: Site = site, raised: list[Site] = raised) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.errors import MacRunnerError
-from tests.faults.mutants import MUTANTS
+from tests.faults.mutants import MUTANTS, Mutant
 from tests.faults.oracles import EXCERPTS
-from tests.faults.planting import Mutant
 
 
 @pytest.mark.ci

@@ -9,7 +9,20 @@ from dataclasses import dataclass, field, replace
 
 from mac_runner.backends.fleet.lanes import LaneAddress
 from mac_runner.errors import EngineDeadError
-from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.model import LaneSpec, LaneState, LaneStatus, Place
+
+
+def spec(model: str, place: int, slots: int = 2, port: int = 9000) -> LaneSpec:
+    """A lane on a place without a GPU."""
+    return LaneSpec(
+        name=f"{model}@{place}",
+        model=model,
+        checkpoint=model,
+        place=Place(number=place),
+        memory_share=0.9,
+        port=port,
+        slots=slots,
+    )
 
 
 def address(name: str) -> LaneAddress:
@@ -36,6 +49,11 @@ class FakeLanes:
 
     def on_change(self, tell: Callable[[], None]) -> None:
         self.listeners.append(tell)
+
+    def only(self, *names: str) -> None:
+        """Have these lanes up and no others."""
+        self.up = tuple(lane for lane in self.all if lane.name in names)
+        self.tell()
 
     def tell(self) -> None:
         for each in self.listeners:

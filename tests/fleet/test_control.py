@@ -21,19 +21,8 @@ from mac_runner.fleet.control import (
     Warm,
 )
 from mac_runner.fleet.lane import SLEEP_S
-from mac_runner.fleet.model import LaneSpec, LaneState, Place
-
-
-def spec(model: str, place: int, slots: int = 2) -> LaneSpec:
-    return LaneSpec(
-        name=f"{model}@{place}",
-        model=model,
-        checkpoint=model,
-        place=Place(number=place),
-        memory_share=0.46,
-        port=9000 + place,
-        slots=slots,
-    )
+from mac_runner.fleet.model import LaneSpec, LaneState
+from tests.fleet.fakes import spec
 
 
 def control(*lanes: LaneSpec, resident: int = 1, budget: int = 5, policy: str = "batch") -> Control:

@@ -19,7 +19,6 @@ from mac_runner.backends.base import Backend
 from mac_runner.backends.fleet.lanes import Fleet, LaneAddress
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.config import FleetConfig
-from mac_runner.config.fleet import SwapConfig
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -31,10 +30,10 @@ from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import engine as module
 from mac_runner.fleet.engine import chat_of
 from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
-from mac_runner.fleet.residency import Residency
+from mac_runner.fleet.model import LaneStatus, Place
 from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
+from tests.fleet.fakes import FakeLanes, spec
 
 T = TypeVar("T")
 
@@ -66,65 +65,21 @@ def simulated(program: Callable[[], Awaitable[T]], seed: int = 1) -> T:
         return runner.run(whole())
 
 
-def specs(models: Mapping[str, FleetModelConfig], places: int) -> tuple[LaneSpec, ...]:
-    return tuple(
-        LaneSpec(
-            name=f"{name}@{number}",
-            model=name,
-            checkpoint=model.model,
-            place=Place(number=number),
-            memory_share=0.0,
-            port=10_000 + 100 * at + number,
-            slots=model.max_num_seqs,
-        )
-        for at, (name, model) in enumerate(models.items())
-        for number in range(places)
-    )
-
-
-class FakeLanes:
-    """The lanes of one model, which are what the test says."""
-
-    is_swapped = False
-    stall_s = 30.0
-    lost: str | None = None
-
-    def __init__(self, lanes: tuple[LaneSpec, ...]) -> None:
-        self.all = tuple(LaneAddress(name=one.name, url=one.url, gpus=(), slots=one.slots) for one in lanes)
-        self.up = self.all
-        self.tells: list[Callable[[], None]] = []
-
-    def on_change(self, tell: Callable[[], None]) -> None:
-        self.tells.append(tell)
-
-    def only(self, *names: str) -> None:
-        self.up = tuple(one for one in self.all if one.name in names)
-        for tell in self.tells:
-            tell()
-
-    async def start(self) -> None: ...
-
-    @asynccontextmanager
-    async def turn(self, agent: str) -> AsyncIterator[str | None]:
-        yield None
-
-    def see(self, system: str) -> None: ...
-
-    def report_stuck(self, lane: str, why: str) -> None: ...
-
-    def report_broken(self, lane: str, why: str) -> None: ...
-
-
 class FakeFleet:
     def __init__(self, plan: FleetPlan) -> None:
         self.plan = plan
-        self.lanes = {name: FakeLanes(tuple(lane for lane in plan.lanes if lane.model == name)) for name in plan.models}
+        self.lanes = {name: self._lanes(name) for name in plan.models}
 
     def model(self, name: str) -> FakeLanes:
         return self.lanes[name]
 
     def status(self) -> tuple[LaneStatus, ...]:
         return ()
+
+    def _lanes(self, name: str) -> FakeLanes:
+        specs = (lane for lane in self.plan.lanes if lane.model == name)
+        lanes = tuple(LaneAddress(name=one.name, url=one.url, gpus=(), slots=one.slots) for one in specs)
+        return FakeLanes(lanes, up=lanes)
 
 
 Answer = Callable[[Request], Awaitable[Reply]]
@@ -192,7 +147,11 @@ class TestedEngine(InferenceEngine):
     @asynccontextmanager
     async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[FakeFleet]:
         places = tuple(Place(number=number) for number in range(self.places))
-        lanes = specs(models, self.places)
+        lanes = tuple(
+            spec(name, place.number, model.max_num_seqs, 10_000 + 100 * at + place.number)
+            for at, (name, model) in enumerate(models.items())
+            for place in places
+        )
         plan = FleetPlan(config=FleetConfig(), models=dict(models), places=places, lanes=lanes)
         self.fleet = FakeFleet(plan)
         yield self.fleet
@@ -521,130 +480,3 @@ def test_the_example_of_the_page_is_a_program(
     exec(example, {"__name__": "__main__"})
 
     assert capsys.readouterr().out == snapshot
-
-
-# The timeline of section 5.1
-
-
-class FifoLanes(FakeLanes):
-    is_swapped = True
-
-    def __init__(self, lanes: tuple[LaneSpec, ...], queue: FifoQueue) -> None:
-        super().__init__(lanes)
-        self.queue = queue
-
-    @asynccontextmanager
-    async def turn(self, agent: str) -> AsyncIterator[str | None]:
-        ticket = self.queue.residency.ask(agent, self.all[0].name.split("@")[0], 0.0)
-        granted = self.queue.granted[ticket] = asyncio.get_running_loop().create_future()
-        self.queue.perform()
-        try:
-            yield await granted
-        finally:
-            self.queue.residency.left(ticket)
-            self.queue.perform()
-
-
-class FifoQueue:
-    """Performs what the residency of a place decides, at once: engines of one slot that sleep and wake in no time."""
-
-    def __init__(self, lanes: tuple[LaneSpec, ...]) -> None:
-        self.residency = Residency(SwapConfig(policy="fifo"), lanes, 2)
-        self.granted: dict[int, asyncio.Future[str]] = {}
-        for lane in lanes:
-            self.residency.available(lane.name, 0.0, is_wanted=False)
-
-    def perform(self) -> None:
-        while True:
-            decision = self.residency.decide(asyncio.get_running_loop().time())
-            for ticket, lane in decision.grants:
-                self.granted.pop(ticket).set_result(lane)
-            for swap in decision.swaps:
-                self.residency.gone(swap.out)
-                self.residency.available(swap.out, 0.0, is_wanted=False)
-            for lane in decision.enters:
-                self.residency.up(lane, asyncio.get_running_loop().time())
-            if not (decision.grants or decision.swaps or decision.enters):
-                return
-
-
-RUNTIMES = {"A1": (4.0, 3.0), "A2": (8.0, 6.0), "A3": (4.0 + 1e-6, 2.0)}
-"""Seconds of each turn. A2 and A3 end their first turns together, and A2 is first: so A3 takes a microsecond longer."""
-
-
-class TimelineEngine(TestedEngine):
-    """One place, two models resident, three checkpoints of one slot."""
-
-    places = 1
-    slots = 1
-    starts: list[tuple[float, str]]
-
-    @asynccontextmanager
-    async def fleet_of(self, models: Mapping[str, FleetModelConfig]) -> AsyncIterator[FakeFleet]:
-        async with super().fleet_of(models) as fleet:
-            queue = FifoQueue(fleet.plan.lanes)
-            for name in models:
-                lanes = tuple(lane for lane in fleet.plan.lanes if lane.model == name)
-                fleet.lanes[name] = FifoLanes(lanes, queue)
-            yield fleet
-
-    def backend_of(self, name: str, fleet: Fleet) -> Backend:
-        lanes = fleet.model(name)
-
-        async def answer(request: Request) -> Reply:
-            async with lanes.turn(request.turn.agent):
-                now_s, turn = asyncio.get_running_loop().time(), request.turn.round - 1
-                self.starts.append((round(now_s, 3), f"{request.turn.agent}(T{turn})"))
-                await asyncio.sleep(dict(enumerate(RUNTIMES[request.turn.agent])).get(turn, 100.0))
-                return Reply(text=f"{request.turn.agent} T{turn}")
-
-        self.answer = answer
-        return super().backend_of(name, fleet)
-
-
-def test_three_agents_on_two_slots_take_turns_as_in_the_timeline_of_the_specification() -> None:
-    async def program() -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-        chat: list[tuple[float, str]] = []
-        engine = TimelineEngine()
-        engine.starts = []
-        for agent in RUNTIMES:
-            await engine.register_agent(agent_id=agent, model_ckpt=agent)
-        await engine.start()
-        begun_s = asyncio.get_running_loop().time()
-
-        async def plays(agent: str) -> None:
-            while True:
-                said = await engine.run(agent, str(chat), step="act", max_tokens=8)
-                chat.append((round(asyncio.get_running_loop().time() - begun_s, 3), said))
-
-        players = []
-        for agent in RUNTIMES:
-            players.append(asyncio.create_task(plays(agent)))
-            await asyncio.sleep(1e-9)
-        await asyncio.sleep(20.0)
-        for player in players:
-            player.cancel()
-        await asyncio.gather(*players, return_exceptions=True)
-        await engine.shutdown()
-        return engine.starts, chat
-
-    starts, chat = simulated(program)
-
-    assert starts == [
-        (0.0, "A1(T0)"),
-        (0.0, "A2(T0)"),
-        (4.0, "A3(T0)"),
-        (8.0, "A1(T1)"),
-        (8.0, "A2(T1)"),
-        (11.0, "A3(T1)"),
-        (13.0, "A1(T2)"),
-        (14.0, "A3(T2)"),
-    ]
-    assert chat == [
-        (4.0, "A1 T0"),
-        (8.0, "A2 T0"),
-        (8.0, "A3 T0"),
-        (11.0, "A1 T1"),
-        (13.0, "A3 T1"),
-        (14.0, "A2 T1"),
-    ]

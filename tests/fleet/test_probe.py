@@ -55,10 +55,10 @@ def test_rate_is_between_two_looks_and_starts_again_with_the_engine() -> None:
 def test_common_prefix_is_what_all_first_system_messages_begin_with() -> None:
     prefix = CommonPrefix()
     for name in ("Ann", "Anton", "Bea"):
-        prefix.see(f"The rules: be are {name}.")
+        prefix.see(f"The rules: be {name}.")
     assert prefix.text == "The rules: be "
 
     for _ in range(SAMPLES_MAX):
-        prefix.see("The rules: be are Cy.")
+        prefix.see("The rules: be Cy.")
     prefix.see("Another game.")
     assert prefix.text == "The rules: be "

@@ -11,21 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mac_runner.config.fleet import SwapConfig
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.fleet.model import LaneSpec
 from mac_runner.fleet.residency import Phase, Residency
 from tests.faults.tier import SCALE
-
-
-def spec(model: str, place: int, slots: int) -> LaneSpec:
-    return LaneSpec(
-        name=f"{model}@{place}",
-        model=model,
-        checkpoint=model,
-        place=Place(number=place),
-        memory_share=0.9,
-        port=9000,
-        slots=slots,
-    )
+from tests.fleet.fakes import spec
 
 
 def swap(policy: str, residency_s: float = 20.0) -> SwapConfig:
@@ -134,10 +123,11 @@ def timeline(lanes: list[LaneSpec], resident: int) -> list[tuple[float, str, lis
 
 def test_fifo_is_the_timeline_of_the_specification() -> None:
     """Section 5.1: one GPU, two active slots, three agents with a checkpoint each; weights are swapped in no time."""
-    rows = timeline([spec(model, 0, 1) for model in ("m1", "m2", "m3")], resident=2)
-    completions = [(at_s, agent) for at_s, agent, _, _ in rows]
+    rows = timeline([spec(model, 0, slots=1) for model in ("m1", "m2", "m3")], resident=2)
 
-    assert completions == [(4, "A1"), (8, "A2"), (8, "A3"), (11, "A1"), (13, "A3"), (14, "A2")]
+    assert [(at_s, agent) for at_s, agent, _, _ in rows] == [
+        *((4, "A1"), (8, "A2"), (8, "A3"), (11, "A1"), (13, "A3"), (14, "A2"))
+    ]
 
 
 def test_fifo_with_one_model_is_the_same_timeline_with_its_queue() -> None:

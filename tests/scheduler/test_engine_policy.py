@@ -273,14 +273,6 @@ def test_every_decision_is_within_the_bounds(attempt: int, draw: float, elapsed:
         assert elapsed + pause < policy.request_deadline_s
 
 
-def test_gives_up_after_the_last_attempt_and_at_the_deadline() -> None:
-    policy = RetryPolicy(max_attempts=3, backoff_s=1.0, request_deadline_s=10.0)
-
-    assert policy.pause_s(FAULT, sending=2, elapsed_s=0.0, jitter=0.5) is not None
-    assert policy.pause_s(FAULT, sending=3, elapsed_s=0.0, jitter=0.5) is None
-    assert policy.pause_s(FAULT, sending=1, elapsed_s=9.6, jitter=0.0) is None
-
-
 def test_being_turned_away_costs_time_and_no_attempt() -> None:
     policy = RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0, request_deadline_s=10.0)
     for fault in (BUSY, UNREACHABLE):
@@ -288,13 +280,6 @@ def test_being_turned_away_costs_time_and_no_attempt() -> None:
 
         assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0], fault
         assert policy.pause_s(fault, sending=1, elapsed_s=9.6, jitter=0.0) is None
-
-
-def test_refusals_before_take_no_attempt_from_later_sendings() -> None:
-    policy = RetryPolicy(max_attempts=2)
-
-    assert policy.pause_s(FAULT, sending=5, turned_away=4, elapsed_s=0.0, jitter=0.0) is not None
-    assert policy.pause_s(FAULT, sending=6, turned_away=4, elapsed_s=0.0, jitter=0.0) is None
 
 
 def test_busy_engine_that_says_how_soon_is_asked_that_soon_each_time() -> None:

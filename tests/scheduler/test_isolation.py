@@ -30,8 +30,7 @@ def is_poison(request: Request) -> bool:
 
 @cache
 def healthy(conversations: int) -> dict[str, JsonValue]:
-    stage = Stage(work=tasks(conversations, models=1))
-    stage.backends = {"model-0": SimulatedEngine(capacity=100)}
+    stage = Stage(work=tasks(conversations, models=1), backends={"model-0": SimulatedEngine(capacity=100)})
     stage.play()
     return stage.recorder.results()
 
@@ -40,8 +39,7 @@ def test_the_other_servers_stay_full_while_a_suspect_is_tried() -> None:
     used = list[tuple[float, float]]()
     for dice in range(2):
         engine = ServersEngine(kills=is_poison, dice=dice)
-        stage = Stage(work=tasks(160, models=1), loop_seed=dice)
-        stage.backends = {"model-0": engine}
+        stage = Stage(work=tasks(160, models=1), loop_seed=dice, backends={"model-0": engine})
         result = stage.play()
 
         assert (result.finished, result.failed) == (159, 1)
@@ -70,8 +68,7 @@ def play(seed: int) -> None:
         down_s=random.choice([0.5, 10.0, 40.0]),
         dice=seed,
     )
-    stage = Stage(work=tasks(conversations, models=1), loop_seed=seed, progress=Watch())
-    stage.backends = {"model-0": engine}
+    stage = Stage(work=tasks(conversations, models=1), loop_seed=seed, progress=Watch(), backends={"model-0": engine})
     start = engine.start
 
     async def with_deaths() -> None:

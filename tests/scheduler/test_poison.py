@@ -27,8 +27,7 @@ def is_poison(request: Request) -> bool:
 
 
 def healthy() -> MemoryRecorder:
-    stage = Stage(work=WORK)
-    stage.backends = {"model-0": SimulatedEngine(capacity=4)}
+    stage = Stage(work=WORK, backends={"model-0": SimulatedEngine(capacity=4)})
     stage.play()
     return stage.recorder
 

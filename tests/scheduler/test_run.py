@@ -19,7 +19,6 @@ from mac_runner.errors import (
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX
 from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
-from mac_runner.simulation.loop import DeadlockError, simulate
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
@@ -258,8 +257,7 @@ def test_an_outage_costs_no_conversation(fault: Exception) -> None:
                 raise fault
             return await super().answer(request)
 
-    stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=3))
-    stage.backends = {"model-0": Away(capacity=4)}
+    stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=3), backends={"model-0": Away(capacity=4)})
     result = stage.play()
 
     assert (result.finished, result.failed) == (6, 0)
@@ -377,8 +375,7 @@ def test_an_engine_with_a_line_is_handed_more_than_its_slots_and_accounted_by_it
 
 
 def test_slots_in_effect_are_those_that_the_concurrency_leaves() -> None:
-    stage = Stage(work=tasks(12, models=1), concurrency=2)
-    stage.backends = {"model-0": SimulatedEngine(capacity=64)}
+    stage = Stage(work=tasks(12, models=1), concurrency=2, backends={"model-0": SimulatedEngine(capacity=64)})
     stage.play()
     (account,) = accounts(stage.recorder)
 
@@ -393,8 +390,7 @@ def test_neither_the_start_of_engines_nor_their_closing_counts_as_played() -> No
             shown.append((stage.progress.elapsed_s, stage.progress.utilisation("model-0")))
 
     shown: list[tuple[float, float | None]] = []
-    stage = Stage(work=tasks(12, models=1))
-    stage.backends = {"model-0": SlowToClose()}
+    stage = Stage(work=tasks(12, models=1), backends={"model-0": SlowToClose()})
     stage.play()
     (account,) = accounts(stage.recorder)
     played_s = stage.recorder.checkpoints[-1]["played_s"]
@@ -408,8 +404,7 @@ def test_neither_the_start_of_engines_nor_their_closing_counts_as_played() -> No
 
 
 def test_a_second_shell_goes_on_with_the_time_of_the_first() -> None:
-    stage = Stage(work=tasks(12, models=1))
-    stage.backends = {"model-0": SimulatedEngine()}
+    stage = Stage(work=tasks(12, models=1), backends={"model-0": SimulatedEngine()})
     stage.play()
     first_s = stage.progress.elapsed_s
     stage.recorder, stage.backends = MemoryRecorder(), {"model-0": SimulatedEngine()}
@@ -486,8 +481,7 @@ def test_a_broken_environment_costs_the_broken_conversation_only(breaks: Break) 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), TimeoutError()])
 def test_a_lost_connection_and_a_timeout_are_asked_again(error: Exception) -> None:
-    stage = Stage(work=tasks(2))
-    stage.backends = {"model-0": Raising(error, every=7), "model-1": SimulatedEngine()}
+    stage = Stage(work=tasks(2), backends={"model-0": Raising(error, every=7), "model-1": SimulatedEngine()})
     result = stage.play()
     told = {str(fields["error"]) for fields in stage.recorder.named("EVENT_RETRY")}
 
@@ -522,8 +516,7 @@ def test_a_failed_write_ends_the_run_at_once(after: int) -> None:
 
 
 def test_a_write_that_fails_in_another_thread_ends_the_run() -> None:
-    stage = Stage()
-    stage.backends = {"model-0": Hanging(), "model-1": Hanging()}
+    stage = Stage(backends={"model-0": Hanging(), "model-1": Hanging()})
     recorder = stage.recorder
 
     class Telling(MemoryRecorder):
@@ -552,8 +545,7 @@ def test_stop_waits_for_what_is_in_flight_and_journals_it() -> None:
 
 
 def test_stop_waits_no_longer_than_the_grace() -> None:
-    stage = Stage(stop_at_s=7.0)
-    stage.backends = {"model-0": Hanging(), "model-1": Hanging()}
+    stage = Stage(stop_at_s=7.0, backends={"model-0": Hanging(), "model-1": Hanging()})
     result = stage.play()
 
     assert result.interrupted
@@ -614,8 +606,7 @@ def test_an_engine_that_does_not_close_is_reported_when_nothing_worse_happened()
         async def close(self) -> None:
             await asyncio.sleep(1e9)
 
-    stage = Stage(work=tasks(1))
-    stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
+    stage = Stage(work=tasks(1), backends={"model-0": Clinging(), "model-1": SimulatedEngine()})
     with pytest.raises(EngineDeadError, match="did not close"):
         stage.play()
     assert len(stage.recorder.transcripts) == 1
@@ -657,8 +648,7 @@ def test_a_long_reply_is_cut_and_marked() -> None:
         async def answer(self, request: Request) -> Reply:
             return Reply(text="x" * (REPLY_CHARS_MAX + 1))
 
-    stage = Stage(work=tasks(1, agents=1, models=1))
-    stage.backends = {"model-0": Endless()}
+    stage = Stage(work=tasks(1, agents=1, models=1), backends={"model-0": Endless()})
     stage.play()
     reply = stage.recorder.replies["toy-000"][0].reply
 
@@ -740,44 +730,8 @@ def test_accounts_are_given_while_no_conversation_ends() -> None:
     assert given_before_the_end[0] >= 2
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_cancelling_anywhere_leaks_nothing_and_loses_nothing(block: int) -> None:
-    """Cancel the whole run at one moment after the other; each time a next session completes it."""
-    complete = Stage(work=tasks(4))
-    complete.play()
-    for number in range(block, 40, 4):
-        stage = Stage(work=tasks(4), loop_seed=number)
-        engines = stage.engines(capacity=2, dice=number, fault_rate=0.2)
-
-        async def program(stage: Stage = stage, number: int = number) -> None:
-            run = asyncio.create_task(stage.program())
-            await asyncio.sleep(0.4 * number)
-            run.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
-
-        try:
-            simulate(program, seed=number)
-        except BaseException as error:
-            raise AssertionError(f"number {number}") from error
-        assert all(engine.is_closed and engine.in_flight == 0 for engine in engines)
-        rest = Stage(work=stage.recorder.unfinished(tasks(4)), recorder=stage.recorder)
-        rest.play()
-
-        assert rest.recorder.results() == complete.recorder.results()
-
-
 def test_backend_errors_carry_their_verdict_into_the_run() -> None:
     """Only the three leaves are raised by engines; the base class itself ends the run."""
-    stage = Stage()
-    stage.backends = {"model-0": Raising(BackendError("odd")), "model-1": SimulatedEngine()}
+    stage = Stage(backends={"model-0": Raising(BackendError("odd")), "model-1": SimulatedEngine()})
     with pytest.raises(MacRunnerError, match="odd"):
         stage.play()
-
-
-def test_the_simulated_loop_notices_a_deadlock() -> None:
-    async def stuck() -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(DeadlockError):
-        simulate(stuck)

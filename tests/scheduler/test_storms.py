@@ -15,8 +15,10 @@ from tests.sim.seeds import told
 from tests.sim.storm import Played, play, play_twice
 from tests.sim.weather import Fault
 
-SEEDS = 250
+SEEDS = 500
 BLOCK = 50
+BY_DAY = 5
+BY_NIGHT = [pytest.param(block, marks=pytest.mark.nightly) for block in range(BY_DAY, SEEDS // BLOCK)]
 TWICE_EVERY = 20
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +28,7 @@ def played(seed: int) -> Played:
         return play(seed)
 
 
-@pytest.mark.parametrize("block", tiers.first(2, range(SEEDS // BLOCK)))
+@pytest.mark.parametrize("block", [*tiers.first(2, range(BY_DAY)), *BY_NIGHT])
 def test_storm_leaves_every_conversation_done_once_as_without_it(block: int) -> None:
     """After each event all invariants hold and sums agree; what a storm leaves is settled ten minutes after it."""
     for seed in range(block * BLOCK, (block + 1) * BLOCK):

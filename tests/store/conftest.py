@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -31,12 +32,14 @@ class StillClock:
 class FaultySystem(System):
     """The operating system with a log of its calls; from the `fail_at`-th changing call on, every one fails.
 
+    With `is_once` no other one does.
     `write_bytes_max` makes writes short. `gate`, when set, is called before each changing call.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.fail_at: int | None = None
+        self.is_once = False
         self.fault = 28
         self.write_bytes_max: int | None = None
         self.gate: Callable[[str, str], object] | None = None
@@ -46,7 +49,8 @@ class FaultySystem(System):
         if self.gate is not None:
             self.gate(call, name)
         self.calls.append((call, name))
-        if self.fail_at is not None and len(self.calls) >= self.fail_at:
+        later = len(self.calls) - (self.fail_at or math.inf)
+        if later == 0 or (later > 0 and not self.is_once):
             raise OSError(self.fault, os.strerror(self.fault))
 
     def create(self, path: Path) -> int:

@@ -5,6 +5,7 @@ import json
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner import store
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.manifest import Manifest, decode_manifest
 
@@ -43,3 +44,8 @@ def test_manifest_is_readable_line_by_line(snapshot: SnapshotAssertion) -> None:
 def test_file_that_is_no_manifest_is_refused_with_advice(data: bytes) -> None:
     with pytest.raises(RunDirectoryError, match="runs/x cannot"):
         decode_manifest([data], "runs/x")
+
+
+def test_store_offers_these_names_and_no_other(snapshot: SnapshotAssertion) -> None:
+    assert sorted(store.__all__) == snapshot
+    assert all(hasattr(store, name) for name in store.__all__)

@@ -18,11 +18,11 @@ CONVERSATIONS = 4
 FAILED = "toy_00003"
 
 
-def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
+def open_thorough(run_dir: Path, disk: Disk | None = None, conversations: int = CONVERSATIONS) -> Run:
     def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
         return player.transcript(task, list(replies), str(row["failure"]) if row["failure"] else None)
 
-    return player.open_toy(run_dir, CONVERSATIONS, clock=StillClock(), disk=disk, restore=restore, is_thorough=True)
+    return player.open_toy(run_dir, conversations, clock=StillClock(), disk=disk, restore=restore, is_thorough=True)
 
 
 def leave_damaged(run_dir: Path) -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -25,8 +25,8 @@ from mac_runner.store.traces import (
     with_inline_traces,
 )
 from mac_runner.store.transcripts import Finished
-from mac_runner.types import JsonObject, RecordedReply, Reply, Task, TokenTrace
-from tests.store import player
+from mac_runner.types import JsonObject, RecordedReply, Reply, TokenTrace
+from tests.store import player, test_restoring
 from tests.store.conftest import FaultySystem
 from tests.store.test_merging import merged
 from tests.store.test_retrying import FAILED, fail_some, open_retry
@@ -47,21 +47,7 @@ def play(run_dir: Path, *, turns: int | None = None) -> Path:
 
 
 def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
-    def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
-        failure = row["failure"]
-        found: JsonObject = player.transcript(task, [*replies], failure if isinstance(failure, str) else None)
-        return found
-
-    return open_run(
-        run_dir,
-        experiment_name=player.NAME,
-        resolved=player.resolved(),
-        tasks=player.plan(CONVERSATIONS),
-        clock=SystemClock(),
-        disk=disk,
-        restore=restore,
-        is_thorough=True,
-    )
+    return test_restoring.open_thorough(run_dir, disk, CONVERSATIONS)
 
 
 def layout(run_dir: Path) -> Layout:
