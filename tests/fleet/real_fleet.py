@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -82,8 +82,25 @@ def fleet_of(plan: FleetPlan, heard: Heard, logs: Path) -> LocalFleet:
     return LocalFleet(plan, clock=SystemClock(), say=heard.lines.append, on_event=heard.event, logs=logs)
 
 
+@asynccontextmanager
+async def serving(logs: Path, *options: str, places: int = 1, heard: Heard | None = None) -> AsyncIterator[LocalFleet]:
+    """A fleet whose model `m`, a stub with these options, is up on so many places."""
+    plan = plan_of({"m": stub_model(*options)}, places)
+    async with fleet_of(plan, heard or Heard(), logs) as fleet:
+        await fleet.model("m").start()
+        await until(lambda: len(names_up(fleet, "m")) == places)
+        yield fleet
+
+
 def lane(fleet: LocalFleet, name: str) -> LaneStatus:
     return next(status for status in fleet.status() if status.name == name)
+
+
+def pid_of(fleet: LocalFleet, name: str) -> int:
+    """The process of a lane that is up."""
+    pid = lane(fleet, name).pid
+    assert pid is not None
+    return pid
 
 
 def names_up(fleet: LocalFleet, model: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from mac_runner.fleet.gpus import GpuError
 from mac_runner.fleet.memory import Memory
 from mac_runner.fleet.model import Gpu, LaneSpec, LaneState, Place, Slice
-from tests.fleet.real_fleet import Heard, fleet_of, lane, plan_of, run, stub_model, until
+from tests.fleet.real_fleet import Heard, fleet_of, lane, pid_of, plan_of, run, stub_model, until
 
 H100 = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_mib=80_000, free_mib=79_000)
 NVIDIA_SMI = """#!/bin/sh
@@ -99,9 +99,8 @@ def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
         async with fleet_of(plan, heard, tmp_path) as fleet:
             await fleet.model("m").start()
             (tmp_path / "free").write_text("2000")
-            looks, pid = asked(), lane(fleet, "m@0").pid
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
+            looks = asked()
+            os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
             await until(lambda: asked() >= looks + 3)
             assert lane(fleet, "m@0").state is LaneState.RESTING
             (tmp_path / "free").write_text("79000")

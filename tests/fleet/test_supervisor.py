@@ -25,9 +25,11 @@ from tests.fleet.real_fleet import (
     fleet_of,
     lane,
     names_up,
+    pid_of,
     plan_of,
     processes_below,
     run,
+    serving,
     stub_model,
     until,
 )
@@ -39,12 +41,10 @@ FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from tests.fleet.real_fleet import Heard, fleet_of, plan_of, stub_model
+from tests.fleet.real_fleet import serving
 
 async def hold():
-    async with fleet_of(plan_of({"m": stub_model()}, 2), Heard(), Path(sys.argv[1])) as fleet:
-        await fleet.model("m").start()
-        await fleet.until(lambda: len(fleet.model("m").up) == 2)
+    async with serving(Path(sys.argv[1]), places=2):
         print("up", flush=True)
         await asyncio.Event().wait()
 
@@ -97,15 +97,12 @@ def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) 
     heard = Heard()
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}, 2), heard, tmp_path) as fleet:
+        async with serving(tmp_path, places=2, heard=heard) as fleet:
             model = fleet.model("m")
             changes: list[list[str]] = []
-            await model.start()
-            await until(lambda: len(model.up) == 2)
             model.on_change(lambda: changes.append(names_up(fleet, "m")))
             before = lane(fleet, "m@0")
-            assert before.pid is not None
-            os.kill(before.pid, signal.SIGKILL)
+            os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
             await until(lambda: len(changes) == 2)
             after = lane(fleet, "m@0")
             assert changes == [["m@1"], ["m@0", "m@1"]]
@@ -127,10 +124,8 @@ def test_lane_that_hangs_is_ended_when_it_is_reported_and_comes_back(tmp_path: P
     heard = Heard()
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}), heard, tmp_path) as fleet:
-            await fleet.model("m").start()
-            pid = lane(fleet, "m@0").pid
-            assert pid is not None
+        async with serving(tmp_path, heard=heard) as fleet:
+            pid = pid_of(fleet, "m@0")
             os.kill(pid, signal.SIGSTOP)
             fleet.model("m").report_stuck("m@0", "no reply for 30 s, and none to a canary")
             assert fleet.model("m").up == ()
@@ -205,12 +200,9 @@ def test_engines_that_ignore_the_end_are_killed_and_waited_for(tmp_path: Path, m
     monkeypatch.setattr(supervisor, "CLOSE_S", LIMIT_S)
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}, 2), Heard(), tmp_path) as fleet:
-            await fleet.model("m").start()
-            await until(lambda: len(names_up(fleet, "m")) == 2)
-            for status in fleet.status():
-                assert status.pid is not None
-                os.kill(status.pid, signal.SIGSTOP)
+        async with serving(tmp_path, places=2) as fleet:
+            for name in ("m@0", "m@1"):
+                os.kill(pid_of(fleet, name), signal.SIGSTOP)
             processes.extend(processes_below(os.getpid()))
             await fleet.close()
             assert processes_below(os.getpid()) == []
@@ -236,9 +228,7 @@ def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path
     heard = Heard()
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}, 2), heard, tmp_path) as fleet:
-            await fleet.model("m").start()
-            await until(lambda: len(names_up(fleet, "m")) == 2)
+        async with serving(tmp_path, places=2, heard=heard) as fleet:
             await fleet.drain("m@1")
             assert names_up(fleet, "m") == ["m@0"]
             assert (lane(fleet, "m@1").pid, lane(fleet, "m@1").deaths) == (None, 0)
@@ -260,10 +250,8 @@ def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path
             return answer.status
 
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
-            await fleet.model("m").start()
-            pid, url = lane(fleet, "m@0").pid, fleet.model("m").up[0].url
-            assert pid is not None
+        async with serving(tmp_path) as fleet:
+            pid, url = pid_of(fleet, "m@0"), fleet.model("m").up[0].url
             os.kill(pid, signal.SIGUSR1)
             await until(lambda: (tmp_path / "m@0.log").read_text().endswith("wedged\n"))
             asking = asyncio.create_task(ask(url))
@@ -281,14 +269,12 @@ def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path
 
 def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path) -> None:
     async def play() -> list[float]:
-        async with fleet_of(plan_of({"m": stub_model("--cache-tokens", "10000")}), Heard(), tmp_path) as fleet:
+        async with serving(tmp_path, "--cache-tokens", "10000") as fleet:
             model = fleet.model("m")
-            await model.start()
             read = [(await figures(model.up[0].url)).tokens]
             for name in ("Ann", "Bea"):
                 model.see("These are the rules. " * 400 + name)
-            pid = lane(fleet, "m@0").pid
-            assert pid is not None
+            pid = pid_of(fleet, "m@0")
             os.kill(pid, signal.SIGKILL)
             await until(lambda: model.up and lane(fleet, "m@0").pid != pid)
             read.append((await figures(model.up[0].url)).tokens)
@@ -302,8 +288,7 @@ def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path)
 
 def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path) -> None:
     async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
-            await fleet.model("m").start()
+        async with serving(tmp_path) as fleet:
             processes.extend(processes_below(os.getpid()))
             fleet.model("m").on_change(lambda: 1 / 0)  # type: ignore[arg-type]
             processes[-1].kill()
@@ -318,8 +303,7 @@ def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path)
 
 def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
     async def play() -> int | None:
-        async with fleet_of(plan_of({"m": stub_model()}), Heard(), tmp_path) as fleet:
-            await fleet.model("m").start()
+        async with serving(tmp_path) as fleet:
             await until(lambda: lane(fleet, "m@0").tokens_per_s is not None)
             status = lane(fleet, "m@0")
             assert (status.state, status.slots, status.in_flight) == (LaneState.UP, 2, 0)
