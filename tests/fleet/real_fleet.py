@@ -7,8 +7,9 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import psutil
 
@@ -24,6 +25,7 @@ from tests import patience
 from tests.patience import LIMIT_S, wait_for
 
 T = TypeVar("T")
+P = ParamSpec("P")
 STUB = (sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--slots", "2")
 
 
@@ -115,6 +117,16 @@ def run(play: Coroutine[object, object, T]) -> T:
             return await play
 
     return asyncio.run(limited())
+
+
+def awaited(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def runs(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return runs
 
 
 async def until(is_so: Callable[[], object]) -> None:

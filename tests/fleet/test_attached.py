@@ -7,7 +7,7 @@ import io
 import json
 import os
 import platform
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from mac_runner.fleet.host import FleetHost, control_socket
 from mac_runner.fleet.model import LaneState
 from tests import patience
 from tests.fleet.fakes import FakeFleet
-from tests.patience import LIMIT_S
+from tests.fleet.real_fleet import awaited
 
 TOKEN = "secret-token"
 CONFIGS = {"a": FleetModelConfig(model="small"), "b": FleetModelConfig(model="big", engine_args={"x": [1, {"y": 2}]})}
@@ -60,227 +60,207 @@ async def until(condition: Callable[[], bool]) -> None:
     await patience.until(condition, "the other side")
 
 
-def play(main: Coroutine[object, object, None]) -> None:
-    asyncio.run(main)
-
-
-def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        async with asyncio.timeout(LIMIT_S):
-            changes: list[tuple[str, ...]] = []
-            hosting = hosted(tmp_path / "fleet.json", fleet)
-            await hosting.__aenter__()
-            async with attached(tmp_path / "fleet.json") as one:
-                lanes = one.model("a")
-                lanes.on_change(lambda: changes.append(tuple(lane.name for lane in lanes.up)))
-                starting = asyncio.create_task(lanes.start())
-                await until(lambda: fleet.models["a"].starts == 1)
-                fleet.models["a"].may_start.set()
-                await starting
-                assert lanes.up == fleet.models["a"].all
-                assert lanes.stall_s == fleet.models["a"].stall_s
-                assert not one.model("b").up
-
-                fleet.models["a"].up = fleet.models["a"].all[1:]
-                fleet.models["a"].tell()
-                await until(lambda: changes[-1:] == [("a@1",)])
-                await hosting.__aexit__(None, None, None)
-                await until(lambda: lanes.lost is not None)
-                assert not lanes.up
-                assert f"pid {os.getpid()}" in (lanes.lost or "")
-                assert "fleet up" in (lanes.lost or "")
-                with pytest.raises(EngineDeadError):
-                    await lanes.start()
-
-    play(main())
-
-
-def test_a_start_that_fails_gives_the_reason_of_the_fleet(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        fleet.models["a"].lost = "no such model"
+@awaited
+async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -> None:
+    fleet = FakeFleet()
+    changes: list[tuple[str, ...]] = []
+    hosting = hosted(tmp_path / "fleet.json", fleet)
+    await hosting.__aenter__()
+    async with attached(tmp_path / "fleet.json") as one:
+        lanes = one.model("a")
+        lanes.on_change(lambda: changes.append(tuple(lane.name for lane in lanes.up)))
+        starting = asyncio.create_task(lanes.start())
+        await until(lambda: fleet.models["a"].starts == 1)
         fleet.models["a"].may_start.set()
-        async with hosted(tmp_path / "fleet.json", fleet), attached(tmp_path / "fleet.json") as one:
-            with pytest.raises(EngineDeadError, match="no such model"):
-                await one.model("a").start()
-            assert one.model("a").lost == "no such model"
+        await starting
+        assert lanes.up == fleet.models["a"].all
+        assert lanes.stall_s == fleet.models["a"].stall_s
+        assert not one.model("b").up
 
-    play(main())
+        fleet.models["a"].up = fleet.models["a"].all[1:]
+        fleet.models["a"].tell()
+        await until(lambda: changes[-1:] == [("a@1",)])
+        await hosting.__aexit__(None, None, None)
+        await until(lambda: lanes.lost is not None)
+        assert not lanes.up
+        assert f"pid {os.getpid()}" in (lanes.lost or "")
+        assert "fleet up" in (lanes.lost or "")
+        with pytest.raises(EngineDeadError):
+            await lanes.start()
 
 
-def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        model = fleet.models["a"]
-        model.is_swapped = True
-        async with asyncio.timeout(LIMIT_S), hosted(tmp_path / "fleet.json", fleet):
-            async with attached(tmp_path / "fleet.json") as one:
-                lanes = one.model("a")
-                assert lanes.is_swapped
-                model.may_start.set()
-                await lanes.start()
-                assert not lanes.up
-                assert not one.model("b").is_swapped
-                async with one.model("b").turn("at once") as lane:
-                    assert lane is None
-                waiting = asyncio.create_task(lanes.turn("given up").__aenter__())
-                await asyncio.sleep(0)
-                waiting.cancel()
-                model.resident.set()
-                async with lanes.turn("x") as lane, lanes.turn("y"):
-                    assert lane == "a@0"
-                    assert sorted(model.turns) == ["x", "y"]
-                await until(lambda: not model.turns)
-                turn = lanes.turn("the run ended")
-                await turn.__aenter__()
-                assert model.turns == ["the run ended"]
+@awaited
+async def test_a_start_that_fails_gives_the_reason_of_the_fleet(tmp_path: Path) -> None:
+    fleet = FakeFleet()
+    fleet.models["a"].lost = "no such model"
+    fleet.models["a"].may_start.set()
+    async with hosted(tmp_path / "fleet.json", fleet), attached(tmp_path / "fleet.json") as one:
+        with pytest.raises(EngineDeadError, match="no such model"):
+            await one.model("a").start()
+        assert one.model("a").lost == "no such model"
+
+
+@awaited
+async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(tmp_path: Path) -> None:
+    fleet = FakeFleet()
+    model = fleet.models["a"]
+    model.is_swapped = True
+    async with hosted(tmp_path / "fleet.json", fleet):
+        async with attached(tmp_path / "fleet.json") as one:
+            lanes = one.model("a")
+            assert lanes.is_swapped
+            model.may_start.set()
+            await lanes.start()
+            assert not lanes.up
+            assert not one.model("b").is_swapped
+            async with one.model("b").turn("at once") as lane:
+                assert lane is None
+            waiting = asyncio.create_task(lanes.turn("given up").__aenter__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            model.resident.set()
+            async with lanes.turn("x") as lane, lanes.turn("y"):
+                assert lane == "a@0"
+                assert sorted(model.turns) == ["x", "y"]
             await until(lambda: not model.turns)
+            turn = lanes.turn("the run ended")
+            await turn.__aenter__()
+            assert model.turns == ["the run ended"]
+        await until(lambda: not model.turns)
 
-    play(main())
 
-
-def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        events: list[tuple[str, dict[str, object]]] = []
-        async with asyncio.timeout(LIMIT_S), hosted(tmp_path / "fleet.json", fleet) as host:
-            host.note("EVENT_LANE_UP", {"lane": "before the run", "model": "a"})
-            fleet.models["b"].up = fleet.models["b"].all
-            one = AttachedFleet(
-                tmp_path / "fleet.json",
-                CONFIGS,
-                clock=SystemClock(),
-                on_event=lambda name, fields: events.append((name, dict(fields))),
+@awaited
+async def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
+    fleet = FakeFleet()
+    events: list[tuple[str, dict[str, object]]] = []
+    async with hosted(tmp_path / "fleet.json", fleet) as host:
+        host.note("EVENT_LANE_UP", {"lane": "before the run", "model": "a"})
+        fleet.models["b"].up = fleet.models["b"].all
+        one = AttachedFleet(
+            tmp_path / "fleet.json",
+            CONFIGS,
+            clock=SystemClock(),
+            on_event=lambda name, fields: events.append((name, dict(fields))),
+        )
+        async with one:
+            assert {lane.name: lane.state for lane in one.status()} == dict.fromkeys(
+                ("a@0", "a@1", "b@2"), LaneState.UP
             )
-            async with one:
-                assert {lane.name: lane.state for lane in one.status()} == dict.fromkeys(
-                    ("a@0", "a@1", "b@2"), LaneState.UP
-                )
-                one.model("a").report_stuck("a@1", "no reply")
-                one.model("b").report_broken("b@2", "reset")
-                one.model("b").report_broken("b@7", "it is not there")
-                await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
-                for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
-                    one.model("a").see(system)
-                await until(lambda: len(fleet.models["a"].systems) == 2)
-                assert fleet.models["a"].systems == ["Rules: be A.", "Rules: be "]
-                host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
-                host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
-                await until(lambda: len(events) > 1)
-        assert fleet.models["a"].reports == [("stuck", "a@1", "no reply")]
-        assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
-        assert events == [
-            ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
-            ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
-        ]
-
-    play(main())
+            one.model("a").report_stuck("a@1", "no reply")
+            one.model("b").report_broken("b@2", "reset")
+            one.model("b").report_broken("b@7", "it is not there")
+            await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
+            for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
+                one.model("a").see(system)
+            await until(lambda: len(fleet.models["a"].systems) == 2)
+            assert fleet.models["a"].systems == ["Rules: be A.", "Rules: be "]
+            host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
+            host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
+            await until(lambda: len(events) > 1)
+    assert fleet.models["a"].reports == [("stuck", "a@1", "no reply")]
+    assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
+    assert events == [
+        ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
+        ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
+    ]
 
 
-def test_a_drain_waits_for_requests_in_flight_and_can_be_undone(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = FakeFleet()
-        path = tmp_path / "fleet.json"
-        async with asyncio.timeout(LIMIT_S), hosted(path, fleet), attached(path) as one:
-            client = FleetClient(read_held(path), path)
-            async with client:
-                fleet.models["a"].may_start.set()
-                await one.model("a").start()
-                draining = asyncio.create_task(client.post("/drain", lane="a@0"))
-                await until(lambda: [lane.name for lane in one.model("a").up] == ["a@1"])
-                assert not draining.done()
-                fleet.is_idle.set()
-                await draining
-                assert fleet.lanes["a@0"].state is LaneState.DRAINED
-                await client.post("/undrain", lane="a@0")
-                for path_, lane, words in (
-                    ("/undrain", "a@0", "was not drained: it is starting"),
-                    ("/drain", "c@9", "has no lane 'c@9'; it has a@0, a@1, b@2"),
-                ):
-                    with pytest.raises(ConfigError, match=words):
-                        await client.post(path_, lane=lane)
-
-    play(main())
-
-
-def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name(tmp_path: Path) -> None:
-    async def main() -> None:
-        downs: list[bool] = []
-        path = tmp_path / "fleet.json"
-        async with hosted(path, FakeFleet(), lambda: downs.append(True)):
-            control = read_held(path).control
-            good = {"Authorization": f"Bearer {TOKEN}"}
-            async with aiohttp.ClientSession(control) as session:
-                for headers, status in (
-                    ({}, 401),
-                    ({"Authorization": "Bearer "}, 401),
-                    ({"Authorization": f"Bearer {TOKEN}x"}, 401),
-                    ({"Authorization": "Bearer \u00e9"}, 401),
-                    ({**good, "Host": "evil.example"}, 403),
-                    ({**good, "Origin": "http://evil.example"}, 403),
-                    (good, 200),
-                ):
-                    async with session.get("/state", headers=headers) as answer:
-                        assert answer.status == status
-                for path_, body, status in (
-                    ("/down", b'{"x": 1}', 400),
-                    ("/start", b"[" * 5000, 400),
-                    ("/start", b'{"model": 3}', 400),
-                    ("/start", b'{"model": "c"}', 400),
-                    ("/start", io.BytesIO(b"x" * 2_000_000), 413),
-                    ("/report", b'{"model": "a", "lane": "a@0", "kind": "odd", "why": ""}', 400),
-                    ("/elsewhere", b"", 404),
-                ):
-                    async with session.post(path_, headers=good, data=body) as answer:
-                        assert (path_, answer.status) == (path_, status)
-                        assert (await answer.json())["error"]
-                async with session.get("/state?after=nan", headers=good) as answer:
-                    assert answer.status == 400
-                assert not downs
-                async with session.post("/down", headers=good) as answer:
-                    assert answer.status == 200
-                await until(lambda: bool(downs))
-
-    play(main())
-
-
-def test_a_fleet_of_another_machine_is_said_to_be_there(tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "fleet.json"
-        async with hosted(path, FakeFleet()):
-            pass
-        known = json.loads(path.read_bytes())
-        path.write_text(json.dumps({**known, "host": "gpu-box"}))
-        with pytest.raises(EngineDeadError, match="machine gpu-box"):
-            async with attached(path):
-                pass
-
-    play(main())
-
-
-def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs(tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "fleet.json"
-        async with hosted(path, FakeFleet()):
-            held = read_held(path)
-            assert held.serving("b", CONFIGS["b"]) == "b"
-            assert held.serving("other_name", CONFIGS["b"]) == "b"
-            assert held.serving("b", CONFIGS["a"]) == "a"
-            assert held.serving("a", CONFIGS["a"].model_copy(update={"max_num_seqs": 3, "lanes": 1})) == "a"
-            for name, update, words in (
-                ("a", {"engine": "nano"}, 'engine "vllm" where this experiment has "nano"'),
-                ("a", {"engine_args": {"z": 1}}, 'engine_args {} where this experiment has {"z": 1}'),
-                ("c", {"model": "huge"}, "does not serve 'huge' on 'vllm'; it serves a .small on vllm., b"),
+@awaited
+async def test_a_drain_waits_for_requests_in_flight_and_can_be_undone(tmp_path: Path) -> None:
+    fleet = FakeFleet()
+    path = tmp_path / "fleet.json"
+    async with hosted(path, fleet), attached(path) as one:
+        client = FleetClient(read_held(path), path)
+        async with client:
+            fleet.models["a"].may_start.set()
+            await one.model("a").start()
+            draining = asyncio.create_task(client.post("/drain", lane="a@0"))
+            await until(lambda: [lane.name for lane in one.model("a").up] == ["a@1"])
+            assert not draining.done()
+            fleet.is_idle.set()
+            await draining
+            assert fleet.lanes["a@0"].state is LaneState.DRAINED
+            await client.post("/undrain", lane="a@0")
+            for path_, lane, words in (
+                ("/undrain", "a@0", "was not drained: it is starting"),
+                ("/drain", "c@9", "has no lane 'c@9'; it has a@0, a@1, b@2"),
             ):
                 with pytest.raises(ConfigError, match=words):
-                    held.serving(name, CONFIGS["a"].model_copy(update=update))
-            assert TOKEN not in repr(held)
-
-    play(main())
+                    await client.post(path_, lane=lane)
 
 
-def test_a_file_that_describes_no_fleet_is_refused_with_its_name(tmp_path: Path) -> None:
+@awaited
+async def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name(tmp_path: Path) -> None:
+    downs: list[bool] = []
+    path = tmp_path / "fleet.json"
+    async with hosted(path, FakeFleet(), lambda: downs.append(True)):
+        control = read_held(path).control
+        good = {"Authorization": f"Bearer {TOKEN}"}
+        async with aiohttp.ClientSession(control) as session:
+            for headers, status in (
+                ({}, 401),
+                ({"Authorization": "Bearer "}, 401),
+                ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+                ({"Authorization": "Bearer \u00e9"}, 401),
+                ({**good, "Host": "evil.example"}, 403),
+                ({**good, "Origin": "http://evil.example"}, 403),
+                (good, 200),
+            ):
+                async with session.get("/state", headers=headers) as answer:
+                    assert answer.status == status
+            for path_, body, status in (
+                ("/down", b'{"x": 1}', 400),
+                ("/start", b"[" * 5000, 400),
+                ("/start", b'{"model": 3}', 400),
+                ("/start", b'{"model": "c"}', 400),
+                ("/start", io.BytesIO(b"x" * 2_000_000), 413),
+                ("/report", b'{"model": "a", "lane": "a@0", "kind": "odd", "why": ""}', 400),
+                ("/elsewhere", b"", 404),
+            ):
+                async with session.post(path_, headers=good, data=body) as answer:
+                    assert (path_, answer.status) == (path_, status)
+                    assert (await answer.json())["error"]
+            async with session.get("/state?after=nan", headers=good) as answer:
+                assert answer.status == 400
+            assert not downs
+            async with session.post("/down", headers=good) as answer:
+                assert answer.status == 200
+            await until(lambda: bool(downs))
+
+
+@awaited
+async def test_a_fleet_of_another_machine_is_said_to_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.json"
+    async with hosted(path, FakeFleet()):
+        pass
+    known = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**known, "host": "gpu-box"}))
+    with pytest.raises(EngineDeadError, match="machine gpu-box"):
+        async with attached(path):
+            pass
+
+
+@awaited
+async def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.json"
+    async with hosted(path, FakeFleet()):
+        held = read_held(path)
+        assert held.serving("b", CONFIGS["b"]) == "b"
+        assert held.serving("other_name", CONFIGS["b"]) == "b"
+        assert held.serving("b", CONFIGS["a"]) == "a"
+        assert held.serving("a", CONFIGS["a"].model_copy(update={"max_num_seqs": 3, "lanes": 1})) == "a"
+        for name, update, words in (
+            ("a", {"engine": "nano"}, 'engine "vllm" where this experiment has "nano"'),
+            ("a", {"engine_args": {"z": 1}}, 'engine_args {} where this experiment has {"z": 1}'),
+            ("c", {"model": "huge"}, "does not serve 'huge' on 'vllm'; it serves a .small on vllm., b"),
+        ):
+            with pytest.raises(ConfigError, match=words):
+                held.serving(name, CONFIGS["a"].model_copy(update=update))
+        assert TOKEN not in repr(held)
+
+
+@awaited
+async def test_a_file_that_describes_no_fleet_is_refused_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "fleet.json"
     with pytest.raises(ConfigError, match="no fleet: "):
         read_held(path)
@@ -290,12 +270,8 @@ def test_a_file_that_describes_no_fleet_is_refused_with_its_name(tmp_path: Path)
             read_held(path)
     with pytest.raises(ConfigError, match="is a directory"):
         read_held(tmp_path)
-
-    async def main() -> None:
-        async with hosted(path, FakeFleet()):
-            known = json.loads(path.read_bytes())
-            path.write_text(json.dumps({**known, "control": "http://example.org:80"}))
-            with pytest.raises(ConfigError, match="not the address"):
-                read_held(path)
-
-    play(main())
+    async with hosted(path, FakeFleet()):
+        known = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**known, "control": "http://example.org:80"}))
+        with pytest.raises(ConfigError, match="not the address"):
+            read_held(path)

@@ -8,9 +8,9 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -36,6 +36,7 @@ from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.fleet.fakes import FakeLanes, spec
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 DOCUMENT = '''
 from __future__ import annotations
@@ -63,6 +64,16 @@ def simulated(program: Callable[[], Awaitable[T]], seed: int = 1) -> T:
 
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         return runner.run(whole())
+
+
+def simulated_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def runs(*args: P.args, **kwargs: P.kwargs) -> None:
+        simulated(lambda: test(*args, **kwargs))
+
+    return runs
 
 
 class FakeFleet:
@@ -187,14 +198,12 @@ def test_the_signatures_are_those_of_the_specification() -> None:
             assert inspect.iscoroutinefunction(getattr(InferenceEngine, name))
 
 
-def test_prompts_are_answered_and_events_name_the_agent_its_lane_and_the_tokens(tmp_path: Path) -> None:
-    async def program() -> TestedEngine:
-        async with TestedEngine(events_file=tmp_path / "log.jsonl") as engine:
-            await engine.registered("ann")
-            assert await engine.run("ann", "who?", step="think", max_tokens=9) == "WHO?"
-        return engine
+@simulated_time
+async def test_prompts_are_answered_and_events_name_the_agent_its_lane_and_the_tokens(tmp_path: Path) -> None:
+    async with TestedEngine(events_file=tmp_path / "log.jsonl") as engine:
+        await engine.registered("ann")
+        assert await engine.run("ann", "who?", step="think", max_tokens=9) == "WHO?"
 
-    engine = simulated(program)
     (start,), (done,) = engine.named("EVENT_INFER_START"), engine.named("EVENT_INFER_DONE")
 
     assert (start["agent"], start["prompt_len"], start["step"], start["model"]) == ("ann", 4, "think", "models/town")
@@ -205,27 +214,25 @@ def test_prompts_are_answered_and_events_name_the_agent_its_lane_and_the_tokens(
     assert lines[1]["tokens_out"] == 2
 
 
-def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots() -> None:
-    async def program() -> None:
-        async with TestedEngine() as engine:
-            await engine.registered(*"abcdefghij")
-            await engine.start()
-            assert engine.fleet is not None
-            lanes, backend = engine.fleet.model("town"), engine.backends["town"]
-            calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefghij"]
-            await asyncio.sleep(0.5)
-            assert backend.at_once == 4
-            lanes.only("town@0")
-            await asyncio.sleep(1.0)
-            assert backend.at_once == 2
-            lanes.only()
-            await asyncio.sleep(100.0)
-            assert (backend.at_once, sum(call.done() for call in calls)) == (0, 6)
-            lanes.only("town@1")
-            await asyncio.gather(*calls)
-            assert (backend.most, backend.at_once) == (4, 0)
-
-    simulated(program)
+@simulated_time
+async def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots() -> None:
+    async with TestedEngine() as engine:
+        await engine.registered(*"abcdefghij")
+        await engine.start()
+        assert engine.fleet is not None
+        lanes, backend = engine.fleet.model("town"), engine.backends["town"]
+        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefghij"]
+        await asyncio.sleep(0.5)
+        assert backend.at_once == 4
+        lanes.only("town@0")
+        await asyncio.sleep(1.0)
+        assert backend.at_once == 2
+        lanes.only()
+        await asyncio.sleep(100.0)
+        assert (backend.at_once, sum(call.done() for call in calls)) == (0, 6)
+        lanes.only("town@1")
+        await asyncio.gather(*calls)
+        assert (backend.most, backend.at_once) == (4, 0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -244,7 +251,8 @@ def test_requests_are_sent_in_the_order_in_which_they_came(seed: int) -> None:
     assert simulated(program, seed) == list("hgcabdefji")
 
 
-def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> None:
+@simulated_time
+async def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> None:
     faults: list[BackendError] = [
         TransientBackendError("reset", goes_elsewhere=True),
         TransientBackendError("busy", is_busy=True, retry_after_s=7.0),
@@ -256,13 +264,10 @@ def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> No
             raise faults.pop(0)
         return await echo(request)
 
-    async def program() -> TestedEngine:
-        async with TestedEngine(answer) as engine:
-            await engine.registered("ann")
-            assert await engine.run("ann", "who?", step="act", max_tokens=9) == "WHO?"
-        return engine
+    async with TestedEngine(answer) as engine:
+        await engine.registered("ann")
+        assert await engine.run("ann", "who?", step="act", max_tokens=9) == "WHO?"
 
-    engine = simulated(program)
     requests = engine.backends["town"].requests
 
     assert len(requests) == 4
@@ -280,7 +285,8 @@ def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> No
         (TransientBackendError("died", is_engine_death=True, goes_elsewhere=True), 3),
     ],
 )
-def test_an_error_stands_in_the_place_of_a_reply_in_a_batch_and_the_others_are_answered(
+@simulated_time
+async def test_an_error_stands_in_the_place_of_a_reply_in_a_batch_and_the_others_are_answered(
     fault: BackendError, sendings: int
 ) -> None:
     async def answer(request: Request) -> Reply:
@@ -288,17 +294,13 @@ def test_an_error_stands_in_the_place_of_a_reply_in_a_batch_and_the_others_are_a
             raise fault
         return await echo(request)
 
-    async def program() -> TestedEngine:
-        async with TestedEngine(answer) as engine:
-            await engine.registered(*"abc")
-            requests = [
-                InferenceRequest(agent_id=agent, prompt=agent, step="plan", max_tokens=1) for agent in ("b", "a", "c")
-            ]
-            failed, *answered = await engine.batch_run(requests)
-            assert (failed, answered) == (fault, ["A", "C"])
-        return engine
-
-    engine = simulated(program)
+    async with TestedEngine(answer) as engine:
+        await engine.registered(*"abc")
+        requests = [
+            InferenceRequest(agent_id=agent, prompt=agent, step="plan", max_tokens=1) for agent in ("b", "a", "c")
+        ]
+        failed, *answered = await engine.batch_run(requests)
+        assert (failed, answered) == (fault, ["A", "C"])
 
     assert sum(one.turn.agent == "b" for one in engine.backends["town"].requests) == sendings
     assert len(engine.named("EVENT_GIVE_UP")) == 1
@@ -318,75 +320,69 @@ def test_a_model_that_stays_away_is_given_up_after_the_patience() -> None:
     assert 60 <= simulated(program) < 95
 
 
-def test_shutdown_ends_every_request_and_task() -> None:
+@simulated_time
+async def test_shutdown_ends_every_request_and_task() -> None:
     async def answer(request: Request) -> Reply:
         await asyncio.sleep(1e6)
         raise AssertionError
 
-    async def program() -> TestedEngine:
-        engine = TestedEngine(answer)
-        await engine.registered(*"abcdef")
-        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdef"]
-        await asyncio.sleep(1.0)
-        await engine.shutdown()
-        await engine.shutdown()
-        for call in calls:
-            with pytest.raises(EngineDeadError, match="was shut down"):
-                await call
+    engine = TestedEngine(answer)
+    await engine.registered(*"abcdef")
+    calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdef"]
+    await asyncio.sleep(1.0)
+    await engine.shutdown()
+    await engine.shutdown()
+    for call in calls:
         with pytest.raises(EngineDeadError, match="was shut down"):
-            await engine.run("a", "x", step="act", max_tokens=1)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        return engine
-
-    engine = simulated(program)
+            await call
+    with pytest.raises(EngineDeadError, match="was shut down"):
+        await engine.run("a", "x", step="act", max_tokens=1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
     assert engine.fleet is None
     assert engine.backends["town"].is_closed
 
 
-def test_a_caller_that_gives_up_gives_its_slot_back() -> None:
-    async def program() -> None:
-        async with TestedEngine() as engine:
-            await engine.registered(*"abcdefgh")
+@simulated_time
+async def test_a_caller_that_gives_up_gives_its_slot_back() -> None:
+    async with TestedEngine() as engine:
+        await engine.registered(*"abcdefgh")
+        await engine.start()
+        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefgh"]
+        await asyncio.sleep(0.5)
+        for at in (0, 3, 5, 7):
+            calls[at].cancel()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(one, asyncio.CancelledError) for one in done] == [at in (0, 3, 5, 7) for at in range(8)]
+        assert engine.backends["town"].at_once == 0
+        assert await engine.run("a", "again", step="act", max_tokens=1) == "AGAIN"
+
+
+@simulated_time
+async def test_what_cannot_be_is_refused_with_what_is_allowed() -> None:
+    async with TestedEngine() as engine:
+        with pytest.raises(ConfigError, match=r"register_agent\(\) first"):
             await engine.start()
-            calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefgh"]
-            await asyncio.sleep(0.5)
-            for at in (0, 3, 5, 7):
-                calls[at].cancel()
-            done = await asyncio.gather(*calls, return_exceptions=True)
-            assert [isinstance(one, asyncio.CancelledError) for one in done] == [at in (0, 3, 5, 7) for at in range(8)]
-            assert engine.backends["town"].at_once == 0
-            assert await engine.run("a", "again", step="act", max_tokens=1) == "AGAIN"
-
-    simulated(program)
-
-
-def test_what_cannot_be_is_refused_with_what_is_allowed() -> None:
-    async def program() -> None:
-        async with TestedEngine() as engine:
-            with pytest.raises(ConfigError, match=r"register_agent\(\) first"):
-                await engine.start()
+        await engine.registered("a")
+        with pytest.raises(ConfigError, match="'a' is registered"):
             await engine.registered("a")
-            with pytest.raises(ConfigError, match="'a' is registered"):
-                await engine.registered("a")
-            with pytest.raises(ConfigError, match="no agent 'b'"):
-                await engine.run("b", "x", step="act", max_tokens=1)
-            with pytest.raises(ConfigError, match="no step 'sing'"):
-                await engine.run("a", "x", step="sing", max_tokens=1)  # type: ignore[arg-type]
-            with pytest.raises(ConfigError, match="max_tokens is 0"):
-                await engine.run("a", "x", step="act", max_tokens=0)
-            asked = InferenceRequest(agent_id="a", prompt="x", step="act", max_tokens=1)
-            with pytest.raises(ConfigError, match="no agent 'zoe'"):
-                await engine.batch_run([asked, asked | {"agent_id": "zoe"}])
-            assert engine.backends == {}
-            await engine.start()
-            with pytest.raises(ConfigError, match="without 'other'"):
-                await engine.register_agent(agent_id="c", model_ckpt="other")
-            with pytest.raises(ConfigError, match=r"lane_hint 7 .* has 0, 1"):
-                await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=7)
-            await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=1)
+        with pytest.raises(ConfigError, match="no agent 'b'"):
+            await engine.run("b", "x", step="act", max_tokens=1)
+        with pytest.raises(ConfigError, match="no step 'sing'"):
+            await engine.run("a", "x", step="sing", max_tokens=1)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="max_tokens is 0"):
+            await engine.run("a", "x", step="act", max_tokens=0)
+        asked = InferenceRequest(agent_id="a", prompt="x", step="act", max_tokens=1)
+        with pytest.raises(ConfigError, match="no agent 'zoe'"):
+            await engine.batch_run([asked, asked | {"agent_id": "zoe"}])
+        assert engine.backends == {}
+        await engine.start()
+        with pytest.raises(ConfigError, match="without 'other'"):
+            await engine.register_agent(agent_id="c", model_ckpt="other")
+        with pytest.raises(ConfigError, match=r"lane_hint 7 .* has 0, 1"):
+            await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=7)
+        await engine.register_agent(agent_id="c", model_ckpt="models/town", lane_hint=1)
 
-    simulated(program)
     with pytest.raises(ConfigError, match="max_gpus=0"):
         InferenceEngine(max_gpus=0)
     with pytest.raises(ConfigError, match="max_gpus=4 and another"):
@@ -404,30 +400,28 @@ def test_checkpoints_of_one_name_are_kept_apart() -> None:
     assert simulated(program) == ["town", "town-2"]
 
 
-def test_agents_of_a_lane_that_went_move_and_stay_where_they_moved() -> None:
-    async def program() -> None:
-        async with TestedEngine() as engine:
-            await engine.registered(*"abcd")
-            await engine.start()
-            assert engine.fleet is not None
-            lanes = engine.fleet.model("town")
+@simulated_time
+async def test_agents_of_a_lane_that_went_move_and_stay_where_they_moved() -> None:
+    async with TestedEngine() as engine:
+        await engine.registered(*"abcd")
+        await engine.start()
+        assert engine.fleet is not None
+        lanes = engine.fleet.model("town")
 
-            def homes() -> list[str | None]:
-                return [engine.lane_of(agent) for agent in "abcd"]
+        def homes() -> list[str | None]:
+            return [engine.lane_of(agent) for agent in "abcd"]
 
-            assert sorted(map(str, homes())) == ["town@0", "town@0", "town@1", "town@1"]
-            lanes.only("town@1")
-            assert homes() == ["town@1"] * 4
-            lanes.only()
-            assert homes() == [None] * 4
-            lanes.only("town@0")
-            assert homes() == ["town@0"] * 4
-            lanes.only("town@0", "town@1")
-            assert homes() == ["town@0"] * 4
-            await engine.registered("e")
-            assert engine.lane_of("e") == "town@1"
-
-    simulated(program)
+        assert sorted(map(str, homes())) == ["town@0", "town@0", "town@1", "town@1"]
+        lanes.only("town@1")
+        assert homes() == ["town@1"] * 4
+        lanes.only()
+        assert homes() == [None] * 4
+        lanes.only("town@0")
+        assert homes() == ["town@0"] * 4
+        lanes.only("town@0", "town@1")
+        assert homes() == ["town@0"] * 4
+        await engine.registered("e")
+        assert engine.lane_of("e") == "town@1"
 
 
 def test_a_prompt_in_the_markup_of_the_specification_becomes_chat_messages() -> None:
@@ -448,16 +442,14 @@ def test_a_prompt_in_the_markup_of_the_specification_becomes_chat_messages() -> 
         assert [(one.role, one.content) for one in chat_of(prompt)] == expected
 
 
-def test_each_step_has_its_sampling() -> None:
-    async def program() -> list[Sampling]:
-        settings = {"think": Sampling(temperature=0.9, top_p=0.5), "act": Sampling(temperature=0.0)}
-        async with TestedEngine(sampling=settings) as engine:
-            await engine.registered("a")
-            for step in ("think", "plan", "act"):
-                await engine.run("a", "x", step=step, max_tokens=7)
-            return [one.sampling for one in engine.backends["town"].requests]
-
-    found = simulated(program)
+@simulated_time
+async def test_each_step_has_its_sampling() -> None:
+    settings = {"think": Sampling(temperature=0.9, top_p=0.5), "act": Sampling(temperature=0.0)}
+    async with TestedEngine(sampling=settings) as engine:
+        await engine.registered("a")
+        for step in ("think", "plan", "act"):
+            await engine.run("a", "x", step=step, max_tokens=7)
+        found = [one.sampling for one in engine.backends["town"].requests]
 
     assert [(one.temperature, one.top_p, one.max_tokens) for one in found] == [
         (0.9, 0.5, 7),

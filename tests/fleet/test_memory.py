@@ -14,7 +14,7 @@ import pytest
 from mac_runner.fleet.gpus import GpuError
 from mac_runner.fleet.memory import Memory
 from mac_runner.fleet.model import Gpu, LaneSpec, LaneState, Place, Slice
-from tests.fleet.real_fleet import Heard, fleet_of, lane, pid_of, plan_of, run, stub_model, until
+from tests.fleet.real_fleet import Heard, awaited, fleet_of, lane, pid_of, plan_of, stub_model, until
 
 H100 = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_mib=80_000, free_mib=79_000)
 NVIDIA_SMI = """#!/bin/sh
@@ -80,7 +80,8 @@ def test_where_nothing_says_how_much_is_free_no_start_waits_for_it() -> None:
 
 
 @pytest.mark.ci
-def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
+@awaited
+async def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"
@@ -95,18 +96,15 @@ def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
     def asked() -> int:
         return len((tmp_path / "asked").read_text().split())
 
-    async def play() -> None:
-        async with fleet_of(plan, heard, tmp_path) as fleet:
-            await fleet.model("m").start()
-            (tmp_path / "free").write_text("2000")
-            looks = asked()
-            os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
-            await until(lambda: asked() >= looks + 3)
-            assert lane(fleet, "m@0").state is LaneState.RESTING
-            (tmp_path / "free").write_text("79000")
-            await until(lambda: fleet.model("m").up)
-
-    run(play())
+    async with fleet_of(plan, heard, tmp_path) as fleet:
+        await fleet.model("m").start()
+        (tmp_path / "free").write_text("2000")
+        looks = asked()
+        os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
+        await until(lambda: asked() >= looks + 3)
+        assert lane(fleet, "m@0").state is LaneState.RESTING
+        (tmp_path / "free").write_text("79000")
+        await until(lambda: fleet.model("m").up)
 
     assert heard.names("m@0") == ["START", "UP", "DEAD", "RESTART", "UP"]
     assert heard.events[0][1]["gpu"] == "0"

@@ -14,7 +14,7 @@ import pytest
 
 from mac_runner.fleet import child
 from mac_runner.fleet.process import LaneProcess, last_error
-from tests.fleet.real_fleet import check_gone
+from tests.fleet.real_fleet import awaited, check_gone
 from tests.patience import LIMIT_S, wait_for
 
 FAMILY = """
@@ -59,17 +59,14 @@ async def alive(log: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.ci
-def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
-    async def play() -> tuple[str, list[psutil.Process]]:
-        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
-        family_members = await alive(tmp_path / "log")
-        assert lane.pid == family_members[0].pid
-        os.kill(lane.pid, signal.SIGKILL)
-        how = await lane.ended()
-        await lane.gone()
-        return how, family_members
-
-    how, family_members = asyncio.run(play())
+@awaited
+async def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
+    lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+    family_members = await alive(tmp_path / "log")
+    assert lane.pid == family_members[0].pid
+    os.kill(lane.pid, signal.SIGKILL)
+    how = await lane.ended()
+    await lane.gone()
 
     assert how.endswith("by SIGKILL")
     check_gone(family_members)
@@ -85,43 +82,36 @@ def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Pat
         ("stopped", 0.2, [signal.SIGTERM, signal.SIGKILL]),
     ],
 )
-def test_stop_leaves_no_process_whatever_it_ignores(
+@awaited
+async def test_stop_leaves_no_process_whatever_it_ignores(
     manner: str, grace_s: float, signals: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A guardian that is at work ends them all by itself, however long it takes, and is the last to end."""
     monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", LIMIT_S)
+    lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
+    family_members = await alive(tmp_path / "log")
+    guardian = family_members[0].parent()
+    assert guardian is not None
+    if manner == "stopped":
+        family_members[0].suspend()
+    await lane.stop(grace_s)
 
-    async def play() -> tuple[int | None, psutil.Process, list[psutil.Process]]:
-        lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
-        family_members = await alive(tmp_path / "log")
-        guardian = family_members[0].parent()
-        assert guardian is not None
-        if manner == "stopped":
-            family_members[0].suspend()
-        await lane.stop(grace_s)
-        return lane.status, guardian, family_members
-
-    status, guardian, family_members = asyncio.run(play())
-
-    assert status in [-one for one in signals]
+    assert lane.status in [-one for one in signals]
     assert not guardian.is_running()
     check_gone(family_members)
 
 
 @pytest.mark.ci
-def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", 0.2)
-
-    async def play() -> list[psutil.Process]:
-        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
-        engine, near, far = await alive(tmp_path / "log")
-        guardian = engine.parent()
-        assert guardian is not None
-        guardian.suspend()
-        await lane.stop(0.1)
-        return [engine, near, far, guardian]
-
-    processes = asyncio.run(play())
+    lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+    engine, near, far = await alive(tmp_path / "log")
+    guardian = engine.parent()
+    assert guardian is not None
+    guardian.suspend()
+    await lane.stop(0.1)
+    processes = [engine, near, far, guardian]
 
     check_gone(processes)
 

@@ -21,6 +21,7 @@ from mac_runner.fleet.model import LaneState
 from mac_runner.fleet.probe import Figures, figures_of
 from tests.fleet.real_fleet import (
     Heard,
+    awaited,
     check_gone,
     fleet_of,
     lane,
@@ -58,34 +59,28 @@ async def figures(url: str) -> Figures:
         return figures_of(await answer.text())
 
 
-def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
+@awaited
+async def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
     heard = Heard()
-
-    async def play() -> None:
-        async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
-            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
-            await until(lambda: len(names_up(fleet, "a")) == len(names_up(fleet, "b")) == 2)
-            assert [status.state for status in fleet.status()] == [LaneState.UP] * 4
-            processes.extend(processes_below(os.getpid()))
-            assert len(processes) == 8
-
     processes: list[psutil.Process] = []
-    run(play())
+    async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
+        await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+        await until(lambda: len(names_up(fleet, "a")) == len(names_up(fleet, "b")) == 2)
+        assert [status.state for status in fleet.status()] == [LaneState.UP] * 4
+        processes.extend(processes_below(os.getpid()))
+        assert len(processes) == 8
 
     check_gone(processes)
     assert heard.names("a@0") == ["START", "UP"]
     assert heard.lines == []
 
 
-def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path: Path) -> None:
+@awaited
+async def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path: Path) -> None:
     heard = Heard()
-
-    async def play() -> None:
-        async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
-            await fleet.model("b").start()
-            await until(lambda: len(fleet.model("a").up) == len(fleet.model("b").up) == 2)
-
-    run(play())
+    async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
+        await fleet.model("b").start()
+        await until(lambda: len(fleet.model("a").up) == len(fleet.model("b").up) == 2)
 
     for place in (0, 1):
         of_place = [name for name, fields in heard.events if fields["place"] == f"place {place}"]
@@ -93,24 +88,21 @@ def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path
     assert [name for name, _ in heard.events[:2]] == ["EVENT_LANE_START"] * 2
 
 
-def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) -> None:
+@awaited
+async def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) -> None:
     heard = Heard()
-
-    async def play() -> None:
-        async with serving(tmp_path, places=2, heard=heard) as fleet:
-            model = fleet.model("m")
-            changes: list[list[str]] = []
-            model.on_change(lambda: changes.append(names_up(fleet, "m")))
-            before = lane(fleet, "m@0")
-            os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
-            await until(lambda: len(changes) == 2)
-            after = lane(fleet, "m@0")
-            assert changes == [["m@1"], ["m@0", "m@1"]]
-            assert (after.port, after.deaths, after.restarts) == (before.port, 1, 1)
-            assert after.pid != before.pid
-            assert model.lost is None
-
-    run(play())
+    async with serving(tmp_path, places=2, heard=heard) as fleet:
+        model = fleet.model("m")
+        changes: list[list[str]] = []
+        model.on_change(lambda: changes.append(names_up(fleet, "m")))
+        before = lane(fleet, "m@0")
+        os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
+        await until(lambda: len(changes) == 2)
+        after = lane(fleet, "m@0")
+        assert changes == [["m@1"], ["m@0", "m@1"]]
+        assert (after.port, after.deaths, after.restarts) == (before.port, 1, 1)
+        assert after.pid != before.pid
+        assert model.lost is None
 
     assert heard.names("m@0") == ["START", "UP", "DEAD", "RESTART", "UP"]
     assert heard.names("m@1") == ["START", "UP"]
@@ -120,36 +112,30 @@ def test_killed_lane_is_seen_at_once_and_comes_back_on_its_port(tmp_path: Path) 
     assert back.endswith("serves again")
 
 
-def test_lane_that_hangs_is_ended_when_it_is_reported_and_comes_back(tmp_path: Path) -> None:
+@awaited
+async def test_lane_that_hangs_is_ended_when_it_is_reported_and_comes_back(tmp_path: Path) -> None:
     heard = Heard()
-
-    async def play() -> None:
-        async with serving(tmp_path, heard=heard) as fleet:
-            pid = pid_of(fleet, "m@0")
-            os.kill(pid, signal.SIGSTOP)
-            fleet.model("m").report_stuck("m@0", "no reply for 30 s, and none to a canary")
-            assert fleet.model("m").up == ()
-            await until(lambda: fleet.model("m").up)
-            assert lane(fleet, "m@0").pid != pid
-
-    run(play())
+    async with serving(tmp_path, heard=heard) as fleet:
+        pid = pid_of(fleet, "m@0")
+        os.kill(pid, signal.SIGSTOP)
+        fleet.model("m").report_stuck("m@0", "no reply for 30 s, and none to a canary")
+        assert fleet.model("m").up == ()
+        await until(lambda: fleet.model("m").up)
+        assert lane(fleet, "m@0").pid != pid
 
     assert heard.names("m@0") == ["START", "UP", "SUSPECT", "DEAD", "RESTART", "UP"]
     assert heard.lines[0].startswith("lane m@0 ended: ")
 
 
-def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp_path: Path) -> None:
+@awaited
+async def test_the_same_start_error_twice_retires_a_lane_with_its_last_error(tmp_path: Path) -> None:
     heard = Heard()
     broken = stub_model(command=(sys.executable, "-c", FAILS, "{port}"))
-
-    async def play() -> None:
-        async with fleet_of(plan_of({"m": broken}), heard, tmp_path) as fleet:
-            with pytest.raises(EngineDeadError, match="Error: the weights"):
-                await fleet.model("m").start()
-            assert fleet.model("m").all == ()
-            assert lane(fleet, "m@0").state is LaneState.RETIRED
-
-    run(play())
+    async with fleet_of(plan_of({"m": broken}), heard, tmp_path) as fleet:
+        with pytest.raises(EngineDeadError, match="Error: the weights"):
+            await fleet.model("m").start()
+        assert fleet.model("m").all == ()
+        assert lane(fleet, "m@0").state is LaneState.RETIRED
 
     assert heard.names("m@0") == ["START", "DEAD", "RESTART", "DEAD", "RETIRED"]
     assert "status 1: Error: " in heard.lines[-1]
@@ -167,48 +153,42 @@ def test_port_that_another_process_has_is_a_start_error_and_not_a_server(tmp_pat
         run(play(taken.getsockname()[1]))
 
 
-def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> None:
+@awaited
+async def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Path) -> None:
     silent = stub_model(command=(sys.executable, "-c", "import time; time.sleep(600)", "{port}"))
-
-    async def play() -> None:
-        plan = plan_of({"m": silent}, probe={"start_s": 0.5}, restart={"budget": 0})
-        async with fleet_of(plan, Heard(), tmp_path) as fleet:
-            with pytest.raises(EngineDeadError, match=r"not start in 0\.5"):
-                await fleet.model("m").start()
-
-    run(play())
+    plan = plan_of({"m": silent}, probe={"start_s": 0.5}, restart={"budget": 0})
+    async with fleet_of(plan, Heard(), tmp_path) as fleet:
+        with pytest.raises(EngineDeadError, match=r"not start in 0\.5"):
+            await fleet.model("m").start()
 
 
-def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with fleet_of(plan_of({"m": stub_model("--start-s", "600")}, 2), Heard(), tmp_path) as fleet:
-            starting = asyncio.create_task(fleet.model("m").start())
-            await until(lambda: len(processes_below(os.getpid())) == 4)
-            processes.extend(processes_below(os.getpid()))
-            starting.cancel()
-
+@awaited
+async def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     processes: list[psutil.Process] = []
-    run(play())
+    async with fleet_of(plan_of({"m": stub_model("--start-s", "600")}, 2), Heard(), tmp_path) as fleet:
+        starting = asyncio.create_task(fleet.model("m").start())
+        await until(lambda: len(processes_below(os.getpid())) == 4)
+        processes.extend(processes_below(os.getpid()))
+        starting.cancel()
 
     check_gone(processes)
 
 
-def test_engines_that_ignore_the_end_are_killed_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within ten seconds, where the machine is not too busy for it."""
     assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < supervisor.CLOSE_S < 10
     monkeypatch.setattr(lane_engine, "STOP_GRACE_S", 0.2)
     monkeypatch.setattr(supervisor, "CLOSE_S", LIMIT_S)
-
-    async def play() -> None:
-        async with serving(tmp_path, places=2) as fleet:
-            for name in ("m@0", "m@1"):
-                os.kill(pid_of(fleet, name), signal.SIGSTOP)
-            processes.extend(processes_below(os.getpid()))
-            await fleet.close()
-            assert processes_below(os.getpid()) == []
-
     processes: list[psutil.Process] = []
-    run(play())
+    async with serving(tmp_path, places=2) as fleet:
+        for name in ("m@0", "m@1"):
+            os.kill(pid_of(fleet, name), signal.SIGSTOP)
+        processes.extend(processes_below(os.getpid()))
+        await fleet.close()
+        assert processes_below(os.getpid()) == []
 
     check_gone(processes)
 
@@ -224,63 +204,56 @@ def test_nothing_is_left_after_a_kill_of_the_supervising_process(tmp_path: Path)
     check_gone(processes)
 
 
-def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path: Path) -> None:
+@awaited
+async def test_drained_lane_ends_after_its_requests_and_comes_back_when_asked(tmp_path: Path) -> None:
     heard = Heard()
-
-    async def play() -> None:
-        async with serving(tmp_path, places=2, heard=heard) as fleet:
-            await fleet.drain("m@1")
-            assert names_up(fleet, "m") == ["m@0"]
-            assert (lane(fleet, "m@1").pid, lane(fleet, "m@1").deaths) == (None, 0)
-            fleet.ask_up("m@1")
-            await until(lambda: len(names_up(fleet, "m")) == 2)
-            with pytest.raises(ConfigError, match="are m@0, m@1"):
-                await fleet.drain("m@7")
-
-    run(play())
+    async with serving(tmp_path, places=2, heard=heard) as fleet:
+        await fleet.drain("m@1")
+        assert names_up(fleet, "m") == ["m@0"]
+        assert (lane(fleet, "m@1").pid, lane(fleet, "m@1").deaths) == (None, 0)
+        fleet.ask_up("m@1")
+        await until(lambda: len(names_up(fleet, "m")) == 2)
+        with pytest.raises(ConfigError, match="are m@0, m@1"):
+            await fleet.drain("m@7")
 
     assert heard.names("m@1") == ["START", "UP", "DRAIN", "START", "UP"]
     assert heard.lines == []
 
 
-def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path) -> None:
+@awaited
+async def test_request_in_flight_is_answered_before_a_drained_lane_ends(tmp_path: Path) -> None:
     async def ask(url: str) -> int:
         body = {"model": "stub", "messages": [{"role": "user", "content": "Hello."}]}
         async with aiohttp.ClientSession() as session, session.post(f"{url}/chat/completions", json=body) as answer:
             return answer.status
 
-    async def play() -> None:
-        async with serving(tmp_path) as fleet:
-            pid, url = pid_of(fleet, "m@0"), fleet.model("m").up[0].url
-            os.kill(pid, signal.SIGUSR1)
-            await until(lambda: (tmp_path / "m@0.log").read_text().endswith("wedged\n"))
-            asking = asyncio.create_task(ask(url))
-            while not (await figures(url)).in_flight:
-                assert not asking.done()
-            draining = asyncio.create_task(fleet.drain("m@0"))
-            await until(lambda: lane(fleet, "m@0").state is LaneState.DRAINING)
-            assert not draining.done()
-            os.kill(pid, signal.SIGUSR1)
-            await draining
-            assert await asking == 200
-
-    run(play())
+    async with serving(tmp_path) as fleet:
+        pid, url = pid_of(fleet, "m@0"), fleet.model("m").up[0].url
+        os.kill(pid, signal.SIGUSR1)
+        await until(lambda: (tmp_path / "m@0.log").read_text().endswith("wedged\n"))
+        asking = asyncio.create_task(ask(url))
+        while not (await figures(url)).in_flight:
+            assert not asking.done()
+        draining = asyncio.create_task(fleet.drain("m@0"))
+        await until(lambda: lane(fleet, "m@0").state is LaneState.DRAINING)
+        assert not draining.done()
+        os.kill(pid, signal.SIGUSR1)
+        await draining
+        assert await asking == 200
 
 
-def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path) -> None:
-    async def play() -> list[float]:
-        async with serving(tmp_path, "--cache-tokens", "10000") as fleet:
-            model = fleet.model("m")
-            read = [(await figures(model.up[0].url)).tokens]
-            for name in ("Ann", "Bea"):
-                model.see("These are the rules. " * 400 + name)
-            pid = pid_of(fleet, "m@0")
-            os.kill(pid, signal.SIGKILL)
-            await until(lambda: model.up and lane(fleet, "m@0").pid != pid)
-            read.append((await figures(model.up[0].url)).tokens)
-            return [tokens.read for tokens in read if tokens is not None]
-
-    cold, warm = run(play())
+@awaited
+async def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--cache-tokens", "10000") as fleet:
+        model = fleet.model("m")
+        read = [(await figures(model.up[0].url)).tokens]
+        for name in ("Ann", "Bea"):
+            model.see("These are the rules. " * 400 + name)
+        pid = pid_of(fleet, "m@0")
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: model.up and lane(fleet, "m@0").pid != pid)
+        read.append((await figures(model.up[0].url)).tokens)
+        cold, warm = [tokens.read for tokens in read if tokens is not None]
 
     assert 0 < cold < 20
     assert warm > 2000
@@ -301,15 +274,13 @@ def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path)
     check_gone(processes)
 
 
-def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
-    async def play() -> int | None:
-        async with serving(tmp_path) as fleet:
-            await until(lambda: lane(fleet, "m@0").tokens_per_s is not None)
-            status = lane(fleet, "m@0")
-            assert (status.state, status.slots, status.in_flight) == (LaneState.UP, 2, 0)
-            assert status.log == str(tmp_path / "m@0.log")
-            return status.port
-
-    port = run(play())
+@awaited
+async def test_status_has_the_counters_of_engines_and_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path) as fleet:
+        await until(lambda: lane(fleet, "m@0").tokens_per_s is not None)
+        status = lane(fleet, "m@0")
+        assert (status.state, status.slots, status.in_flight) == (LaneState.UP, 2, 0)
+        assert status.log == str(tmp_path / "m@0.log")
+        port = status.port
 
     assert (tmp_path / "m@0.log").read_text() == f"{port}\n"
