@@ -65,6 +65,7 @@ def step(
     is_wanted: bool = True,
     retry: RetryPolicy | None = None,
     server: str | None = None,
+    conversation: int = 7,
 ) -> NextStep:
     """What follows a fault of the first sending to an engine without a past, unless said otherwise."""
     return next_step(
@@ -73,7 +74,7 @@ def step(
         fault,
         engine or EngineState.of(4),
         name="m",
-        conversation=7,
+        conversation=conversation,
         retry=retry or POLICY,
         now_s=now_s,
         deaths=deaths,
@@ -135,19 +136,7 @@ def test_row_4_is_for_requests_with_attempts_and_time_left() -> None:
 def test_a_dead_server_leaves_the_budget_to_the_others_and_its_engine_above_suspicion() -> None:
     engine = EngineState.of(64)
     for conversation in range(64):
-        sent = request()
-        found = next_step(
-            TURN,
-            sent,
-            ELSEWHERE,
-            engine,
-            name="m",
-            conversation=conversation,
-            retry=POLICY,
-            now_s=1.0,
-            deaths=1,
-            server="a",
-        )
+        found = step(ELSEWHERE, engine=engine, deaths=1, server="a", conversation=conversation)
         assert found == Retry(0.0)
 
     assert engine.spent == 0

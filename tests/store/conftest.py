@@ -43,7 +43,7 @@ class FaultySystem(System):
         self.fault = 28
         self.write_bytes_max: int | None = None
         self.gate: Callable[[str, str], object] | None = None
-        self._names: dict[int, str] = {}
+        self.file_names: dict[int, str] = {}
 
     def _note(self, call: str, name: str) -> None:
         if self.gate is not None:
@@ -56,26 +56,26 @@ class FaultySystem(System):
     def create(self, path: Path) -> int:
         self._note("create", path.name)
         descriptor = super().create(path)
-        self._names[descriptor] = path.name
+        self.file_names[descriptor] = path.name
         return descriptor
 
     def open_append(self, path: Path) -> int:
         self._note("open_append", path.name)
         descriptor = super().open_append(path)
-        self._names[descriptor] = path.name
+        self.file_names[descriptor] = path.name
         return descriptor
 
     def open_read(self, path: Path) -> int:
         descriptor = super().open_read(path)
-        self._names[descriptor] = path.name
+        self.file_names[descriptor] = path.name
         return descriptor
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        self._note("write", self._names[descriptor])
+        self._note("write", self.file_names[descriptor])
         return super().write(descriptor, data[: self.write_bytes_max])
 
     def fsync(self, descriptor: int) -> None:
-        self._note("fsync", self._names.get(descriptor, ""))
+        self._note("fsync", self.file_names.get(descriptor, ""))
         super().fsync(descriptor)
 
     def link(self, source: Path, target: Path) -> None:

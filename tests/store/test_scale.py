@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.store import Disk, System, is_complete, journal, read_run, writer
+from mac_runner.store import Disk, is_complete, journal, read_run, writer
 from mac_runner.store.identity import encode_config
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest, in_task_order, index_line
@@ -24,32 +24,27 @@ from mac_runner.store.space import SAMPLE_CONVERSATIONS
 from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import StillClock
+from tests.store.conftest import FaultySystem, StillClock
 
 KB = 1_024
 TURNS_RECORDED = 3
 
 
-class Counting(System):
-    """The operating system, with an account of what went to which file."""
+class Counting(FaultySystem):
+    """The operating system, with an account of what went to which file, and to which directory where it is new."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.written_bytes: Counter[str] = Counter()
         self.syncs: Counter[str] = Counter()
         self.read_from: Counter[str] = Counter()
         self.threads: set[str] = set()
         self.before_sync: Callable[[str], object] = lambda name: None
-        self._names: dict[int, str] = {}
+        self.gate = lambda _call, _name: self.threads.add(threading.current_thread().name)
 
     def create(self, path: Path) -> int:
-        self.threads.add(threading.current_thread().name)
         descriptor = super().create(path)
-        self._names[descriptor] = path.parent.name
-        return descriptor
-
-    def open_append(self, path: Path) -> int:
-        descriptor = super().open_append(path)
-        self._names[descriptor] = path.name
+        self.file_names[descriptor] = path.parent.name
         return descriptor
 
     def open_read(self, path: Path) -> int:
@@ -57,14 +52,12 @@ class Counting(System):
         return super().open_read(path)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        self.threads.add(threading.current_thread().name)
         written = super().write(descriptor, data)
-        self.written_bytes[self._names[descriptor]] += written
+        self.written_bytes[self.file_names[descriptor]] += written
         return written
 
     def fsync(self, descriptor: int) -> None:
-        self.threads.add(threading.current_thread().name)
-        name = self._names.get(descriptor, "")
+        name = self.file_names.get(descriptor, "")
         self.before_sync(name)
         self.syncs[name] += 1
         super().fsync(descriptor)

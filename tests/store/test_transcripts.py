@@ -267,14 +267,5 @@ def test_index_row_tells_what_stands_on_the_disk() -> None:
     assert row == index_row(found, encode_transcript(found))
     assert row["size_bytes"] == len(encode_transcript(found))
     assert list(row) == [
-        "task_id",
-        "index",
-        "status",
-        "failure",
-        "transcript",
-        "sha256",
-        "size_bytes",
-        "counts",
-        "outcome",
-        "timing",
+        *("task_id", "index", "status", "failure", "transcript", "sha256", "size_bytes", "counts", "outcome", "timing")
     ]
