@@ -33,6 +33,7 @@ from tests.sim.engine_stub import command
 AGENTS: Final = 40
 RULES: Final = "<system>You are a Town-of-Salem AI. " + "Rules are rules. " * 40 + "</system>"
 TICK_S: Final = 0.01
+UP_S_MAX: Final = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,14 +153,14 @@ async def _ask(engine: InferenceEngine, load: Load, outcome: Outcome) -> list[fl
 
 async def _break(engine: InferenceEngine, seconds: float, pids: set[int]) -> None:
     await asyncio.sleep(seconds / 4)
-    os.kill(_pid(engine, 1), signal.SIGKILL)
+    os.kill(await _pid(engine, 1), signal.SIGKILL)
     await asyncio.sleep(seconds / 4)
     pids |= _pids(engine)
-    os.kill(_pid(engine, 2), signal.SIGSTOP)
+    os.kill(await _pid(engine, 2), signal.SIGSTOP)
 
 
 async def _all_up(engine: InferenceEngine, up: asyncio.Event, lanes: int) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(UP_S_MAX):
         while sum(lane.state is LaneState.UP for lane in engine.status()) < lanes:
             await up.wait()
             up.clear()
@@ -169,9 +170,11 @@ def _pids(engine: InferenceEngine) -> set[int]:
     return {lane.pid for lane in engine.status() if lane.pid is not None}
 
 
-def _pid(engine: InferenceEngine, at: int) -> int:
-    pid = engine.status()[at].pid
-    assert pid is not None, f"lane {at} has no process"
+async def _pid(engine: InferenceEngine, at: int) -> int:
+    """The process of a lane; on a busy machine it may just be starting again."""
+    async with asyncio.timeout(UP_S_MAX):
+        while (pid := engine.status()[at].pid) is None:  # noqa: ASYNC110 - a lane tells nobody of its process
+            await asyncio.sleep(TICK_S)
     return pid
 
 

@@ -14,7 +14,8 @@ from tests.faults.tier import SCALE
 @pytest.mark.ci
 def test_every_request_is_answered_once_although_one_engine_is_killed_and_one_stops() -> None:
     """`tests.nightly` makes ten minutes of it."""
-    load = Load(seconds=12.0 * SCALE, stall_s=2.0)
+    # A busy machine may well let an engine wait for two seconds.
+    load = Load(seconds=12.0 * SCALE, stall_s=10.0)
 
     outcome = asyncio.run(stress(load))
 
