@@ -23,7 +23,7 @@ from tests.store import player
 
 CONVERSATIONS = 3
 TORN = 13
-TORN_TRACED = 2
+FEW_TORN = 2
 STATES_MIN = 1_800
 CHANGING_HANDS_MIN = 50
 READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
@@ -153,7 +153,7 @@ def test_crash_at_every_operation_leaves_no_transcript_without_its_tokens(
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     monkeypatch.setattr(player, "TOKENS", 5)
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
-    moments = Moments(disk, TORN_TRACED * SCALE)
+    moments = Moments(disk, FEW_TORN * SCALE)
     play_twice(disk, run_dir, moments)
     expected = transcripts_in(disk.files())
 
@@ -195,7 +195,7 @@ def test_crash_while_an_unplayed_directory_changes_hands_leaves_no_plan_of_anoth
     """The first experiment never played; the second goes on from whatever is left, with its own plan alone."""
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
     player.open_toy(run_dir, CONVERSATIONS + 2, disk=Disk(disk)).close()
-    moments, corrected = Moments(disk), player.resolved(seed=2)
+    moments, corrected = Moments(disk, FEW_TORN), player.resolved(seed=2)
     with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), config=corrected) as run:
         player.play(run, turns=1)
 

@@ -60,17 +60,16 @@ def test_waiting_for_a_service_that_is_busy_for_all_takes_no_request_its_time(pa
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("whim_rate", [0.05, 0.3])
-def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(whim_rate: float) -> None:
+def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full() -> None:
     ended_at_s = []
-    for rate in (0.0, whim_rate):
+    for rate in (0.0, 0.05, 0.3):
         service = LimitedService(capacity=64)
         service.whim_rate = rate
         stage = Stage(work=tasks(120, models=1), backends={"model-0": service})
         assert stage.play().failed == 0
         ended_at_s.append(stage.ended_at_s)
 
-    assert ended_at_s[1] < 1.3 * ended_at_s[0]
+    assert max(ended_at_s) < 1.3 * ended_at_s[0]
 
 
 @pytest.mark.ci
