@@ -6,6 +6,8 @@ once the server is well, the run goes on to the same transcripts as if nothing h
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +25,7 @@ from tests.attacks.hostile_server import MODEL, Hostility, Schedule, ollama_serv
 from tests.attacks.invocation import Ended, mac_run, shortened
 from tests.attacks.modes import MODES, WIRE, Fate, Mode
 from tests.cli.lab import RunDir
+from tests.patience import LIMIT_S
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -33,13 +36,15 @@ ROUNDS: Final = 2
 RUN: Final = "runs/talk"
 _HEALS_MAX: Final = 4
 
+_MOST_ARE_WELL: Final[dict[Fate, frozenset[Exit]]] = {
+    Fate.TAKEN: frozenset({Exit.OK}),
+    Fate.RETRIED: frozenset({Exit.OK}),
+    Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
+    Fate.FAILED: frozenset({Exit.FAILURES}),
+}
 CODES: Final[dict[Schedule, dict[Fate, frozenset[Exit]]]] = {
-    Schedule.NOW_AND_THEN: {
-        Fate.TAKEN: frozenset({Exit.OK}),
-        Fate.RETRIED: frozenset({Exit.OK}),
-        Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
-        Fate.FAILED: frozenset({Exit.FAILURES}),
-    },
+    Schedule.NOW_AND_THEN: _MOST_ARE_WELL,
+    Schedule.IN_TURN: _MOST_ARE_WELL,
     Schedule.FOR_GOOD: {
         Fate.TAKEN: frozenset({Exit.OK}),
         Fate.RETRIED: frozenset({Exit.INTERRUPTED}),
@@ -73,19 +78,27 @@ _SLOW: Final = {"CANARY_S_MAX": 0.4, "OLLAMA_ANSWER_S_MAX": 0.4, "OLLAMA_LOOK_IN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A mode, when it strikes, and in which protocol: `chat`, `completions` or `ollama`."""
+    """A mode, when it strikes, and in which protocol: `chat`, `completions` or `ollama`.
 
-    name: str
+    Several modes are of one kind, and take turns.
+    """
+
+    names: tuple[str, ...]
     schedule: Schedule
     shape: str = "chat"
 
     def __str__(self) -> str:
-        return f"{self.shape}, {self.schedule.value}: {self.name}"
+        return f"{self.shape}, {self.schedule.value}: {', '.join(self.names)}"
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What the server does."""
+        return tuple(MODES[name] for name in self.names)
 
     @property
     def mode(self) -> Mode:
-        """What the server does."""
-        return MODES[self.name]
+        """One of them, for what they have in common."""
+        return self.modes[0]
 
     @property
     def is_impatient(self) -> bool:
@@ -103,15 +116,29 @@ class Case:
         return _ANY if self.shape == "ollama" else CODES[self.schedule].get(self.fate, _ANY)
 
 
+def in_turn() -> Iterator[Case]:
+    """Cases in which every mode has its turn, together with others of its fate."""
+    kinds = defaultdict[tuple[Fate, bool], list[str]](list)
+    for name, mode in MODES.items():
+        kinds[mode.fate, mode.is_slow].append(name)
+    for (fate, _), names in kinds.items():
+        # Where a hit may fail its conversation, there are fewer of them.
+        most = 8 if fate in (Fate.TAKEN, Fate.RETRIED) else 3
+        for start in range(0, len(names), most):
+            yield Case(names=tuple(names[start : start + most]), schedule=Schedule.IN_TURN)
+
+
+ALONE: Final = [schedule for schedule in Schedule if schedule is not Schedule.IN_TURN]
 CASES: Final = (
-    *(Case(name=name, schedule=schedule) for schedule in Schedule for name in MODES),
-    *(Case(name=name, schedule=Schedule.NOW_AND_THEN, shape="completions") for name in MODES),
+    *(Case(names=(name,), schedule=schedule) for schedule in ALONE for name in MODES),
+    *(Case(names=(name,), schedule=Schedule.NOW_AND_THEN, shape="completions") for name in MODES),
     *(
-        Case(name=name, schedule=schedule, shape="ollama")
-        for schedule in Schedule
+        Case(names=(name,), schedule=schedule, shape="ollama")
+        for schedule in ALONE
         for name in WIRE
         if schedule is not Schedule.BESIDE
     ),
+    *in_turn(),
 )
 
 
@@ -128,16 +155,16 @@ def play_case(case: Case, dice: Random) -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory()))
         trap = stack.enter_context(in_a_thread(OpenaiServer(keeps=False)))
-        hostility = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=dice, trap=trap.url)
+        hostility = Hostility(modes=case.modes, schedule=case.schedule, key=KEY, dice=dice, trap=trap.url)
         open_server = ollama_server if case.shape == "ollama" else openai_server
         url = stack.enter_context(open_server(hostility))
         urls = [url]
         if case.schedule is Schedule.BESIDE:
-            calm = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=dice, is_over=True)
+            calm = Hostility(modes=case.modes, schedule=case.schedule, key=KEY, dice=dice, is_over=True)
             urls.append(stack.enter_context(openai_server(calm)))
         write(directory, urls, case)
         words = case_words(case, directory, hostility)
-        assert hostility.hits, "it was hostile to nobody"
+        assert hostility.hits >= len(case.names), f"it was hostile to {hostility.hits} of them"
         assert (trap.requests, trap.pages) == (0, []), "a redirect was followed"
         check_whole(directory, expected, is_other=case.fate in (Fate.WORDS, Fate.ANY))
         check_key(directory, words)
@@ -213,11 +240,11 @@ def write(directory: Path, urls: list[str], case: Case) -> None:
             "endpoint": case.shape,
             "api_key_env": KEY_VARIABLE,
             "max_in_flight": 4,
-            "timeout_s": 0.4 if case.mode.is_slow else 20.0,
+            "timeout_s": 0.4 if case.mode.is_slow else LIMIT_S,
         }
         section = {"backend": "openai", "openai_config": config}
     # Ollama has no time limit of its own: a request that never ends is given up at its deadline, and fails.
-    deadline_s = 1.5 if case.shape == "ollama" and case.mode.is_slow else 20.0
+    deadline_s = 1.5 if case.shape == "ollama" and case.mode.is_slow else LIMIT_S
     experiment: JsonObject = {
         "experiment_metadata": {"experiment_name": "talk"},
         "seed": 5,
@@ -226,9 +253,10 @@ def write(directory: Path, urls: list[str], case: Case) -> None:
         "retry_config": {
             "backoff_s": 0.01,
             "backoff_s_max": 0.05,
-            "max_attempts": 8,
+            # On a busy machine good answers too take longer than a slow server is waited for.
+            "max_attempts": 100 if case.mode.is_slow else 8,
             "request_deadline_s": deadline_s,
-            "engine_patience_s": 0.5 if case.is_impatient else 60,
+            "engine_patience_s": 0.5 if case.is_impatient else LIMIT_S,
         },
         "model_definitions": {"stub": section},
         "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b")],
@@ -239,8 +267,8 @@ def write(directory: Path, urls: list[str], case: Case) -> None:
 @cache
 def undisturbed(shape: str) -> dict[str, bytes]:
     """The transcripts of a run whose server is well."""
-    case = Case(name="closes before a byte", schedule=Schedule.NOW_AND_THEN, shape=shape)
-    hostility = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=Random(0), is_over=True)
+    case = Case(names=("closes before a byte",), schedule=Schedule.NOW_AND_THEN, shape=shape)
+    hostility = Hostility(modes=case.modes, schedule=case.schedule, key=KEY, dice=Random(0), is_over=True)
     open_server = ollama_server if shape == "ollama" else openai_server
     with TemporaryDirectory() as name, open_server(hostility) as url:
         write(Path(name), [url], case)

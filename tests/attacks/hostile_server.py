@@ -1,7 +1,7 @@
 """A server on a real socket that is hostile as a mode says and when a schedule says, in OpenAI's shape or Ollama's.
 
 It is one of the stub servers of `tests/sim`, scripted. Which requests it is hostile to depends on nothing but the
-requests, so the same run meets the same faults.
+requests, so the same run meets the same faults; but for modes that take turns, where it depends on their order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -35,6 +35,8 @@ class Schedule(Enum):
 
     NOW_AND_THEN = "now and then"
     """To the first sending of every third request, and to the second of every ninth."""
+    IN_TURN = "in turn"
+    """To the first sending of every second request, in one mode after the other."""
     FOR_GOOD = "for good"
     """From the sixth completion on, canaries among them."""
     BESIDE = "beside"
@@ -47,7 +49,7 @@ class Schedule(Enum):
 class Hostility:
     """Decides, for one server, who is answered how; `hits` are the requests that it was hostile to."""
 
-    mode: Mode
+    modes: Sequence[Mode]
     schedule: Schedule
     key: str
     dice: Random
@@ -62,7 +64,9 @@ class Hostility:
         if self.is_over or not self._is_hit(body, is_completion=is_completion):
             return None
         self.hits += 1
-        return self.mode.make(Asked(due=due, key=self.key, trap=self.trap, dice=self.dice))
+        return self.modes[(self.hits - 1) % len(self.modes)].make(
+            Asked(due=due, key=self.key, trap=self.trap, dice=self.dice)
+        )
 
     def _is_hit(self, body: bytes, *, is_completion: bool) -> bool:
         self.completions += is_completion
@@ -74,6 +78,9 @@ class Hostility:
             self.sendings[body] += 1
             draw = hashlib.sha256(body).digest()[0]
             return draw % 3 ** self.sendings[body] == 0 and self.sendings[body] < 3
+        if self.schedule is Schedule.IN_TURN:
+            self.sendings[body] += 1
+            return self.sendings[body] == 1 and len(self.sendings) % 2 == 1
         return self.schedule is Schedule.BESIDE or self.completions > GOOD_REQUESTS
 
 
@@ -82,7 +89,7 @@ def openai_server(hostility: Hostility) -> Iterator[str]:
     """A server of OpenAI's protocol for the time of the block; its base URL."""
 
     def script(received: Received) -> Behaviour:
-        if received.is_canary and hostility.schedule is Schedule.NOW_AND_THEN:
+        if received.is_canary and hostility.schedule in (Schedule.NOW_AND_THEN, Schedule.IN_TURN):
             return Say()
         due: JsonObject = json.loads(completion(echo(received), received))
         return hostility.answer(received.body, due, is_completion=True) or echo(received)

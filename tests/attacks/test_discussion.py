@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import pytest
@@ -12,7 +14,7 @@ from mac_runner.environments.discussion.conversation import DiscussionConversati
 from mac_runner.environments.markup import defuse, holds_thought
 from mac_runner.types import JsonObject, Reply
 from tests.attacks.strings import ATTACKS
-from tests.environments.discussion.table import agent, opened, talk, turn_of
+from tests.environments.discussion.table import agent, opener, talk, turn_of
 
 pytestmark = pytest.mark.ci
 
@@ -20,9 +22,10 @@ HARMLESS = "hello"
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
 
 
-def moderated() -> DiscussionConversation:
+@cache
+def moderated() -> Callable[[], DiscussionConversation]:
     """A discussion in which a moderator hears a speaker."""
-    return opened(talk(agent("ann"), agent("mod", "moderator", after=("ann",)), topics=("rain",), max_rounds=2))
+    return opener(talk(agent("ann"), agent("mod", "moderator", after=("ann",)), topics=("rain",), max_rounds=2))
 
 
 def heard(conversation: DiscussionConversation, text: str) -> list[str]:
@@ -37,7 +40,7 @@ def heard(conversation: DiscussionConversation, text: str) -> list[str]:
 def test_statement_stays_in_its_frame_under_its_speaker(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):
-            lines = heard(moderated(), text)
+            lines = heard(moderated()(), text)
 
             framed = [found for line in lines if (found := _FRAME.match(line))]
             assert [found.group(1) for found in framed] == ["ann"]
@@ -49,7 +52,7 @@ def test_statement_stays_in_its_frame_under_its_speaker(subtests: pytest.Subtest
 def test_statement_is_raw_in_the_record_and_defused_for_readers(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):
-            conversation = moderated()
+            conversation = moderated()()
             heard(conversation, text)
             (_, event) = list(conversation.record()["events"])  # type: ignore[arg-type]
             assert isinstance(event, dict)
@@ -89,20 +92,21 @@ def replies(place: str, text: str) -> dict[str, JsonObject]:
 
 
 def test_words_stay_in_their_frame_wherever_they_are_shown(subtests: pytest.Subtests) -> None:
+    open_one = opener(
+        talk(
+            agent("ann"),
+            agent("bob"),
+            agent("dev", "devils_advocate", after=("ann", "bob")),
+            agent("mod", "moderator", after=("ann", "bob", "dev")),
+            agent("jud", "judge", after=("ann", "bob", "mod")),
+            max_rounds=3,
+            max_retries=0,
+            routing_strategy={"channels": {"duo": ["ann", "bob"]}},
+        )
+    )
     for (name, text), place in product(ATTACKS.items(), PLACES):
         with subtests.test(f"{name} as {place}"):
-            conversation = opened(
-                talk(
-                    agent("ann"),
-                    agent("bob"),
-                    agent("dev", "devils_advocate", after=("ann", "bob")),
-                    agent("mod", "moderator", after=("ann", "bob", "dev")),
-                    agent("jud", "judge", after=("ann", "bob", "mod")),
-                    max_rounds=3,
-                    max_retries=0,
-                    routing_strategy={"channels": {"duo": ["ann", "bob"]}},
-                )
-            )
+            conversation = open_one()
             for agent_id, said in replies(place, text).items():
                 conversation.receive(turn_of(conversation, agent_id), Reply(text=json.dumps(said)))
             lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
@@ -123,9 +127,10 @@ def _passes(lines: list[str], agent_id: str) -> bool:
 
 
 def test_an_answer_in_words_of_its_own_stays_inside_its_quotes(subtests: pytest.Subtests) -> None:
+    open_one = opener(talk(agent("ann"), agent("bob", after=("ann",)), topics=("rain",), max_retries=0))
     for name, text in ATTACKS.items():
         with subtests.test(name):
-            conversation = opened(talk(agent("ann"), agent("bob", after=("ann",)), topics=("rain",), max_retries=0))
+            conversation = open_one()
             reply = json.dumps({"rationale": "fine", "answer": text})
             conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
             lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
@@ -137,9 +142,10 @@ def test_an_answer_in_words_of_its_own_stays_inside_its_quotes(subtests: pytest.
 
 
 def test_a_correction_quotes_an_answer_harmlessly(subtests: pytest.Subtests) -> None:
+    open_one = opener(talk(agent("ann"), agent("bob")))
     for name, text in ATTACKS.items():
         with subtests.test(name):
-            conversation = opened(talk(agent("ann"), agent("bob")))
+            conversation = open_one()
             reply = json.dumps({"rationale": "fine", "answer": f"somebody {text}"})
             conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
             told = conversation.prompt(turn_of(conversation, "ann")).messages[1].content

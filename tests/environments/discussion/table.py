@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mac_runner.backends.scripted import ScriptedConfig
@@ -78,7 +78,13 @@ def talk(*agents: AgentDefinition, max_retries: int = 1, **discussion: JsonValue
 
 def opened(experiment: Experiment) -> DiscussionConversation:
     """The first discussion of an experiment at its beginning."""
-    return DiscussionEnvironment(experiment).open(next(iter(plan_tasks(experiment, None))))
+    return opener(experiment)()
+
+
+def opener(experiment: Experiment) -> Callable[[], DiscussionConversation]:
+    """Opens the same again and again. The environment is made once, for its template takes long to compile."""
+    environment, task = DiscussionEnvironment(experiment), next(iter(plan_tasks(experiment, None)))
+    return lambda: environment.open(task)
 
 
 def turn_of(conversation: Conversation, agent_id: str) -> Turn:
