@@ -141,7 +141,7 @@ def broken_bodies(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.ci
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=300)
 @given(body=broken_bodies() | st.binary(max_size=200), has_tokens=st.booleans())
 def test_any_body_is_a_reply_or_one_typed_error(body: bytes, has_tokens: bool) -> None:
     try:
@@ -155,7 +155,7 @@ def test_any_body_is_a_reply_or_one_typed_error(body: bytes, has_tokens: bool) -
 
 
 @pytest.mark.ci
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=300)
 @given(status=st.integers(100, 999), body=broken_bodies() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_status_with_any_body_is_an_overflow_or_one_typed_error(status: int, body: bytes) -> None:
     try:

@@ -16,12 +16,13 @@ from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
+from tests.sim.held_time import in_held_time, move
 from tests.sim.openai_run import Settings, backend_for, play, processes
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import tasks
 
-WORK = tasks(30, models=1)
+WORK = tasks(12, models=1)
 
 FEW_ATTEMPTS = RetryPolicy(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
 
@@ -29,11 +30,12 @@ FEW_ATTEMPTS = RetryPolicy(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
 def played(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings = MappingProxyType({})) -> RunResult:
     """All of WORK over one server in this process."""
 
-    async def program() -> RunResult:
-        async with server:
-            return await play(backend_for(server.url, settings=settings), WORK, recorder)
+    return asyncio.run(playing(server, recorder, settings))
 
-    return asyncio.run(program())
+
+async def playing(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings) -> RunResult:
+    async with server:
+        return await play(backend_for(server.url, settings=settings), WORK, recorder)
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +188,17 @@ def test_endless_body_is_cut_off_in_memory() -> None:
     assert after_kib - before_kib < 32 * 1024
 
 
-@pytest.mark.ci
 def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
-    server, recorder = OpenaiServer(script=echo, slots=100, latency_s=0.02), MemoryRecorder()
-    played(server, recorder, {"max_in_flight": 5})
+    """Time stands still until there are as many: a machine that is slow to send them sends them all the same."""
+    allowed, latency_s = 5, 1.0
 
-    assert server.account.in_use_max == 5
+    def script(received: Received) -> Behaviour:
+        if received.number >= allowed - 1:
+            asyncio.get_running_loop().call_soon(move, latency_s)
+        return echo(received)
+
+    server, recorder = OpenaiServer(script=script, slots=100, latency_s=latency_s), MemoryRecorder()
+    in_held_time(playing(server, recorder, {"max_in_flight": allowed}))
+
+    assert server.account.in_use_max == allowed
     assert server.account.waited_s == 0
