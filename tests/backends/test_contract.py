@@ -21,6 +21,7 @@ from tests.backends.anthropic.asking import KEY as ANTHROPIC_KEY
 from tests.backends.anthropic.asking import backend_at as anthropic_at
 from tests.backends.ollama.asking import backend_at
 from tests.backends.openai.asking import KEY
+from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.anthropic_server import failure as declined
 from tests.sim.behaviour import Behaviour, Hang, Received, Say, Send, echo, failure
@@ -42,7 +43,13 @@ class HeldClock(SystemClock):
         await super().sleep(seconds)
 
 
-class ScriptedHarness(BackendHarness):
+class PatientHarness(BackendHarness):
+    """On a machine with other work to do."""
+
+    patience_s = LIMIT_S
+
+
+class ScriptedHarness(PatientHarness):
     def __init__(self) -> None:
         self.clock = HeldClock()
 
@@ -72,7 +79,7 @@ def policy(view: object, chance: Random) -> str:
     return f"word {chance.randrange(10**6)}"
 
 
-class OpenaiHarness(BackendHarness):
+class OpenaiHarness(PatientHarness):
     secret = KEY
 
     def __init__(self) -> None:
@@ -120,7 +127,7 @@ class OpenaiHarness(BackendHarness):
         return ways.get(content_of(received.json), echo(received))
 
 
-class AnthropicHarness(BackendHarness):
+class AnthropicHarness(PatientHarness):
     secret = ANTHROPIC_KEY
 
     def __init__(self) -> None:
@@ -175,7 +182,7 @@ class AnthropicHarness(BackendHarness):
         return ways.get(asked, echo(received))
 
 
-class OllamaHarness(BackendHarness):
+class OllamaHarness(PatientHarness):
     def __init__(self) -> None:
         self.wrong: Trouble | None = None
         self.stub = OllamaStub()

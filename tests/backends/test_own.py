@@ -28,6 +28,7 @@ from mac_runner.scheduler.engines import generate
 from mac_runner.simulation.loop import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, TokenTrace, Turn
+from tests.patience import LIMIT_S
 
 
 def plugin(value: object) -> Plugin:
@@ -68,7 +69,7 @@ def reply_of(backend: Backend) -> Reply:
     async def program() -> Reply:
         try:
             await backend.start()
-            return await generate(backend, a_request(), deadline_s=5)
+            return await generate(backend, a_request(), deadline_s=LIMIT_S)
         finally:
             await backend.close()
             await backend.close()
@@ -112,6 +113,7 @@ class Parrot:
 
 
 class OwnHarness(BackendHarness):
+    patience_s = LIMIT_S
     kind: type = Bird
 
     def build(self) -> Backend:
@@ -170,7 +172,7 @@ def test_capacity_is_that_of_the_class_or_follows_from_how_it_generates() -> Non
 
 
 def test_as_many_plain_calls_run_at_once_as_there_is_capacity() -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=LIMIT_S)
 
     class Pair(Author):
         capacity = 3
