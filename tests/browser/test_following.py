@@ -7,26 +7,28 @@ from pathlib import Path
 
 from tests.browser.conftest import Served
 from tests.browser.screens import Watch
-from tests.cli.lab import Lab, experiment, scripted
+from tests.cli.lab import Lab
 from tests.patience import LIMIT_S, wait_for
+from tests.viewer.half_played import engine
 
-CONVERSATIONS = 8
+CONVERSATIONS = 4
 
 
 def test_page_follows_a_run_that_is_killed_and_resumed(watch: Watch, served: Served, tmp_path: Path) -> None:
-    lab = Lab(path=tmp_path)
-    content = experiment("live", conversations=CONVERSATIONS, models={"m": scripted(capacity=2, latency_ms=4)})
-    file, run = lab.write(content), tmp_path / "runs" / "live"
+    lab, run = Lab(path=tmp_path), tmp_path / "runs" / "live"
     try:
-        process = lab.start(file, "--quiet")
-        wait_for(lambda: len([*run.glob("transcripts/*.json")]) >= 1, "a conversation that ended")
-        page = watch.open(served(run))
-        page.get_by_text(f"of {CONVERSATIONS} ended").first.wait_for()
-        page.evaluate("() => { window.stays = 'the same page' }")
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=LIMIT_S)
+        with engine() as held:
+            file = lab.write(held.experiment("live", CONVERSATIONS))
+            process = lab.start(file, "--quiet")
+            wait_for(lambda: len([*run.glob("transcripts/*.json")]) >= 1, "a conversation that ended")
+            page = watch.open(served(run))
+            page.get_by_text(f"1 of {CONVERSATIONS} ended").first.wait_for()
+            page.evaluate("() => { window.stays = 'the same page' }")
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=LIMIT_S)
 
-        lab.done(file, "--quiet")
+            held.goes_on = True
+            lab.done(file, "--quiet")
 
         page.get_by_text(f"{CONVERSATIONS} of {CONVERSATIONS} ended").first.wait_for()
         page.evaluate("(place) => { window.location.hash = place }", f"#/c/{CONVERSATIONS - 1}")

@@ -12,9 +12,10 @@ import pytest
 
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame
-from tests.cli.lab import Lab, experiment, scripted
+from tests.cli.lab import Lab, experiment
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for
+from tests.viewer.half_played import engine
 from tests.viewer.served import Served, served
 
 
@@ -58,20 +59,23 @@ def ended(directory: Path) -> list[str]:
 
 @pytest.mark.ci
 def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
-    file = lab.write(experiment(conversations=4, models={"m": scripted(latency_ms=10)}))
-    directory, page = lab.run_dir().path, Page()
-    first = lab.start(file)
-    wait_for(lambda: (directory / "task_manifest.json").exists() and (directory / "journal").exists(), "a run")
-    with served(directory) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
-        while not page.ids:
-            page.take(next(events))
-        open_number = min(page.touched - {int(task_id[-6:]) for task_id in page.ids})
-        first.send_signal(signal.SIGKILL)
-        first.wait(LIMIT_S)
-        half_done = viewer.json(f"/api/c/{open_number}")
-        lab.done(file)
-        page.until(events, "complete 4")
-        whole = viewer.json(f"/api/c/{open_number}")
+    directory, page = lab.run_dir("live").path, Page()
+    with engine() as held:
+        file = lab.write(held.experiment("live", conversations=4))
+        first = lab.start(file)
+        wait_for(lambda: (directory / "task_manifest.json").exists() and (directory / "journal").exists(), "a run")
+        with served(directory) as viewer, viewer.events("/api/stream?since=0&version=0") as events:
+            while not (page.ids and page.touched - {0}):
+                page.take(next(events))
+            open_number = min(page.touched - {0})
+            assert page.ids == ["live-000000"]
+            first.send_signal(signal.SIGKILL)
+            first.wait(LIMIT_S)
+            half_done = viewer.json(f"/api/c/{open_number}")
+            held.goes_on = True
+            lab.done(file)
+            page.until(events, "complete 4")
+            whole = viewer.json(f"/api/c/{open_number}")
 
     assert page.ids == ended(directory)
     assert open_number in page.touched <= set(range(4))
