@@ -119,6 +119,8 @@ class Live:
                 pulse = await self.work(lambda: self.source.pulse(slug))
             except MacRunnerError as fault:
                 trouble = str(fault)
+            except Exception as fault:  # noqa: BLE001 - a bug of ours, after which pages must hear of the run all the same
+                trouble = f"{type(fault).__name__}: {fault}"
             for stream in self._streams[slug]:
                 stream.notice(pulse, trouble)
             await self.clock.sleep(self.pace.poll_s)
@@ -200,7 +202,9 @@ class _Stream:
             async for event in self._rows():
                 yield event
         except MacRunnerError as fault:
-            yield _event("trouble", encoded({"error": str(fault)}))
+            # The next poll that finds the run well says so, and has the rows sent.
+            self._trouble = str(fault)
+            yield _event("trouble", encoded({"error": self._trouble}))
         if self._touched:
             touched, self._touched = sorted(self._touched), set()
             yield _event("touched", encoded(touched))
@@ -234,7 +238,7 @@ class _Stream:
         return _event("rows", data, f"{cursor.version}.{cursor.rows}"), columns.rows == ROWS_MAX
 
     async def _page(self, name: str) -> bytes:
-        """An event with a page that is due; nothing where there is none."""
+        """An event with a page that is due; nothing where it cannot be made now, which is tried again after a pause."""
         self._owed.discard(name)
         source, slug = self._live.source, self._slug
         try:
@@ -243,9 +247,11 @@ class _Stream:
             else:
                 data = await self._live.engines_work(lambda: encoded(source.engines(slug)))
         except MacRunnerError:
-            return b""
+            # The next pulse may be as the last one was, and then asks for nothing.
+            self._owed.add(name)
+            data = b""
         self._sent_s[name] = self._live.clock.monotonic_s()
-        return _event(name, data)
+        return _event(name, data) if data else b""
 
 
 def _event(name: str, data: bytes, event_id: str = "") -> bytes:

@@ -7,7 +7,7 @@ import gzip
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,14 +94,19 @@ class Served:
 def events_of(connection: socket.socket) -> Iterator[tuple[str, str, Any]]:
     """The events of an open stream. The chunks of HTTP are taken apart by their lines."""
     with connection.makefile("rb") as file:
-        fields: dict[str, str] = {}
-        for line in file:
-            name, colon, value = line.rstrip(b"\r\n").decode().partition(": ")
-            if colon and name in ("id", "event", "data"):
-                fields[name] = value
-            if name == "data":
-                yield fields.get("id", ""), fields["event"], json.loads(value)
-                fields.clear()
+        yield from events_in(file)
+
+
+def events_in(lines: Iterable[bytes]) -> Iterator[tuple[str, str, Any]]:
+    """The events that lines spell."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.rstrip(b"\r\n").decode().partition(": ")
+        if colon and name in ("id", "event", "data"):
+            fields[name] = value
+        if name == "data":
+            yield fields.get("id", ""), fields["event"], json.loads(value)
+            fields.clear()
 
 
 def answer_of(connection: socket.socket) -> Answer:

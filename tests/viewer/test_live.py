@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from mac_runner.errors import RunDirectoryError
+from mac_runner.simulation.loop import SimulatedClock, simulate
 from mac_runner.store import read_run
 from mac_runner.store.journal import done_frame, retry_frame
+from mac_runner.view_model import IndexColumns, RunPage
+from mac_runner.viewer.live import Cursor, Live
+from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.source import Pulse
 from tests.cli.lab import Lab, experiment
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for
 from tests.viewer.half_played import engine
-from tests.viewer.served import Served, served
+from tests.viewer.served import Served, events_in, served
+
+T = TypeVar("T")
 
 
 class Page:
@@ -170,3 +179,51 @@ def test_run_that_is_replaced_by_another_is_shown_anew(own_run: Path, tmp_path: 
         page.until(events, "complete 1")
 
     assert page.ids == ["other-000000"]
+
+
+class Flaky(RunSource):
+    """Cannot be read whenever the test says so."""
+
+    fails: tuple[str, ...] = ()
+    has_a_bug = False
+
+    def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
+        self._check("index")
+        return super().index(slug, since, version, most)
+
+    def run(self, slug: str) -> RunPage:
+        self._check("run")
+        return super().run(slug)
+
+    def pulse(self, slug: str) -> Pulse:
+        if (found := super().pulse(slug)).rows and not self.fails and not self.has_a_bug:
+            self.has_a_bug = True
+            raise KeyError("pulse")
+        return found
+
+    def _check(self, name: str) -> None:
+        if name in self.fails:
+            self.fails = tuple(one for one in self.fails if one != name)
+            raise RunDirectoryError(f"{name} cannot be read")
+
+
+def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(played: Path) -> None:
+    """The next pulse may be as the one before. A bug of ours too is told, and the run is looked at again."""
+    source = Flaky(played)
+    source.fails = ("index", "run")
+
+    async def work(call: Callable[[], T]) -> T:
+        return call()
+
+    async def program() -> Page:
+        page, live = Page(), Live(source, work, work, SimulatedClock())
+        async with asyncio.timeout(60), live.events("", Cursor(0, 0)) as events:
+            while not (page.ids and page.state and page.troubles[-1:] == [""]):
+                for event in events_in((await anext(events)).splitlines()):
+                    page.take(event)
+        await asyncio.sleep(0)  # The poll ends.
+        return page
+
+    page = simulate(program)
+    assert (page.ids, page.state) == (ended(played), "complete 3")
+    assert page.troubles == ["index cannot be read", "KeyError: 'pulse'", ""]
