@@ -120,7 +120,7 @@ def test_template_that_takes_no_user_or_loses_what_one_says_has_no_shape() -> No
     def closed(messages: Sequence[Message]) -> str:
         raise KeyError("tools")
 
-    with pytest.raises(RequestRefusedError, match="it leaves out what a user says"):
+    with pytest.raises(RequestRefusedError, match="leaves out what"):
         probe_shape(silent)
-    with pytest.raises(RequestRefusedError, match="it cannot write a user's message: KeyError: 'tools'"):
+    with pytest.raises(RequestRefusedError, match="message: KeyError: 'tools'"):
         probe_shape(closed)

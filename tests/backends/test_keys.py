@@ -13,7 +13,7 @@ def test_key_is_what_the_variable_holds_but_for_white_space_around_it(value: str
 
 def test_key_that_no_header_carries_is_refused_by_the_name_of_its_variable() -> None:
     for value in ("sk canary", "sk-\x1bcanary", "sk-cänary", "canary" * KEY_CHARS_MAX):
-        with pytest.raises(ConfigError, match="the environment variable SOME_KEY holds") as caught:
+        with pytest.raises(ConfigError, match="SOME_KEY") as caught:
             key_in({"SOME_KEY": value}, "SOME_KEY")
 
         assert "nary" not in str(caught.value)

@@ -234,7 +234,7 @@ def test_settings_that_a_backend_does_not_honour_are_refused_and_defaults_are_no
             built(Bird, None, agent(**settings))
         except ConfigError as fault:
             refused[key] = (fault.key, f"add {key!r} to the `honours` of its class" in str(fault))
-    with pytest.raises(ConfigError, match=r"record_tokens: the backend './bird.py:Bird' does not report tokens"):
+    with pytest.raises(ConfigError, match=r"record_tokens: .*'./bird.py:Bird'"):
         built(Bird, record_tokens=True)
 
     assert set(refused) == {"temperature", "top_p", "stop"}  # It says that it honours max_tokens.
@@ -323,9 +323,9 @@ def test_a_failing_init_is_bad_input_with_its_line_before_anything_starts() -> N
         async def generate(self, request: Request) -> str:
             return "x"
 
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.backend: .*test_own\.py:\d+: KeyError: 'path'"):
+    with pytest.raises(ConfigError, match=r"\.m\.backend: .*test_own\.py:\d+: KeyError: 'path'"):
         built(Bad)
-    with pytest.raises(ConfigError, match="takes the settings where the class has `Settings`, and else nothing"):
+    with pytest.raises(ConfigError, match="the class has `Settings`"):
         built(Greedy)
 
 

@@ -297,7 +297,7 @@ def test_placeholder_is_redacted_as_a_word_of_its_own(key: str) -> None:
 
 
 def test_short_key_that_is_no_word_is_redacted_by_its_runs() -> None:
-    assert Redactor("a1b2c3").quoted("they sent a1b2c, or XA1B2C3X") == "they sent ***, or X***X"
+    assert Redactor("a1b2c3").quoted("sent a1b2c, or XA1B2C3X") == "sent ***, or X***X"
 
 
 def test_what_an_engine_says_is_quoted_as_it_is_without_a_key() -> None:

@@ -56,7 +56,7 @@ def test_a_failing_policy_refuses_its_request() -> None:
     def broken(view: object, random: Random) -> str:
         raise KeyError("no such player")
 
-    with pytest.raises(RequestRefusedError, match="the scripted player failed: KeyError: 'no such player'"):
+    with pytest.raises(RequestRefusedError, match="KeyError: 'no such player'"):
         ask(scripted(broken), 0)
 
 
@@ -71,7 +71,7 @@ def test_registry_builds_what_the_definition_says() -> None:
 
 def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
     definition = defined(ScriptedConfig(policy="echo"), record_tokens=True)
-    with pytest.raises(ConfigError, match="does not report tokens") as caught:
+    with pytest.raises(ConfigError, match="report tokens") as caught:
         built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "record_tokens")

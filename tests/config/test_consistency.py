@@ -10,50 +10,6 @@ Refusal = Callable[..., list[str]]
 Talk = Callable[[dict[str, list[str]]], list[str]]
 
 
-def test_an_agent_needs_a_model_that_exists(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text.replace("model: folk", "model: fork")) == [
-        "trial.yaml:11: agent_definitions.0.model: there is no model definition 'fork'; "
-        "allowed: folk (did you mean 'folk'?)"
-    ]
-
-
-def test_conversations_are_whole_groups(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text, overrides=["conversation_config.samples_per_task=2"]) == [
-        "trial.yaml:5: conversation_config.conversations: found 3; each deal is played 2 times (samples_per_task), and "
-        "conversations counts all; write a multiple of it, such as 4"
-    ]
-
-
-def test_an_agent_id_is_taken_once(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text + "  - {agent_id: player, role: player, model: folk}\n") == [
-        "trial.yaml:12: agent_definitions.1.agent_id: 'player' is taken by another agent; each needs its own"
-    ]
-
-
-def test_a_backend_needs_its_section_and_no_other(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text, overrides=["model_definitions.folk.backend=vllm"]) == [
-        "trial.yaml:9: model_definitions.folk.scripted_config: belongs to another backend; "
-        "this entry has the backend 'vllm', set up by vllm_config",
-        "trial.yaml:7: model_definitions.folk.vllm_config: is missing; the backend 'vllm' is set up by it",
-    ]
-
-
-def test_thinking_is_refused_where_the_backend_would_ignore_it(refusal: Refusal, game_text: str) -> None:
-    """With the agent, the key and what the backend does honour."""
-    asking = game_text.replace("model: folk", "model: folk, thinking: true, verbosity: low")
-    openai = ["model_definitions.folk={backend: openai, openai_config: {model: m, base_urls: [http://h/v1]}}"]
-
-    assert refusal(asking) == [
-        "trial.yaml:11: agent_definitions.0.verbosity: the backend 'scripted' of model 'folk' does not support it; "
-        "leave it out",
-        "trial.yaml:11: agent_definitions.0.thinking: the backend 'scripted' of model 'folk' does not support it; "
-        "leave it out",
-    ]
-    (line,) = refusal(asking, overrides=openai)
-    assert "agent_definitions.0.thinking: the backend 'openai' of model 'folk' does not support it; with these" in line
-    assert "settings it honours reasoning_effort, verbosity; leave it out" in line
-
-
 def test_waiting_in_a_circle_or_for_an_unknown_agent_is_refused(talk_among: Talk) -> None:
     cases: list[tuple[dict[str, list[str]], str]] = [
         ({"a": ["a"]}, "agents wait for each other: a -> a; none could begin"),
@@ -77,22 +33,9 @@ def test_a_long_chain_of_waiting_is_followed_to_its_end(talk_among: Talk) -> Non
     assert "a298 -> a299 -> a300 -> a298" in line
 
 
-def test_seats_are_given_to_agents_that_exist(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text, overrides=["game.seats={palyer: 10}"]) == [
-        "--set game.seats: game.seats.palyer: there is no agent 'palyer'; allowed: player (did you mean 'player'?)"
-    ]
-
-
-def test_an_environment_needs_its_section_and_no_other(
-    refusal: Refusal, load: Callable[..., Loaded], game_text: str
-) -> None:
+def test_section_of_another_environment_is_left_out(load: Callable[..., Loaded], game_text: str) -> None:
     talk = "conversation_config.environment=discussion"
 
-    assert refusal(game_text, overrides=[talk, "game.lobby=classic-7"]) == [
-        "trial.yaml:1: discussion: is missing; the environment 'discussion' needs its questions or topics",
-        "--set game.lobby: game: belongs to the environment 'town_of_salem'; "
-        "this experiment has the environment 'discussion'",
-    ]
     talking = load(game_text, overrides=[talk, "discussion.topics=[bridges]", "agent_definitions.0.role=participant"])
     assert talking.resolved["game"] is None
     assert load(game_text + "game:\n").experiment.settings_as(GameConfig) is not None

@@ -224,6 +224,9 @@ def test_a_combination_can_keep_the_name_it_had(lay: Lay) -> None:
     assert kept.identity == one.identity
 
 
+LOBBY = "_grid: {sweep: {game.lobby: [classic-7]}}\n"
+
+
 def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> None:
     section = (
         "_grid: {sweep: {seed: [1, 2]}}\n"
@@ -235,14 +238,14 @@ def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> N
     assert len(lay(section, profile="wide").combinations) == 3
     assert {one.settings_as(GameConfig).lobby for one in experiments(lay(section, profile="wide"))} == {"classic-10"}
     assert len(lay(section, overrides=("_grid.sweep.seed=[7]",)).combinations) == 1
-    assert {one.seed for one in experiments(lay("_grid: {sweep: {game.lobby: [classic-7]}}\n", seed=9))} == {9}
+    assert {one.seed for one in experiments(lay(LOBBY, seed=9))} == {9}
     assert isinstance(read(section, profile="single"), Loaded)
 
 
 def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
     lay("_grid: {sweep: {seed: [1, 2]}}\n")
 
-    with pytest.raises(ConfigError, match="defines a grid of 2 experiments; this command takes a single one"):
+    with pytest.raises(ConfigError, match="grid of 2 "):
         load_experiment(Path("trial.yaml"))
 
 
@@ -335,13 +338,13 @@ def test_too_many_combinations_are_refused_before_any_is_made(refused: Refused) 
     many = f"seed: [{seeds}], game.calendar.max_days: [{seeds}]"
     (line,) = refused(f"_grid: {{sweep: {{{many}}}}}\n")
 
-    assert f"100 x 100 = 10,000 combinations; at most {GRID_COMBINATIONS_MAX:,}" in line
+    assert f"10,000 combinations; at most {GRID_COMBINATIONS_MAX:,}" in line
 
 
 def test_a_value_that_is_wrong_in_many_combinations_is_reported_once(refused: Refused) -> None:
     (line,) = refused("_grid: {sweep: {seed: [1, 2, 3], game.lobby: [classic-7], retry_config.max_retries: [99]}}\n")
 
-    assert line.endswith("allowed: at most 20 (combination 1 of 3)")
+    assert line.endswith(" 20 (combination 1 of 3)")
 
 
 def test_a_flag_for_a_key_that_varies_is_refused(refused: Refused) -> None:
@@ -349,7 +352,7 @@ def test_a_flag_for_a_key_that_varies_is_refused(refused: Refused) -> None:
     for flag, given in flags.items():
         (line,) = refused("_grid: {sweep: {seed: [1, 2]}}\n", **given)
 
-        assert line.endswith(f"is given by {flag} as well; leave one of the two out")
+        assert f"by {flag} as well" in line
 
 
 def test_the_values_of_a_combination_that_is_refused_are_not_printed_behind_it(refused: Refused) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.config import Difference, Experiment, Loaded, differences, identity_of, upgraded
-from mac_runner.errors import ConfigError
 from mac_runner.section import Bearing, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
+from tests.config.conftest import TALK
 
 Load = Callable[..., Loaded]
 
@@ -186,23 +186,8 @@ agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}
     assert identity_of(now.experiment) != identity_of(then.experiment)
 
 
-def test_identities_that_would_never_be_shown_are_refused(load: Load) -> None:
-    text = """\
-experiment_metadata: {experiment_name: talk}
-conversation_config: {environment: discussion, conversations: 1}
-discussion:
-  topics: [Bridge or ferry?]
-  max_rounds: 1
-  identity_reveal_config: {presence_mode: all_ai}
-model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
-agent_definitions: [{agent_id: ann, role: participant, model: m}]
-"""
-    with pytest.raises(ConfigError) as caught:
-        load(text)
-    assert str(caught.value) == (
-        "trial.yaml:6: discussion.identity_reveal_config.reveal_from_round: is 2, but max_rounds is 1, so identities "
-        "would never be shown; lower it, raise max_rounds, or hide identities"
-    )
-    for change in ("reveal_from_round=1", "presence_mode=hidden"):
-        load(text, overrides=[f"discussion.identity_reveal_config.{change}"])
-    load(text, overrides=["discussion.max_rounds=2"])
+def test_identities_that_are_shown_or_hidden_are_taken(load: Load) -> None:
+    agent = "  - {agent_id: ann, role: participant, model: m}\n"
+    for rounds, reveal in ((1, "reveal_from_round: 1"), (1, "presence_mode: hidden"), (2, "presence_mode: all_ai")):
+        section = f"topics: [bridges], max_rounds: {rounds}, identity_reveal_config: {{{reveal}}}"
+        load(TALK.replace("topics: [bridges]", section) + agent)

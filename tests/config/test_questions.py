@@ -120,8 +120,9 @@ def test_all_bad_lines_are_reported_together() -> None:
 def test_an_id_given_twice_is_refused_with_both_places() -> None:
     (message,) = refusal(a=line(), b=b"\n" + line())
 
-    assert message.startswith("b.jsonl:2: question_id 'q_1' is taken already at a.jsonl:1")
+    assert message.startswith("b.jsonl:2: question_id 'q_1' ")
+    assert "a.jsonl:1" in message
 
 
 def test_files_without_a_question_are_refused() -> None:
-    assert refusal(a=b"\n") == ["a.jsonl: no question in it; write one JSON object a line"]
+    assert refusal(a=b"\n")[0].startswith("a.jsonl: no question")

@@ -26,7 +26,7 @@ from tests.sim.requests import request
 TALK = (
     Message(role="system", content="Be brief."),
     Message(role="user", content="Bridge?"),
-    Message(role="user", content="Or ferry? a\ud83db"),
+    Message(role="user", content="Ferry? a\ud83db"),
     Message(role="assistant", content=" "),
     Message(role="assistant", content="Hm."),
     Message(role="user", content="Well?"),
@@ -61,7 +61,7 @@ def test_request_has_the_system_message_apart_and_messages_that_alternate() -> N
         "max_tokens": 512,
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "messages": [
-            {"role": "user", "content": "Bridge?\n\nOr ferry? a?b"},
+            {"role": "user", "content": "Bridge?\n\nFerry? a?b"},
             {"role": "assistant", "content": "Hm."},
             {"role": "user", "content": "Well?"},
         ],
@@ -218,7 +218,7 @@ def test_one_refused_prompt_fails_its_conversation_alone(status: int) -> None:
         return failure(status, "this prompt will not do") if b"Bridge" in received.body else message()
 
     async def two(backend: AnthropicBackend) -> Reply:
-        with pytest.raises(RequestRefusedError, match="this prompt will not do"):
+        with pytest.raises(RequestRefusedError, match="this prompt"):
             await backend.generate(request("Bridge or ferry?"))
         return await backend.generate(request("Anything?"))
 
@@ -237,7 +237,7 @@ def test_form_that_the_model_refuses_is_named() -> None:
 def test_redirect_is_not_followed_with_the_key() -> None:
     moved = fault(Send(307, b"", (("Location", "http://127.0.0.1:9/v1/messages"),)))
 
-    assert "redirects are not followed" in str(moved)
+    assert "redirects" in str(moved)
 
 
 def test_start_finds_what_is_wrong() -> None:
@@ -255,7 +255,7 @@ def test_start_finds_what_is_wrong() -> None:
         ConfigError, match=r"anthropic_config\.api_key_env: .*invalid bearer token.*\$ANTHROPIC_API_KEY"
     ):
         using(AnthropicServer(api_key="another"), nothing)
-    with pytest.raises(ConfigError, match=r"anthropic_config\.model: .*check the model's name"):
+    with pytest.raises(ConfigError, match=r"anthropic_config\.model: .*check .* name"):
         using(AnthropicServer(models=(), answer=lambda _: failure(404, "model: stub")), nothing)
     using(AnthropicServer(models=()), nothing)  # A gateway without a list of models.
     using(AnthropicServer(models=(), answer=lambda _: failure(529, "Overloaded")), nothing)

@@ -62,5 +62,5 @@ def test_how_tokens_are_drawn_is_refused_with_the_version_that_takes_it(
 def test_missing_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
 
-    with pytest.raises(ConfigError, match=r"api_key_env: the environment variable ANTHROPIC_API_KEY is not set"):
+    with pytest.raises(ConfigError, match=r"api_key_env: .*ANTHROPIC_API_KEY"):
         build()

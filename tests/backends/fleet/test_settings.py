@@ -23,7 +23,7 @@ def test_engines_with_additions_take_every_setting_and_record_tokens(more: dict[
 def test_command_without_them_is_refused_what_it_would_ignore() -> None:
     config = FleetModelConfig.model_validate(COMMAND)
 
-    with pytest.raises(ConfigError, match=r"agent_definitions\.0\.top_k: .* set `fleet_config.server: vllm` if"):
+    with pytest.raises(ConfigError, match=r"agent_definitions\.0\.top_k: .*`fleet_config.server: vllm`"):
         built(defined(config), PICKY)
-    with pytest.raises(ConfigError, match=r"record_tokens: .* does not report tokens"):
+    with pytest.raises(ConfigError, match=r"record_tokens: "):
         built(defined(config, record_tokens=True))

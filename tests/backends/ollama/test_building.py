@@ -52,16 +52,14 @@ def test_effort_that_ollama_would_refuse_or_ignore_is_refused_with_its_agent() -
         return AgentDefinition(agent_id="a", role="r", model="m", reasoning_effort=effort, thinking=thinking)
 
     build(agent("high", thinking=True))
-    with pytest.raises(ConfigError, match=r"agent_definitions\.1\.reasoning_effort: found 'minimal'; Ollama takes low"):
+    with pytest.raises(ConfigError, match=r"agent_definitions\.1\.reasoning_effort: found 'minimal'"):
         build(agent("low"), agent("minimal"))
-    with pytest.raises(
-        ConfigError, match=r"agent_definitions\.0\.reasoning_effort: `thinking: false` leaves no effort"
-    ):
+    with pytest.raises(ConfigError, match=r"agent_definitions\.0\.reasoning_effort: `thinking: false`"):
         build(agent("low", thinking=False))
 
 
 def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not report tokens"):
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama'"):
         build(record_tokens=True)
 
 
@@ -71,7 +69,7 @@ def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.delattr(mac_runner.backends, "ollama")
     monkeypatch.setitem(sys.modules, "ollama", None)
 
-    with pytest.raises(ConfigError, match=r"'ollama' needs the package 'ollama'.*mac_runner\[ollama\]") as raised:
+    with pytest.raises(ConfigError, match=r"'ollama'.*mac_runner\[ollama\]") as raised:
         build()
 
     assert raised.value.key == ("model_definitions", "m", "backend")

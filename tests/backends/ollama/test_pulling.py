@@ -40,15 +40,15 @@ def test_pull_may_take_as_long_as_it_goes_on() -> None:
     lines, took_s = follow(pull(*[OLLAMA_PULL_STALL_S_MAX - 1] * 100, is_whole=True))
 
     assert took_s > 50 * OLLAMA_PULL_STALL_S_MAX
-    assert lines[0] == "pulling some: pulling aa11, 0% of 0 MB"
+    assert "aa11, 0%" in lines[0]
     assert lines[-1] == "pulling some: done"
 
 
 def test_pull_that_stalls_is_given_up() -> None:
-    with pytest.raises(EngineDeadError, match="brought nothing for 300 s; run the same command again"):
+    with pytest.raises(EngineDeadError, match="nothing for 300 s"):
         follow(pull(1.0, OLLAMA_PULL_STALL_S_MAX + 1, is_whole=True))
 
 
 def test_pull_that_ends_too_early_has_failed() -> None:
-    with pytest.raises(EngineDeadError, match="ended before it succeeded"):
+    with pytest.raises(EngineDeadError, match="before it succeeded"):
         follow(pull(1.0))

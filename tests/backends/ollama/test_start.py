@@ -54,7 +54,7 @@ def test_long_pull_is_told_of_at_a_bounded_rate() -> None:
         started(backend_at(stub.host, model=NEW, is_pulling=True, num_ctx=2048, say=lines.append, clock=clock))
 
     assert 8 <= len(lines) <= 13
-    assert all(re.fullmatch(rf"pulling {NEW}: pulling aa11, \d+% of 2,000 MB", line) for line in lines[1:-1])
+    assert all(re.fullmatch(rf"pulling {NEW}: .* \d+% of 2,000 MB", line) for line in lines[1:-1])
 
 
 def test_model_that_is_there_is_not_pulled_again() -> None:
@@ -65,7 +65,7 @@ def test_model_that_is_there_is_not_pulled_again() -> None:
 
 
 def test_model_that_nobody_has_published_cannot_be_pulled() -> None:
-    with OllamaStub() as stub, pytest.raises(ConfigError, match="pull model manifest: file does not exist"):
+    with OllamaStub() as stub, pytest.raises(ConfigError, match="manifest: file does"):
         started(backend_at(stub.host, model=NEW, is_pulling=True))
 
 
@@ -80,7 +80,7 @@ def test_model_without_a_tag_is_its_latest() -> None:
 def test_context_that_the_model_does_not_have_is_refused() -> None:
     with (
         OllamaStub(models={"qwen3:4b": StubModel(context_max=8192)}) as stub,
-        pytest.raises(ConfigError, match=r"num_ctx: found 16384; .*context of 8192 tokens at most"),
+        pytest.raises(ConfigError, match=r"num_ctx: found 16384; .* 8192 tokens"),
     ):
         started(backend_at(stub.host, num_ctx=16384))
 
@@ -91,11 +91,11 @@ def test_context_that_nobody_chose_is_told() -> None:
         started(backend_at(stub.host, say=lines.append))
 
     assert len(lines) == 1
-    assert "a context of 4096 tokens; set num_ctx for another" in lines[0]
+    assert "4096 tokens; set num_ctx" in lines[0]
 
 
 def test_model_that_cannot_think_is_refused_when_it_shall() -> None:
-    with OllamaStub() as stub, pytest.raises(ConfigError, match="does not support thinking"):
+    with OllamaStub() as stub, pytest.raises(ConfigError, match="thinking"):
         started(backend_at(stub.host, think=True))
 
 
@@ -135,7 +135,7 @@ def test_server_that_is_no_ollama_is_told_as_such() -> None:
     async def program() -> None:
         async with await asyncio.start_server(web, "127.0.0.1", 0) as server:
             backend = backend_at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            with pytest.raises(EngineDeadError, match="malformed answer from Ollama"):
+            with pytest.raises(EngineDeadError, match="malformed answer"):
                 await backend.start()
             await backend.close()
 

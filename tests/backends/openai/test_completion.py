@@ -43,9 +43,9 @@ def test_versions_of_the_weights_are_those_of_the_first_and_the_last_token() -> 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
 def test_reasoning_that_was_cut_off_stays_an_open_thought(key: str) -> None:
-    reply = read(chat(None, finish_reason="length", **{key: "If I vote for Abel"}))
+    reply = read(chat(None, finish_reason="length", **{key: "If I vote"}))
 
-    assert (reply.text, reply.thinking) == ("<think>", "If I vote for Abel")
+    assert (reply.text, reply.thinking) == ("<think>", "If I vote")
     assert reply.finish_reason is FinishReason.LENGTH
 
 
@@ -150,7 +150,7 @@ def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str, meani
 
 
 def test_refusal_is_the_text_where_there_is_no_other() -> None:
-    assert read(chat(None, refusal="I cannot help with that.")).text == "I cannot help with that."
+    assert read(chat(None, refusal="I cannot.")).text == "I cannot."
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
@@ -203,7 +203,7 @@ def test_trace_is_read_from_where_each_endpoint_has_it(is_chat: bool) -> None:
 
 def test_trace_with_another_number_of_logprobs_is_malformed() -> None:
     choice: JsonObject = {"finish_reason": "stop", "text": "x", "token_ids": [7, 8], "prompt_token_ids": []}
-    with pytest.raises(SendingError, match="2 token ids with 1 log-probabilities"):
+    with pytest.raises(SendingError, match="2 token ids with 1 "):
         read_completion(
             {"choices": [choice | {"logprobs": {"token_logprobs": [-1.5]}}]}, has_tokens=True, redactor=UNKEYED
         )
@@ -215,7 +215,7 @@ def test_reply_with_token_ids_that_repeats_the_key_is_malformed() -> None:
     body = chat(f"You sent {key}.") | {"prompt_token_ids": []}
 
     assert read_completion(body, has_tokens=False, redactor=Redactor(key)).text == "You sent ***."
-    with pytest.raises(SendingError, match="it repeats the key"):
+    with pytest.raises(SendingError, match="repeats the key"):
         read_completion(body, has_tokens=True, redactor=Redactor(key))
 
 
@@ -235,7 +235,7 @@ def test_reply_taken_away_by_the_server_is_refused_for_good(reason: str) -> None
 
 
 def test_call_of_a_tool_in_the_place_of_a_text_is_refused_whatever_ended_it() -> None:
-    with pytest.raises(SendingError, match="a call of its own tools") as caught:
+    with pytest.raises(SendingError, match="its own tools") as caught:
         read(chat(None, tool_calls=[{"type": "function", "function": {"name": "vote", "arguments": "{}"}}]))
 
     assert caught.value.verdict is Verdict.FAIL_CONVERSATION
@@ -252,5 +252,5 @@ def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
 def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:
     with pytest.raises(SendingError, match="finish_reason is 'end_turn', none of"):
         read(chat("Aye.", finish_reason="end_turn"))
-    with pytest.raises(SendingError, match="finish_reason is null, none of"):
+    with pytest.raises(SendingError, match="finish_reason is null"):
         read(chat("Aye.", finish_reason=None))

@@ -90,7 +90,7 @@ def test_malformed_body_of_an_error_is_no_second_error(body: bytes) -> None:
 def test_body_that_is_no_json_is_told_by_its_beginning() -> None:
     body = b'data: {"error": {"message": "only streams are served"}}\n\ndata: [DONE]\n\n'
 
-    with pytest.raises(SendingError, match=r"it begins: data: .*only streams are served"):
+    with pytest.raises(SendingError, match=r"data: .*streams are served"):
         read(body)
 
 
@@ -169,7 +169,7 @@ def test_any_status_with_any_body_is_an_overflow_or_one_typed_error(status: int,
 @pytest.mark.parametrize("logprob", ["1e999", "-1e999", "true", "null", '"-1"'])
 def test_logprob_that_is_no_number_is_malformed(logprob: str) -> None:
     body = json.dumps(GOOD).replace("-0.5", logprob).encode()
-    with pytest.raises(SendingError, match=r"malformed reply: logprobs: .* at"):
+    with pytest.raises(SendingError, match=r"malformed reply: logprobs: "):
         read(body, has_tokens=True)
 
 

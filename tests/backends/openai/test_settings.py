@@ -93,7 +93,7 @@ def test_key_that_cannot_be_one_is_refused_and_not_quoted(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("pasted", ["gsk_1a2b3c4d5e6f7g8h9i0j", "a" * 32])
 def test_key_in_the_place_of_the_name_of_its_variable_is_not_quoted(pasted: str) -> None:
-    with pytest.raises(ConfigError, match="the environment variable is not set") as caught:
+    with pytest.raises(ConfigError, match="environment variable is") as caught:
         build_it(definition(api_key_env=pasted))
 
     assert pasted not in str(caught.value)

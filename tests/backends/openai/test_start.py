@@ -30,7 +30,7 @@ def test_start_needs_one_server_that_answers() -> None:
 
     asyncio.run(program())
     assert len(said) == 1
-    assert said[0].startswith(f"model m: {NOBODY} does not answer (no connection: ")
+    assert said[0].startswith(f"model m: {NOBODY} does not answer ")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_start_fails_when_no_server_answers() -> None:
     async def program() -> None:
         backend = backend_for(NOBODY)
         try:
-            with pytest.raises(EngineDeadError, match=r"127\.0\.0\.1:9/v1 does not answer .* start the server"):
+            with pytest.raises(EngineDeadError, match=r"127\.0\.0\.1:9/v1 does not answer"):
                 await backend.start()
         finally:
             await backend.close()
@@ -79,7 +79,7 @@ def test_start_names_the_models_there_are_when_one_is_missing() -> None:
         async with OpenaiServer() as good, OpenaiServer(models=("llama", "gemma")) as bad:
             backend = backend_for(good.url, bad.url)
             try:
-                with pytest.raises(ConfigError, match="no model 'stub'; it has: gemma, llama") as caught:
+                with pytest.raises(ConfigError, match=r"'stub'; .*: gemma, llama") as caught:
                     await backend.start()
                 assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 1)
             finally:
@@ -93,9 +93,7 @@ def test_model_that_the_only_server_lacks_is_told_as_the_setting_that_names_it()
         async with OpenaiServer(models=("llama",)) as server:
             backend = backend_for(server.url)
             try:
-                with pytest.raises(
-                    ConfigError, match=r"openai_config\.model: .*no model 'stub'; it has: llama$"
-                ) as caught:
+                with pytest.raises(ConfigError, match=r"openai_config\.model: .*'stub'; .*: llama$") as caught:
                     await backend.start()
                 assert caught.value.key == ("model_definitions", "m", "openai_config", "model")
             finally:

@@ -108,7 +108,7 @@ def test_server_that_cannot_load_weights_keeps_those_that_it_had_or_ends_the_run
         with pytest.raises(WeightUpdateError, match="VLLM_SERVER_DEV_MODE=1"):
             await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
         stub.is_open = True
-        with pytest.raises(WeightMismatchError, match=r"tensor w of shape .1. is missing"):
+        with pytest.raises(WeightMismatchError, match=r"tensor w "):
             await weights.update(WeightUpdate(version=1, weights=other), [URL_OF_IT])
         stub.label = "9"
         with pytest.raises(StaleVersionError, match="version 9"):
@@ -117,11 +117,11 @@ def test_server_that_cannot_load_weights_keeps_those_that_it_had_or_ends_the_run
         stub.label = "default"
 
         stub.breaks = lambda path, asked: 500 if path == "/collective_rpc" and asked == new else 200
-        with pytest.raises(WeightUpdateError, match="/collective_rpc: the loader fell over"):
+        with pytest.raises(WeightUpdateError, match="the loader fell"):
             await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
         assert (stub.loaded, stub.label, stub.heard[-1]) == (stub.model, "default", "/resume")
         stub.breaks = lambda path, _asked: 500 if path == "/collective_rpc" else 200
-        with pytest.raises(EngineDeadError, match=r"may have a part of the new weights.*restart the server"):
+        with pytest.raises(EngineDeadError, match=r"restart the server"):
             await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
         assert stub.heard[-1] == "/collective_rpc"  # It stays paused.
 
@@ -158,7 +158,7 @@ def test_server_without_the_paths_is_asked_once_and_its_replies_name_no_version(
         assert stub.heard == ["/weight_info"]
         assert weights.obstacle is not None
         stub.is_open, stub.label = True, "update under way"
-        with pytest.raises(WeightUpdateError, match="cut off; restart the server"):
+        with pytest.raises(WeightUpdateError, match="restart the server"):
             await weights.check(URL_OF_IT)
 
     play(tmp_path, program)

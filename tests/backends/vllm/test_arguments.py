@@ -67,7 +67,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
 
 
 def test_a_key_like_no_other_is_refused_without_a_guess() -> None:
-    with pytest.raises(ConfigError, match=r"knows no such engine argument$"):
+    with pytest.raises(ConfigError, match=r"such engine argument$"):
         check_keys("m", config(zzz=1), KNOWN)
 
 
@@ -83,9 +83,7 @@ def test_logging_of_one_engine_is_refused_with_what_sets_it_for_all(key: str) ->
 def test_a_name_that_no_variable_of_a_template_can_have_is_refused(variable: str) -> None:
     section = config(chat_template_kwargs={"enable_thinking": True, variable: True})
 
-    with pytest.raises(
-        ConfigError, match=rf"chat_template_kwargs\.{variable}: the name means something else"
-    ) as caught:
+    with pytest.raises(ConfigError, match=rf"chat_template_kwargs\.{variable}: the name means") as caught:
         check_keys("m", section, KNOWN)
 
     assert caught.value.key == ("model_definitions", "m", "vllm_config", "chat_template_kwargs", variable)

@@ -187,7 +187,7 @@ def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
 ) -> None:
     before = {**os.environ}
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "loud")
-    with pytest.raises(ConfigError, match=r"VLLM_LOGGING_LEVEL is 'LOUD'; set one of .*DEBUG"):
+    with pytest.raises(ConfigError, match=r"VLLM_LOGGING_LEVEL is 'LOUD'; .*DEBUG"):
         logs.acquire("a")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "debug")
     assert logs.acquire("a").path.exists()

