@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,9 +25,9 @@ Published: TypeAlias = Callable[..., Path]
 """Publishes a run directory, with flags; the folder."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """A Chromium for the tests of one file."""
+    """A Chromium for the tests of this room."""
     with chromium() as browser:
         yield browser
 
@@ -73,15 +73,28 @@ def fork(played: Lab, games: Path) -> Path:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """Serves runs until the test ends; then each server must end well."""
-    lab = Lab(path=tmp_path)
+    with serving(tmp_path) as serve:
+        yield serve
+
+
+@pytest.fixture(scope="package")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serves runs that no test changes until the last test of this room has ended."""
+    with serving(tmp_path_factory.mktemp("kept")) as serve:
+        yield serve
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[Served]:
+    lab = Lab(path=path)
 
     def serve(run: Path, *flags: str) -> str:
         process = lab.start("view", str(run), "--no-open", *flags)
         assert process.stdout is not None
         return process.stdout.readline().strip() or _failed(process)
 
-    yield serve
     try:
+        yield serve
         for process in lab.started:
             process.send_signal(signal.SIGINT)
         for process in lab.started:
@@ -90,6 +103,36 @@ def served(tmp_path: Path) -> Iterator[Served]:
             assert "Traceback" not in words, words
     finally:
         lab.close()
+
+
+@pytest.fixture(scope="package")
+def at_games(kept: Served, games: Path) -> str:
+    """The address of the two games."""
+    return kept(games)
+
+
+@pytest.fixture(scope="package")
+def at_talks(kept: Served, talks: Path) -> str:
+    """The address of the grid of discussions."""
+    return kept(talks)
+
+
+@pytest.fixture(scope="package")
+def at_village(kept: Served, village: Path) -> str:
+    """The address of the games of a user's own code."""
+    return kept(village)
+
+
+@pytest.fixture(scope="package")
+def at_broken(kept: Served, broken: Path) -> str:
+    """The address of conversations of which some failed."""
+    return kept(broken)
+
+
+@pytest.fixture(scope="package")
+def at_fork(kept: Served, fork: Path) -> str:
+    """The address of the fork."""
+    return kept(fork)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
@@ -28,7 +30,7 @@ REQUIRED: Final = "MAC_RUNNER_BROWSER_TESTS"
 """Set to 1, a missing playwright is an error: `.ci/viewer` sets it."""
 WIDTHS: Final = (1400, 800)
 HEIGHT: Final = 900
-PATIENCE_MS: Final = 20_000
+PATIENCE_MS: Final = 1000 * LIMIT_S
 
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
@@ -45,11 +47,12 @@ document.addEventListener("securitypolicyviolation", (event) =>
 def chromium() -> Iterator[Browser]:
     """A browser. Skips the test where playwright is not installed, or fails it where it must be."""
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         if os.environ.get(REQUIRED) == "1":
             raise
         pytest.skip("playwright is not installed: pip install playwright, and Debian's package chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     # The end of this block ends the event loop of playwright too: other tests of this process have loops of their own.
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])

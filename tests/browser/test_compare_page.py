@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Served
 from tests.browser.reading import goto
 from tests.browser.screens import Watch
 
@@ -13,10 +11,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
-def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(
-    page: Page, served: Served, fork: Path
-) -> None:
-    goto(page, served(fork), "#/forks")
+def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
     page.locator(".arms tbody tr").first.wait_for()
     draws = page.locator(".arms .draws a")
     assert draws.count() == 2
@@ -26,8 +22,8 @@ def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(
     page.get_by_text("From here on they differ").wait_for()
 
 
-def test_equal_events_are_folded_and_unfold(page: Page, served: Served, fork: Path) -> None:
-    goto(page, served(fork), "#/forks")
+def test_equal_events_are_folded_and_unfold(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
     page.locator(".arms .draws a").last.click()
     page.get_by_text("From here on they differ").wait_for()
     before = page.locator(".compared tr.is-equal").count()
@@ -39,8 +35,8 @@ def test_equal_events_are_folded_and_unfold(page: Page, served: Served, fork: Pa
         assert left == right
 
 
-def test_turn_of_either_side_opens(page: Page, served: Served, fork: Path) -> None:
-    goto(page, served(fork), "#/forks")
+def test_turn_of_either_side_opens(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
     page.locator(".arms .draws a").last.click()
     page.get_by_text("From here on they differ").wait_for()
     differing = page.locator(".compared tr.differs")
@@ -50,16 +46,14 @@ def test_turn_of_either_side_opens(page: Page, served: Served, fork: Path) -> No
         page.locator("td.is-current").first.wait_for()
 
 
-def test_conversations_of_different_seeds_are_refused_in_words(
-    watch: Watch, page: Page, served: Served, games: Path
-) -> None:
+def test_conversations_of_different_seeds_are_refused_in_words(watch: Watch, page: Page, at_games: str) -> None:
     watch.allow("40[04]")
-    goto(page, served(games), "#/compare/0/1")
+    goto(page, at_games, "#/compare/0/1")
 
     assert "seed" in page.get_by_role("alert").inner_text()
 
 
-def test_run_without_forks_says_how_to_make_one(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/forks/0")
+def test_run_without_forks_says_how_to_make_one(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/forks/0")
 
     page.get_by_text("mac-run fork").wait_for()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Served
 from tests.browser.reading import EVENTS, Recorded, goto, recorded
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ def _first(run: Path) -> Recorded:
     return recorded(run)[0]
 
 
-def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, served: Served, talks: Path) -> None:
+def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, talks: Path, at_talks: str) -> None:
     run = _combination(talks)
-    goto(page, served(talks), f"#/r/{run.name}/c/0")
+    goto(page, at_talks, f"#/r/{run.name}/c/0")
     table = page.locator(".table-view.rounds table")
     table.wait_for()
 
@@ -41,16 +40,16 @@ def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, serve
     assert words <= {"right", "wrong", "biased"}
 
 
-def test_stance_opens_the_event_in_which_it_was_said(page: Page, served: Served, talks: Path) -> None:
-    goto(page, served(talks), f"#/r/{_combination(talks).name}/c/0")
+def test_stance_opens_the_event_in_which_it_was_said(page: Page, talks: Path, at_talks: str) -> None:
+    goto(page, at_talks, f"#/r/{_combination(talks).name}/c/0")
     page.locator(".table-view.rounds td a").first.click()
 
     page.locator(f"{EVENTS}[aria-current=true]").wait_for()
 
 
-def test_arrows_name_who_changed_after_reading_whom(page: Page, served: Served, talks: Path) -> None:
+def test_arrows_name_who_changed_after_reading_whom(page: Page, talks: Path, at_talks: str) -> None:
     run = _combination(talks)
-    url = served(talks)
+    url = at_talks
     for number in range(4):
         goto(page, url, f"#/r/{run.name}/c/{number}")
         page.get_by_role("heading", name=f"Conversation {number}").wait_for()
@@ -63,9 +62,9 @@ def test_arrows_name_who_changed_after_reading_whom(page: Page, served: Served, 
     assert page.locator(".arrow-list li").count() == arrows
 
 
-def test_flow_counts_every_step_of_every_participant_once(page: Page, served: Served, talks: Path) -> None:
+def test_flow_counts_every_step_of_every_participant_once(page: Page, talks: Path, at_talks: str) -> None:
     run = _combination(talks)
-    goto(page, served(talks), f"#/r/{run.name}/flow")
+    goto(page, at_talks, f"#/r/{run.name}/flow")
     page.locator(".alluvial .band").first.wait_for()
     page.get_by_text("As a table").click()
     counts = [int(text) for text in page.locator(".flow details td.num").all_inner_texts()]
@@ -75,8 +74,8 @@ def test_flow_counts_every_step_of_every_participant_once(page: Page, served: Se
     assert rounds == max(len(given) for given in _first(run).answers.values())
 
 
-def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, served: Served, talks: Path) -> None:
-    goto(page, served(talks), f"#/r/{_combination(talks).name}/flow")
+def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, talks: Path, at_talks: str) -> None:
+    goto(page, at_talks, f"#/r/{_combination(talks).name}/flow")
     page.get_by_text("4 conversations").wait_for()
     page.get_by_role("searchbox").fill("number<1")
     page.keyboard.press("Enter")

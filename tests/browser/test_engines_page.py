@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from mac_runner.view_model import EnginesPage
-from tests.browser.conftest import Served
 from tests.browser.made_up import engines_of, made_up_run, run_of
 from tests.browser.screens import Watch
+from tests.patience import LIMIT_S
 
 QUESTIONS = (
     "How many slots were in use?",
@@ -58,7 +57,7 @@ def test_the_charts_follow_a_run_at_work(watch: Watch) -> None:
     with made_up_run(run_of(10, planned=20, is_live=True), engines=engines_of(60)) as made:
         page = watch.open(f"{made.url}#/engines")
         page.get_by_text("5 min at work").wait_for()
-        assert made.followed.wait(20)
+        assert made.followed.wait(LIMIT_S)
         made.push("engines", engines_of(120))
 
         page.get_by_text("10 min at work").wait_for()
@@ -71,8 +70,8 @@ def test_a_run_without_requests_says_so(watch: Watch) -> None:
         page.get_by_text("No request has been sent yet.").wait_for()
 
 
-def test_the_engines_of_real_games_are_shown(games: Path, served: Served, watch: Watch) -> None:
-    page = watch.open(served(games))
+def test_the_engines_of_real_games_are_shown(watch: Watch, at_games: str) -> None:
+    page = watch.open(at_games)
     page.get_by_role("link", name="Engines").first.click()
 
     page.get_by_role("img", name="How many slots were in use?").wait_for()

@@ -39,17 +39,17 @@ def _turn(key: str) -> str:
     return quote(key, safe="")
 
 
-def test_every_event_is_on_the_page_in_order(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/c/0")
+def test_every_event_is_on_the_page_in_order(page: Page, games: Path, at_games: str) -> None:
+    goto(page, at_games, "#/c/0")
 
     assert shown(page) == recorded(games)[0].texts()
 
 
 def test_page_of_a_seat_has_what_the_seat_saw_and_the_server_sends_nothing_else(
-    page: Page, served: Served, games: Path
+    page: Page, games: Path, at_games: str
 ) -> None:
     game = recorded(games)[0]
-    url = served(games)
+    url = at_games
     bodies: list[str] = []
     page.on("response", lambda response: bodies.append(response.text()) if "/api/c/" in response.url else None)
 
@@ -65,10 +65,8 @@ def test_page_of_a_seat_has_what_the_seat_saw_and_the_server_sends_nothing_else(
         bodies.clear()
 
 
-def test_deep_link_comes_back_after_a_reload_and_back_goes_one_step_back(
-    page: Page, served: Served, games: Path
-) -> None:
-    goto(page, served(games), "#/c/1?e=60")
+def test_deep_link_comes_back_after_a_reload_and_back_goes_one_step_back(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/c/1?e=60")
     current(page, 60)
     assert is_on_screen(page, 60)
 
@@ -82,8 +80,8 @@ def test_deep_link_comes_back_after_a_reload_and_back_goes_one_step_back(
     current(page, 60)
 
 
-def test_keys_go_through_events_and_phases(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/c/0")
+def test_keys_go_through_events_and_phases(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/c/0")
     page.locator(EVENTS).first.wait_for()
     for key, place in (("j", 0), ("j", 1), ("j", 2), ("k", 1), ("p", 0)):
         page.keyboard.press(key)
@@ -95,8 +93,8 @@ def test_keys_go_through_events_and_phases(page: Page, served: Served, games: Pa
     assert page.locator(f"{EVENTS}[aria-current=true]").get_attribute("id") == first
 
 
-def test_keys_go_through_seats_and_conversations_and_to_the_search(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/c/0")
+def test_keys_go_through_seats_and_conversations_and_to_the_search(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/c/0")
     page.locator(EVENTS).first.wait_for()
     page.keyboard.press("s")
     page.locator(".seat-banner").wait_for()
@@ -114,9 +112,9 @@ def test_keys_go_through_seats_and_conversations_and_to_the_search(page: Page, s
     page.get_by_role("dialog").get_by_text("next event").wait_for()
 
 
-def test_turn_opens_with_its_reply_its_prompt_and_what_is_new_in_it(page: Page, served: Served, games: Path) -> None:
+def test_turn_opens_with_its_reply_its_prompt_and_what_is_new_in_it(page: Page, games: Path, at_games: str) -> None:
     key, agent, reply = recorded(games)[0].turn(60)
-    goto(page, served(games), f"#/c/0?t={_turn(key)}")
+    goto(page, at_games, f"#/c/0?t={_turn(key)}")
     panel = _panel(page)
     panel.get_by_role("heading", name=key).wait_for()
     assert reply in panel.inner_text()
@@ -133,10 +131,10 @@ def test_turn_opens_with_its_reply_its_prompt_and_what_is_new_in_it(page: Page, 
     assert len(panel.get_by_role("tabpanel").inner_text()) > folded
 
 
-def test_command_that_draws_a_turn_again_is_copied(page: Page, served: Served, games: Path) -> None:
+def test_command_that_draws_a_turn_again_is_copied(page: Page, games: Path, at_games: str) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     key, _, _ = recorded(games)[1].turn(9)
-    goto(page, served(games), f"#/c/1?t={_turn(key)}")
+    goto(page, at_games, f"#/c/1?t={_turn(key)}")
     _panel(page).get_by_role("button", name="Copy: Draw again").click()
     _panel(page).get_by_text("copied").wait_for()
 
@@ -146,20 +144,20 @@ def test_command_that_draws_a_turn_again_is_copied(page: Page, served: Served, g
 
 
 def test_turn_of_another_seat_is_refused_on_the_page_of_a_seat(
-    watch: Watch, page: Page, served: Served, games: Path
+    watch: Watch, page: Page, games: Path, at_games: str
 ) -> None:
     watch.allow("40[034]")
     game = recorded(games)[0]
     key, agent, _ = game.turn(60)
     other = next(seat for seat in game.seats if seat != agent)
-    goto(page, served(games), f"#/c/0?seat={other}&t={_turn(key)}")
+    goto(page, at_games, f"#/c/0?seat={other}&t={_turn(key)}")
 
     _panel(page).locator(".bad").wait_for()
     assert _panel(page).get_by_role("tab").count() == 0
 
 
-def test_notes_can_be_hidden_and_the_link_keeps_it(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/c/0")
+def test_notes_can_be_hidden_and_the_link_keeps_it(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/c/0")
     page.locator(".chip, .truth").first.wait_for()
     for box in page.locator(".toolbar .toggle input").all():
         box.uncheck()
@@ -170,8 +168,8 @@ def test_notes_can_be_hidden_and_the_link_keeps_it(page: Page, served: Served, g
     assert page.locator(".chip, .truth").count() == 0
 
 
-def test_matrices_link_to_their_events_and_lists_sort(page: Page, served: Served, games: Path) -> None:
-    goto(page, served(games), "#/c/0?v=tables")
+def test_matrices_link_to_their_events_and_lists_sort(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/c/0?v=tables")
     table = page.locator(".table-view.list table").first
     table.locator("button.sort").first.click()
     table.locator("th[aria-sort=ascending]").wait_for()
@@ -182,9 +180,9 @@ def test_matrices_link_to_their_events_and_lists_sort(page: Page, served: Served
     page.locator(f"{EVENTS}[aria-current=true]").wait_for()
 
 
-def test_environment_of_a_plugin_has_a_page_without_code_of_its_own(page: Page, served: Served, village: Path) -> None:
+def test_environment_of_a_plugin_has_a_page_without_code_of_its_own(page: Page, village: Path, at_village: str) -> None:
     game = recorded(village)[0]
-    goto(page, served(village), "#/c/0")
+    goto(page, at_village, "#/c/0")
     assert shown(page) == game.texts()
     assert page.locator(".roster li").count() == len(game.seats)
 
@@ -193,19 +191,17 @@ def test_environment_of_a_plugin_has_a_page_without_code_of_its_own(page: Page, 
     assert "--trust" in _panel(page).get_by_role("tabpanel").inner_text()
 
 
-def test_failed_conversation_says_why(page: Page, served: Served, broken: Path) -> None:
+def test_failed_conversation_says_why(page: Page, broken: Path, at_broken: str) -> None:
     failed = next(one for one in recorded(broken) if one.content["status"] == "failed")
-    goto(page, served(broken), f"#/c/{failed.index}")
+    goto(page, at_broken, f"#/c/{failed.index}")
 
     page.get_by_role("alert").get_by_text("the game has a bug").wait_for()
     assert page.locator(".status-failed").inner_text() == "failed"
 
 
-def test_conversation_that_is_not_there_is_an_error_with_a_way_out(
-    watch: Watch, page: Page, served: Served, games: Path
-) -> None:
+def test_conversation_that_is_not_there_is_an_error_with_a_way_out(watch: Watch, page: Page, at_games: str) -> None:
     watch.allow("404")
-    goto(page, served(games), "#/c/99")
+    goto(page, at_games, "#/c/99")
     page.get_by_role("alert").wait_for()
 
     page.get_by_role("link", name="Go to the run").click()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import Published, Served
+from tests.browser.conftest import Published
 from tests.browser.reading import goto
 from tests.browser.screens import Watch
 
@@ -72,10 +72,10 @@ def test_keys_lead_from_one_published_conversation_to_the_next(
     page.wait_for_url(f"**/index.html#/c/{numbers[0]}")
 
 
-def test_parent_of_a_fork_has_no_neighbours_among_the_forks(page: Page, served: Served, fork: Path) -> None:
+def test_parent_of_a_fork_has_no_neighbours_among_the_forks(page: Page, at_fork: str) -> None:
     from playwright.sync_api import expect
 
-    url = served(fork)
+    url = at_fork
     goto(page, url, "#/c/1")
     pager = page.get_by_role("navigation", name="Conversations").get_by_role("link")
     expect(pager).to_have_text(["← 0"])
@@ -85,8 +85,8 @@ def test_parent_of_a_fork_has_no_neighbours_among_the_forks(page: Page, served: 
     expect(pager).to_have_count(0)
 
 
-def test_page_of_a_seat_asks_for_nothing_else_of_the_conversation(page: Page, served: Served, games: Path) -> None:
-    url = served(games)
+def test_page_of_a_seat_asks_for_nothing_else_of_the_conversation(page: Page, at_games: str) -> None:
+    url = at_games
     page.goto(url)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

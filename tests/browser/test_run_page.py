@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from mac_runner.view_model import CombinationView, IndexColumns, NumberColumn, RunPage
-from tests.browser.conftest import Served
 from tests.browser.made_up import COLUMNS, MadeUpRun, index_of, made_up_run, run_of
 from tests.browser.screens import Watch
+from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -98,7 +97,7 @@ def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(wa
         page.get_by_text("reading 200 of 600").wait_for()
         page.get_by_role("searchbox").fill("number>=100")
         _count(page, "100 of 200")
-        made.followed.wait()
+        assert made.followed.wait(LIMIT_S)
         made.push("rows", index_of(600))
         _count(page, "500 of 600")
         made.push("standing", whole)
@@ -126,31 +125,33 @@ def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(some
 
 
 def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(some: MadeUpRun, watch: Watch) -> None:
+    from playwright.sync_api import expect
+
     page = watch.open(some.url)
     chip = page.get_by_role("group", name="Only with this winner").get_by_role("button", name="town")
     chip.click()
     _count(page, " of 300")
 
-    assert page.get_by_role("searchbox").input_value() == "winner=town"
+    expect(page.get_by_role("searchbox")).to_have_value("winner=town")
     assert all("town" in row[2] for row in _cells(page))
-    assert chip.get_attribute("aria-pressed") == "true"
+    expect(chip).to_have_attribute("aria-pressed", "true")
     page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
-    page.wait_for_function("() => location.hash.includes('mafia')")
-    assert page.get_by_role("searchbox").input_value() == "winner=town|mafia"
+    expect(page.get_by_role("searchbox")).to_have_value("winner=town|mafia")
     chip.click()
     page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
     _count(page, "300")
-    assert page.get_by_role("searchbox").input_value() == ""
+    expect(page.get_by_role("searchbox")).to_have_value("")
 
 
 def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpRun, watch: Watch) -> None:
+    from playwright.sync_api import expect
+
     page = watch.open(some.url)
     _count(page, "300")
     page.get_by_role("slider", name="Least days").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => location.hash.includes('days')")
-    assert page.get_by_role("searchbox").input_value() == "days>=5 days<=11"
+    expect(page.get_by_role("searchbox")).to_have_value("days>=5 days<=11")
     assert min(int(row[4]) for row in _cells(page)) == 5
 
     box = page.locator(".histogram svg").bounding_box()
@@ -159,9 +160,8 @@ def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpR
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 30)
     page.mouse.up()
-    page.wait_for_function("() => location.hash.includes('4')")
 
-    assert page.get_by_role("searchbox").input_value() == "days>=3 days<=4"
+    expect(page.get_by_role("searchbox")).to_have_value("days>=3 days<=4")
     assert {row[4] for row in _cells(page)} == {"3", "4"}
 
 
@@ -201,6 +201,8 @@ FILTERS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def test_filters_choose_the_rows_that_they_name(some: MadeUpRun, watch: Watch) -> None:
+    from playwright.sync_api import expect
+
     page = watch.open(some.url)
     _count(page, "300")
     rows = _rows(index_of(300))
@@ -209,13 +211,13 @@ def test_filters_choose_the_rows_that_they_name(some: MadeUpRun, watch: Watch) -
         page.get_by_role("searchbox").fill(text)
         page.wait_for_function("(text) => new URLSearchParams(location.hash.split('?')[1]).get('f') === text", arg=text)
 
-        assert page.locator(".count").inner_text() == f"{expected} of 300", text
+        expect(page.locator(".count"), text).to_have_text(f"{expected} of 300")
 
 
 def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(f"{some.url}#/?s=-number")
     _count(page, "300")
-    assert some.followed.wait(20)
+    assert some.followed.wait(LIMIT_S)
     some.push("touched", [300, 301])
     page.get_by_text("At work:").wait_for()
     some.push("rows", index_of(40, since=300))
@@ -230,7 +232,7 @@ def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, watc
 def test_rows_that_a_page_missed_are_asked_for(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(some.url)
     _count(page, "300")
-    assert some.followed.wait(20)
+    assert some.followed.wait(LIMIT_S)
     some.answer("/api/index", index_of(20, since=300))
     some.push("rows", index_of(5, since=315))
     _count(page, "320")
@@ -241,7 +243,7 @@ def test_rows_that_a_page_missed_are_asked_for(some: MadeUpRun, watch: Watch) ->
 def test_a_list_of_another_version_replaces_the_one_before(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(f"{some.url}#/?s=-number")
     _count(page, "300")
-    assert some.followed.wait(20)
+    assert some.followed.wait(LIMIT_S)
     some.push("rows", msgspec.structs.replace(index_of(200), version=1))
     _count(page, "200")
     some.answer("/api/index", msgspec.structs.replace(index_of(250), version=2))
@@ -254,7 +256,7 @@ def test_a_list_of_another_version_replaces_the_one_before(some: MadeUpRun, watc
 def test_a_run_that_cannot_be_read_for_a_while_keeps_its_page_and_says_why(some: MadeUpRun, watch: Watch) -> None:
     page = watch.open(some.url)
     _count(page, "300")
-    assert some.followed.wait(20)
+    assert some.followed.wait(LIMIT_S)
     some.push("trouble", {"error": "runs/a was moved"})
     page.get_by_role("alert").get_by_text("runs/a was moved").wait_for()
     _count(page, "300")
@@ -325,16 +327,16 @@ def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
         assert heads == ["parity-2", "parity-1", "parity-0"]
 
 
-def test_the_page_of_real_games_has_the_columns_of_their_environment(games: Path, served: Served, watch: Watch) -> None:
-    page = watch.open(served(games))
+def test_the_page_of_real_games_has_the_columns_of_their_environment(watch: Watch, at_games: str) -> None:
+    page = watch.open(at_games)
     page.get_by_role("columnheader", name="winner").wait_for()
     page.get_by_role("link", name="1", exact=True).click()
 
     page.wait_for_url(re.compile(r"#/c/1$"))
 
 
-def test_two_combinations_stand_side_by_side_by_number(talks: Path, served: Served, watch: Watch) -> None:
-    page = watch.open(served(talks))
+def test_two_combinations_stand_side_by_side_by_number(watch: Watch, at_talks: str) -> None:
+    page = watch.open(at_talks)
     page.locator(".combinations tbody th").first.wait_for()
     slugs = page.locator(".combinations tbody th").all_inner_texts()
     page.get_by_label("Left").select_option(slugs[0])
