@@ -323,9 +323,9 @@ def test_a_failing_init_is_bad_input_with_its_line_before_anything_starts() -> N
         async def generate(self, request: Request) -> str:
             return "x"
 
-    with pytest.raises(ConfigError, match=r"\.m\.backend: .*test_own\.py:\d+: KeyError: 'path'"):
+    with pytest.raises(ConfigError, match=r"test_own\.py:\d+: KeyError: 'path'"):
         built(Bad)
-    with pytest.raises(ConfigError, match="the class has `Settings`"):
+    with pytest.raises(ConfigError, match="class has `Settings`"):
         built(Greedy)
 
 

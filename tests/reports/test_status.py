@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from syrupy.assertion import SnapshotAssertion
+
 from mac_runner.plan import Shard
 from mac_runner.reports import status_json, status_text, with_shards
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
@@ -57,28 +59,16 @@ def standing(
     )
 
 
-def test_run_at_work_is_told_on_one_screen() -> None:
+def test_run_at_work_is_told_on_one_screen(snapshot: SnapshotAssertion) -> None:
     failed = (index_row(7, failure="turn 3/Ann/0/0 got no answer: refused"),)
 
-    assert status_text(status_json(standing(finished=39, failures=failed), NOW)) == (
-        "experiment      demo, shard 2/8: running\n"
-        "at work         pid 4242 on node17 since 2025-01-01T00:00:00.000Z; last sign of life 0:00:03 ago\n"
-        "                mac-run demo.yaml\n"
-        "conversations   39 finished, 1 failed, 20 half done, 40 not begun, of 100\n"
-        "last session    40 conversations and 600 turns in 0:01:00 played: 0.67 conversations/s, 10.00 turns/s\n"
-        "to go           0:00:40\n"
-        "sessions        2, 0:02:00 in all, 0:01:30 of it played\n"
-        "model           m: 600 requests, 3 faults; tokens: 12,000 prompt, 7,000 cached, 900 completion\n"
-        "failed          1 × turn … got no answer: refused (task-007)\n"
-    )
+    assert status_text(status_json(standing(finished=39, failures=failed), NOW)) == snapshot
 
 
 def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
     account: JsonObject = {"requests": 9, "faults": 0, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
 
-    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in status_text(
-        status_json(standing(models={"m": account}), NOW)
-    )
+    assert "tokens: not counted" in status_text(status_json(standing(models={"m": account}), NOW))
 
 
 def test_state_follows_the_owner_and_what_is_left() -> None:
@@ -113,7 +103,7 @@ def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None
         return with_shards(status_json(alone, NOW), alone, shards, NOW)
 
     assert told(True, True, False)["eta_s"] == 20.0
-    assert "20.00 turns/s of all workers at work" in status_text(told(True, True, False))
+    assert "20.00 turns/s of all" in status_text(told(True, True, False))
     assert told(False)["eta_s"] is None
     assert "pace" not in status_text(told(False))
 
@@ -127,7 +117,7 @@ def test_sign_of_life_is_an_age_that_is_never_negative_or_unknown() -> None:
         *((sign, "unknown") for sign in (None, "", "yesterday", "2025-01-01")),
         ("2025-01-02T00:00:00.000Z", "0:00:00 ago"),
     ):
-        assert f"last sign of life {age}" in status_text(status_json(standing(sign=sign), NOW)), sign
+        assert f" of life {age}" in status_text(status_json(standing(sign=sign), NOW)), sign
 
 
 def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
@@ -137,7 +127,7 @@ def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
 
     text = status_text({**told, "session": {**session, "played_s": None, "turns": 0}})
 
-    assert "last session    40 conversations; its time and turns were not noted yet\n" in text
+    assert "40 conversations; its time" in text
 
 
 def test_screen_is_bounded() -> None:

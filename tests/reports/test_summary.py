@@ -76,7 +76,7 @@ def test_unusable_replies_are_added_up_by_agent_and_cause() -> None:
     assert summary["unusable"] == {"ann": {"cut_off_thought": 1, "illegal": 3}, "bob": {"x": 1}}
     damaged: tuple[JsonValue, ...] = ([], {"ann": 3}, {"ann": {"illegal": "many"}})
     for unusable in damaged:
-        with pytest.raises(RunDirectoryError, match="the index row of"):
+        with pytest.raises(RunDirectoryError, match="index row of"):
             summary_of([_row_with("unusable", unusable)])
 
 
@@ -246,7 +246,7 @@ def test_parts_are_printed_where_there_are_several_with_the_run_they_were_merged
     text = render_summary(with_parts(first, second))
     assert "2025-01-01T00:00:00.000Z   0-9 " in text
     assert "2025-01-02T00:00:00.000Z   10-19 " in text
-    assert "added up over 2 merged runs" in text
+    assert "over 2 merged runs" in text
     assert "demo.shard-1-of-2   0-8 by 2" in render_summary(with_parts(*merged))
     latest = render_summary(with_parts(*(part(n, [[n, n, 1]]) for n in range(1, PARTS_MAX + 4))))
     assert "2025-01-03" not in latest

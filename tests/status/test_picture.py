@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.fleet.model import LaneState, LaneStatus
 from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
@@ -75,16 +76,21 @@ def test_picture_tells_turns_that_back_off_from_those_that_others_block(make_rea
     text = "\n".join(_lines(StatusFrame(reading=reading), 72, 24))
 
     assert "BLOCKED 1234 · BACKING OFF 256" in text
-    assert "[t] r1 a retry 2 (m)" in text
+    assert "[t] r1 a retry 2" in text
 
 
-def test_picture_tells_progress_slots_and_rates(frame: StatusFrame) -> None:
-    text = "\n".join(_lines(frame, 100, 24))
+def test_picture_of_a_run_at_work(frame: StatusFrame, snapshot: SnapshotAssertion) -> None:
+    """As it is, and with what limits it, what came of it and its lanes: first those that take no requests."""
+    results = "of 45: winner mafia 55%, town 45%"
+    fleet = (
+        lane("m@0", in_flight=61, tokens_per_s=4310.0, prefix_hits=0.91),
+        lane("m@1", LaneState.RESTING, deaths=2, restarts=1, fault="it was killed by signal 9"),
+        lane("n@0", LaneState.ASLEEP),
+    )
+    reading = replace(frame.reading, failed=2, corrections=12, defaults=3, results=results, lanes=fleet)
+    full = replace(frame, reading=reading, limit="model llama31_8b (254/256 busy, 89 waiting)")
 
-    assert "finished 45/100 (written 43) · failed 1 · open 32" in text
-    assert "46% ETA 0:05:02" in text
-    assert "now 254/256, 89 waiting mean 91%" in text
-    assert "turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s" in text
+    assert {"plain": _lines(frame, 100, 24), "full": _lines(full, 100, 30), "in a line": line(full)} == snapshot
 
 
 def test_picture_says_unknown_before_anything_is_known(make_reading: MakeReading) -> None:
@@ -117,21 +123,17 @@ def test_engine_that_answers_nothing_is_named_and_no_time_is_promised_while_all_
     assert one.eta_s is not None
     assert every.eta_s is None
     for text in ("\n".join(_lines(every, 100, 24)), line(every)):
-        assert "nothing runs: no engine has answered for 0:00:07" in text
+        assert "for 0:00:07" in text
         assert "ETA" not in text
 
 
-def test_picture_names_what_limits_the_run_and_what_came_of_it_in_two_colours(frame: StatusFrame) -> None:
+def test_picture_has_two_colours(frame: StatusFrame) -> None:
     reading = replace(frame.reading, failed=2, corrections=12, defaults=3, results="of 45: winner mafia 55%, town 45%")
     limited = replace(frame, reading=reading, limit="model llama31_8b (254/256 busy, 89 waiting)")
     out = io.StringIO()
     console = Console(file=out, width=100, height=30, color_system="standard", force_terminal=True, markup=False)
     console.print(picture(limited, width=100, height=30))
-    lines = _lines(limited, 100, 30)
 
-    assert "limit: model llama31_8b (254/256 busy, 89 waiting)" in lines
-    assert "corrections 12, defaults 3 · results of 45: winner mafia 55%, town 45%" in lines
-    assert line(limited).endswith("; limit: model llama31_8b (254/256 busy, 89 waiting)")
     # Yellow for the limit, bold red for failures, and no other colour.
     colours = set(re.findall(r"\x1b\[([0-9;]*3[0-7][0-9;]*)m", out.getvalue()))
     assert colours == {"33", "1;31"}
@@ -160,26 +162,12 @@ def test_picture_with_lanes_fits_the_terminal_and_leaves_room_for_turns(frame: S
         assert height < 24 or "READY 89" in "\n".join(lines)
 
 
-def test_picture_shows_each_lane_and_first_those_that_take_no_requests(frame: StatusFrame) -> None:
-    fleet = (
-        lane("m@0", in_flight=61, tokens_per_s=4310.0, prefix_hits=0.91),
-        lane("m@1", LaneState.RESTING, deaths=2, restarts=1, fault="it was killed by signal 9"),
-        lane("n@0", LaneState.ASLEEP),
-    )
-    lines = _lines(replace(frame, reading=replace(frame.reading, lanes=fleet)), 100, 30)
-    first = lines.index("lanes 1/3 up, 1 asleep, 2 deaths, 1 restart")
-
-    assert " ".join(lines[first + 1].split()) == (
-        "m@1 resting gpu 0 0/64 2 deaths, 1 restart · it was killed by signal 9"
-    )
-    assert " ".join(lines[first + 2].split()) == "m@0 up gpu 0 61/64 4.31k tokens/s, 91% cached"
-    assert " ".join(lines[first + 3].split()) == "n@0 asleep gpu 0 0/64"
-
-
 def test_plain_line_names_the_lanes_that_are_not_up_and_no_others(frame: StatusFrame) -> None:
     well = (lane("m@0"), lane("m@1"), lane("n@0", LaneState.ASLEEP))
     ill = (*well, *(lane(f"x@{i}", LaneState.RETIRED) for i in range(5)))
 
     assert "lane" not in line(replace(frame, reading=replace(frame.reading, lanes=well)))
     text = line(replace(frame, reading=replace(frame.reading, lanes=ill)))
-    assert "; lanes 2/8 up, 1 asleep (x@0 retired, x@1 retired, x@2 retired, 2 more)" in text
+    assert "2/8 up, 1 asleep" in text
+    assert [word for word in text.split() if word.strip("(").startswith("x@")] == ["(x@0", "x@1", "x@2"]
+    assert "2 more)" in text

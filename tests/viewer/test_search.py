@@ -61,7 +61,7 @@ def test_search_stops_at_its_limits_and_goes_on_there(played: Path) -> None:
 
 def test_search_for_nothing_or_for_a_book_is_refused() -> None:
     for words in ("", "  ", "x" * 201):
-        with pytest.raises(ConfigError, match="search for 1 to 200 characters"):
+        with pytest.raises(ConfigError, match="1 to 200 characters"):
             byte_pattern(words)
 
 

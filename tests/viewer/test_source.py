@@ -158,7 +158,7 @@ def test_grid_has_a_page_and_its_combinations_have_theirs(tmp_path: Path) -> Non
             assert viewer.json(f"/api/index?run={slug}")["rows"] == 1
         pair = viewer.json(f"/api/compare?run={slugs[0]}&left=0&right=0&other={slugs[1]}")
         assert pair["left"]["members"] != pair["right"]["members"]
-        assert "name one with run=" in viewer.get("/api/index").error
+        assert "with run=" in viewer.get("/api/index").error
         assert "no combination" in viewer.get("/api/index?run=other").error
 
 

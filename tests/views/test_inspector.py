@@ -72,11 +72,11 @@ def test_a_seat_inspects_its_own_turns_and_learns_of_no_others(transcript: JsonO
 
 def test_a_missing_prompt_says_why(transcript: JsonObject) -> None:
     def missing(_key: str) -> Prompt:
-        raise RunDirectoryError("the code was not imported: add --trust")
+        raise RunDirectoryError("not imported: add --trust")
 
     key = str(objects(transcript["turns"])[5]["turn"])
 
-    assert turn_view(transcript, key, missing).prompt_missing == "the code was not imported: add --trust"
+    assert turn_view(transcript, key, missing).prompt_missing == "not imported: add --trust"
     assert turn_view(transcript, key, None, prompt_missing="left out").prompt_missing == "left out"
     assert turn_view(transcript, key, missing).prompt == ()
 

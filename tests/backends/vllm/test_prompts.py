@@ -141,7 +141,7 @@ def test_settings_no_prompt_can_be_written_with_are_bad_input(tokenizer: Tokeniz
 
 
 def test_template_of_the_models_own_that_cannot_work_is_the_models_fault() -> None:
-    with pytest.raises(ConfigError, match="write a user's message") as told:
+    with pytest.raises(ConfigError, match="a user's message") as told:
         renderer(Unwritable())
 
     assert told.value.key == (*SECTION, "model")
