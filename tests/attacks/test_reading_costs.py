@@ -37,8 +37,6 @@ from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 from tests.faults.tier import SCALE
 
-pytestmark = pytest.mark.ci
-
 pytestmark = pytest.mark.nightly
 
 PASSES_MAX = 80
