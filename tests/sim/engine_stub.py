@@ -205,7 +205,7 @@ def command(
         "cache-tokens": cache_tokens,
         "prefill-ms": prefill_ms,
         "start-s": start_s,
-        "orders": orders,
+        **({"orders": orders} if orders else {}),
     }
     return [sys.executable, "-m", "tests.sim.engine_stub", *(f"--{name}={value}" for name, value in flags.items())]
 
