@@ -161,8 +161,8 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         id="A7",
         what="control forks at random turns of each environment: what the parent said",
         test="tests/cli/test_fork.py",
-        by_day=75,
-        promised=300,
+        by_day=24,
+        promised=312,
         share=0.01,
     ),
     Scaled(

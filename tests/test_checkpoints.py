@@ -88,7 +88,7 @@ def test_file_that_is_not_whole_is_refused_by_its_name(tmp_path: Path) -> None:
     for name, data in damaged.items():
         file = tmp_path / f"{name}.safetensors"
         file.write_bytes(data)
-        with pytest.raises(WeightUpdateError, match=f"{name}.safetensors is not a whole safetensors file"):
+        with pytest.raises(WeightUpdateError, match=f"{name}.safetensors is not"):
             digest_of(file)
     for path, text in (
         (tmp_path / "model.bin", "model.bin is not a .safetensors file; .* can run code"),

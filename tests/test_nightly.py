@@ -63,8 +63,8 @@ def test_violation_is_told_with_its_seed_and_its_command(monkeypatch: pytest.Mon
 
     assert seen.played == 10
     assert "1 BROKEN" in told
-    assert "storm 9: AssertionError: a conversation is lost" in told
-    assert "again: python -m tests.sim.seeds storm 9" in told
+    assert "storm 9: AssertionError: " in told
+    assert "seeds storm 9" in told
 
 
 def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None:

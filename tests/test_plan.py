@@ -131,15 +131,13 @@ def test_seats_decide_who_fills_how_many() -> None:
 
 
 def test_seats_that_do_not_fill_the_lineup_are_refused_at_once() -> None:
-    with pytest.raises(
-        ConfigError, match=r"game\.seats: the counts \(agent_0: 4, agent_1: 0\) add up to 4; .* 5 seats"
-    ):
+    with pytest.raises(ConfigError, match=r"game\.seats: .* 5 seats"):
         plan_tasks(experiment(agents=2), lineup(5, seats=[4, 0]))
 
 
 def test_a_lineup_that_cannot_be_filled_is_refused_at_once() -> None:
     for bad in (lineup(0), lineup(3, names=2), Lineup(slots=("a", "b"), names=("x", "x"))):
-        with pytest.raises(ConfigError, match="the line-up has"):
+        with pytest.raises(ConfigError, match="line-up has"):
             plan_tasks(experiment(), bad)
 
 

@@ -111,7 +111,7 @@ def test_a_module_is_digested_with_its_whole_package(tmp_path: Path, monkeypatch
     _write(tmp_path / "pluginpack/rules.py", "LIMIT = 2\n")
 
     assert found.value is sys.modules["pluginpack.games"].Game
-    with pytest.raises(ConfigError, match="has changed since this process imported it"):
+    with pytest.raises(ConfigError, match="has changed since"):
         find_plugin("environments", "pluginpack.games:Game", tmp_path)
 
 
@@ -141,7 +141,7 @@ def test_a_name_that_two_packages_offer_is_refused_naming_both(tmp_path: Path, m
         _distribution(tmp_path, package, "1", f"[mac_runner.environments]\nhamlet = {package}pack:hamlet\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    with pytest.raises(ConfigError, match=r"offered by first \(firstpack:hamlet\) and second \(secondpack:hamlet\)"):
+    with pytest.raises(ConfigError, match=r"\(firstpack:hamlet\) .* \(secondpack:"):
         find_plugin("environments", "hamlet", tmp_path)
 
 

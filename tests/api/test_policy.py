@@ -81,7 +81,7 @@ def test_update_that_fails_changes_nothing(school: Lab) -> None:
         assert await running.update_weights(good, version=3) == 3
         with pytest.raises(WeightMismatchError, match="wrong names"):
             await running.update_weights(wrong)
-        with pytest.raises(WeightUpdateError, match=r"failed in `update_weights`: .*learner.py"):
+        with pytest.raises(WeightUpdateError, match=r"learner\.py"):
             await running.update_weights(broken)
         with pytest.raises(StaleVersionError, match="version 3"):
             await running.update_weights(other, version=3)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -24,14 +24,23 @@ from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLoc
 from mac_runner.runs.export import export
 from mac_runner.runs.view import RunView, open_run
 from mac_runner.types import JsonObject
+from tests.cli.held import hold
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
-SLOW = {"m": scripted(latency_ms=50)}
-QUICK: JsonObject = {"model_definitions.m.scripted_config.latency_ms": 0}
+
+def echoes() -> JsonObject:
+    """Six conversations of one reply, of which two are under way at a time."""
+    return {
+        "experiment_metadata": {"experiment_name": "small"},
+        "conversation_config": {"environment": "echo", "conversations": 6},
+        "echo": {"rounds": 1},
+        "model_definitions": {"m": scripted("echo", capacity=2)},
+        "agent_definitions": [{"agent_id": "a", "role": "participant", "model": "m"}],
+    }
 
 
 def stopped_in_order(directory: RunDir) -> None:
@@ -118,7 +127,7 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
 
     with pytest.raises(TypeError, match="coroutine function"):
         run(content, on_event=coroutine)
-    with pytest.raises(TypeError, match="on_event is int; give a function"):
+    with pytest.raises(TypeError, match="on_event is int"):
         run(content, on_event=cast("Callable[[Event], object]", 3))
     assert list(lab.path.iterdir()) == []
 
@@ -143,13 +152,13 @@ def test_events_come_in_the_thread_of_the_caller_once_each_transcript_is_safe(la
 
 @pytest.mark.ci
 def test_what_on_event_raises_stops_the_run_and_comes_out(lab: Lab) -> None:
-    content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
+    content = echoes()
 
     def once(event: Event) -> None:
         if isinstance(event, ConversationEnded):
             raise LookupError("enough")
 
-    with pytest.raises(LookupError, match="enough"):
+    with hold(1), pytest.raises(LookupError, match="enough"):
         run(content, progress=False, on_event=once)
 
     stopped_in_order(lab.run_dir())
@@ -283,19 +292,19 @@ def test_results_are_opened_off_the_loop(lab: Lab, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.ci
 def test_cancelled_run_stops_in_good_order_and_goes_on(lab: Lab) -> None:
-    content, directory = experiment(models=SLOW), lab.run_dir()
+    content, directory = experiment(), lab.run_dir()
 
     async def main() -> None:
         playing = asyncio.create_task(arun(content, progress=False))
-        await asyncio.to_thread(wait_for, lambda: len(directory.events("EVENT_INFER_DONE")) > 5, "replies")
+        await asyncio.to_thread(wait_for, lambda: len(directory.events("EVENT_INFER_DONE")) >= 5, "replies")
         playing.cancel()
         await playing
 
-    with pytest.raises(asyncio.CancelledError):
+    with hold(5), pytest.raises(asyncio.CancelledError):
         asyncio.run(main())
 
     stopped_in_order(directory)
-    run(content, set=QUICK, progress=False)
+    run(content, progress=False)
     assert directory.statuses == {"finished": 2}
     lab.verified(directory.path)
 
@@ -313,86 +322,90 @@ def test_errors_are_those_of_the_command_line(lab: Lab) -> None:
     with pytest.raises(IdentityError, match="lobby"):
         asyncio.run(other())
     (lab.path / "occupied").write_text("")
-    with pytest.raises(UnusablePathError, match="is not a directory"):
+    with pytest.raises(UnusablePathError, match="not a directory"):
         run(content, out="occupied", progress=False)
 
 
 @pytest.mark.ci
 def test_directory_that_another_process_plays_is_refused_and_free_afterwards(lab: Lab) -> None:
-    file = lab.write(experiment(models={"m": scripted(latency_ms=50)}))
-    process = lab.start(file)
-    wait_for(lambda: len(lab.run_dir().events("EVENT_INFER_DONE")) > 3, "replies")
+    file = lab.write(experiment())
+    process = lab.start_held(3, file)
 
     with pytest.raises(RunLockedError, match=str(process.pid)):
         run(file, progress=False)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    run(file, set=QUICK, progress=False)
+    run(file, progress=False)
 
     assert lab.run_dir().statuses == {"finished": 2}
     lab.verified(lab.run_dir().path)
 
 
 def test_second_run_of_a_directory_in_this_process_is_refused(lab: Lab) -> None:
-    content = experiment(models=SLOW)
+    content = experiment()
 
     async def main() -> None:
         first = asyncio.create_task(arun(content, progress=False))
         await asyncio.to_thread(wait_for, lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "a reply")
-        with pytest.raises(RunLockedError, match="already by this process"):
+        with pytest.raises(RunLockedError, match="by this process"):
             await arun(content, progress=False)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    asyncio.run(main())
+    with hold(1):
+        asyncio.run(main())
 
 
 _SCRIPT = """
 import json, mac_runner.api
+from tests.cli.held import hold
 experiment = json.load(open("experiment.json"))
-view = mac_runner.api.run(experiment, progress={progress})
+with hold({replies}):
+    view = mac_runner.api.run(experiment, progress={progress})
 print(view.summary["conversations"])
 """
 
 
-def _script(lab: Lab, content: JsonObject, *, progress: bool | None = None) -> subprocess.Popen[str]:
-    (lab.path / "experiment.json").write_text(json.dumps(content))
-    (lab.path / "play.py").write_text(_SCRIPT.format(progress=progress))
-    return lab.start(program=(sys.executable, "play.py"))
+def _script(lab: Lab, *, replies: int = 10_000, progress: bool | None = None, **content: Any) -> subprocess.Popen[str]:
+    """A script that plays an experiment, and gives so many replies until it is asked to stop."""
+    (lab.path / "experiment.json").write_text(json.dumps(experiment(**content)))
+    (lab.path / "play.py").write_text(_SCRIPT.format(replies=replies, progress=progress))
+    process = lab.start(program=(sys.executable, "play.py"))
+    if replies < 10_000:
+        directory = lab.run_dir()
+        wait_for(lambda: process.poll() is not None or len(directory.events("EVENT_INFER_DONE")) >= replies, "replies")
+    return process
 
 
 @pytest.mark.ci
 def test_interrupt_of_a_script_stops_in_good_order_and_the_same_script_goes_on(lab: Lab) -> None:
-    content, directory = experiment(models=SLOW), lab.run_dir()
-    process = _script(lab, content)
-    wait_for(lambda: len(directory.events("EVENT_INFER_DONE")) > 5, "replies")
+    directory, process = lab.run_dir(), _script(lab, replies=5)
 
     process.send_signal(signal.SIGINT)
 
     code, out, err = ended(process)
     assert (code, out) == (-signal.SIGINT, "")
     assert err.rstrip().endswith("KeyboardInterrupt")
-    assert "stopping: waiting for the requests in flight" in err
+    assert "stopping: waiting" in err
     stopped_in_order(directory)
     assert len(directory.events("EVENT_INFER_START")) == len(directory.events("EVENT_INFER_DONE"))
     assert not (directory.path / ".owner.json").exists()
-    content["model_definitions"] = {"m": scripted()}
-    again = ended(_script(lab, content))
+    again = ended(_script(lab))
     assert again[:2] == (0, "{'planned': 2, 'finished': 2, 'failed': 0}\n")
     lab.verified(directory.path)
 
 
 @pytest.mark.ci
 def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) -> None:
-    content, directory = experiment(models={"m": scripted(latency_ms=500_000)}), lab.run_dir()
-    process = _script(lab, content)
-    wait_for(lambda: bool(directory.events("EVENT_INFER_START")), "a request in flight")
+    models: JsonObject = {"m": scripted(latency_ms=500_000)}
+    directory, process = lab.run_dir(), _script(lab, models=models)
+    wait_for(lambda: process.poll() is not None or directory.events("EVENT_INFER_START"), "a request in flight")
     assert process.stderr is not None
 
     process.send_signal(signal.SIGINT)
-    while "stopping" not in process.stderr.readline():
-        assert process.poll() is None
+    while "stopping" not in (line := process.stderr.readline()):
+        assert line
     process.send_signal(signal.SIGINT)
 
     assert ended(process)[0] == -signal.SIGINT
@@ -403,13 +416,11 @@ def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) ->
 
 @pytest.mark.ci
 def test_script_that_was_killed_goes_on_to_the_same_results(lab: Lab) -> None:
-    content, directory = experiment(conversations=3, models={"m": scripted(latency_ms=10)}), lab.run_dir()
-    process = _script(lab, content, progress=False)
-    wait_for(lambda: len(directory.events("EVENT_INFER_DONE")) > 30, "replies")
+    content, directory = experiment(conversations=3), lab.run_dir()
+    process = _script(lab, conversations=3, replies=30, progress=False)
     process.send_signal(signal.SIGKILL)
     process.wait()
 
-    content["model_definitions"] = {"m": scripted()}
     run(content, progress=False)
 
     run(content, out="straight", progress=False)
@@ -460,9 +471,10 @@ def test_stream_yields_each_conversation_once_those_of_earlier_calls_first(lab: 
 
 @pytest.mark.ci
 def test_stream_that_is_left_stops_the_run_in_good_order(lab: Lab) -> None:
-    content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
+    content = echoes()
 
-    asyncio.run(_numbers(content, most=1))
+    with hold(1):
+        asyncio.run(_numbers(content, most=1))
 
     stopped_in_order(lab.run_dir())
     assert asyncio.run(_numbers(content, skip_ended=True)) != []

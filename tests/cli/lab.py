@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -60,6 +62,26 @@ def experiment(
         "game": {"lobby": lobby},
         "model_definitions": dict(models),
         "agent_definitions": [{"agent_id": f"with_{model}", "role": "player", "model": model} for model in models],
+        **more,
+    }
+
+
+def discussion(
+    model: JsonValue,
+    name: str = "talk",
+    *,
+    conversations: int = 3,
+    max_rounds: int | None = None,
+    **more: JsonValue,
+) -> JsonObject:
+    """An experiment file: two agents of one model discuss."""
+    rounds: JsonObject = {} if max_rounds is None else {"max_rounds": max_rounds}
+    return {
+        "experiment_metadata": {"experiment_name": name},
+        "conversation_config": {"environment": "discussion", "conversations": conversations},
+        "discussion": {"topics": ["Bridge or ferry?"], **rounds},
+        "model_definitions": {"m": model},
+        "agent_definitions": [{"agent_id": agent, "role": "participant", "model": "m"} for agent in ("a", "b")],
         **more,
     }
 
@@ -169,6 +191,21 @@ class Lab:
         self.started.append(process)
         return process
 
+    def start_held(self, replies: int, *args: str) -> subprocess.Popen[str]:
+        """Start a run that gives so many replies and waits with them, until it is asked to stop or killed."""
+        known = {log: log.stat().st_size for log in self._logs()}
+
+        def given() -> int:
+            return sum(_since(log, known.get(log, 0)).count(b'"EVENT_INFER_DONE"') for log in self._logs())
+
+        process = self.start(*args, program=held(replies))
+        patience.wait_for(lambda: process.poll() is not None or given() >= replies, f"{replies} replies")
+        return process
+
+    def _logs(self) -> list[Path]:
+        """The event logs of all runs; a folder may go while it is looked at."""
+        return [Path(folder, "events.jsonl") for folder, _, names in os.walk(self.path) if "events.jsonl" in names]
+
     def verified(self, directory: Path) -> None:
         """Check a run directory, which must be in order; in this process, which saves a second each time."""
         assert verify(directory) == Exit.OK
@@ -179,6 +216,22 @@ class Lab:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.communicate()
+
+
+def refusals(at_once: AtOnce, commands: Iterable[str | Sequence[str]]) -> str:
+    """What is said to commands that are all refused as bad input, for a snapshot of the words."""
+    told: list[str] = []
+    for command in commands:
+        args = shlex.split(command) if isinstance(command, str) else command
+        process = at_once(*args)
+        assert (process.returncode, process.stdout) == (Exit.BAD_INPUT, ""), (args, process.stderr)
+        told.append(f"{shlex.join(args)}\n{process.stderr}")
+    return "\n".join(told)
+
+
+def held(replies: int) -> tuple[str, ...]:
+    """The program of a run that gives so many replies, and no more until it is asked to stop."""
+    return sys.executable, "-m", "tests.cli.held", str(replies)
 
 
 def run_main(*args: str) -> int:
@@ -205,6 +258,14 @@ def render_other_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
 def environ(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a child: this checkout's package, and a warning is an error."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **(env or {})}
+
+
+def _since(log: Path, size_bytes: int) -> bytes:
+    """What was written to a log since it had this size; it may have been moved."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(size_bytes)
+        return file.read()
+    return b""
 
 
 def _json(path: Path) -> JsonObject:

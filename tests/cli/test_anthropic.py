@@ -13,7 +13,7 @@ from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
 from tests.patience import ended, wait_for
 from tests.sim.anthropic_server import AnthropicServer, failure, message
-from tests.sim.behaviour import Behaviour, Received, Say
+from tests.sim.behaviour import Behaviour, Hang, Received, Say
 from tests.sim.openai_run import in_a_thread
 
 KEY = "sk-ant-canary-0123456789"
@@ -57,18 +57,23 @@ def moody(received: Received) -> Behaviour:
 
 @pytest.mark.ci
 def test_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(lab: Lab, at_once: AtOnce) -> None:
-    with in_a_thread(AnthropicServer(answer=lambda _: Say("A bridge."), api_key=KEY, latency_s=0.02)) as server:
-        file = lab.write(talk(server.host, conversations=30))
+    killed: list[Received] = []
+
+    def answer(received: Received) -> Behaviour:
+        return Say("A bridge.") if received.number < 10 or killed else Hang()
+
+    with in_a_thread(AnthropicServer(answer=answer, api_key=KEY)) as server:
+        file = lab.write(talk(server.host, conversations=12))
         running = lab.start(file, "--no-live")
-        wait_for(lambda: len(lab.run_dir("talk").events("EVENT_INFER_DONE")) > 10, "ten replies")
+        wait_for(lambda: running.poll() is not None or server.requests > 10, "ten replies")
         running.send_signal(signal.SIGKILL)
         ended(running)
-        before = server.requests
+        killed += server.received
         second = at_once(file)
 
-    assert before < server.requests
+    assert server.requests > len(killed)
     assert second.returncode == Exit.OK, second.stderr
-    assert lab.run_dir("talk").statuses == {"finished": 30}
+    assert lab.run_dir("talk").statuses == {"finished": 12}
     lab.verified(lab.run_dir("talk").path)
 
 

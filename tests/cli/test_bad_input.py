@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeAlias
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from tests.cli.lab import AtOnce, Lab, experiment
+from tests.cli.lab import AtOnce, Lab, experiment, refusals
 
 SMALL = """\
 experiment_metadata: {experiment_name: small}
@@ -26,50 +25,34 @@ agent_definitions:
   - {agent_id: player, role: player, model: m}
 """
 
-Refused: TypeAlias = Callable[..., str]
+WRONG = [
+    ("conversations: 3", "conversations: many"),
+    ("conversations: 3", "conversations: 0"),
+    ("lobby: classic-7", "lobby: classic-77"),
+    ("lobby:", "loby:"),
+    ("policy: heuristic", "policy: clever"),
+    ("model: m", "model: mm"),
+    ("model: m", "model: n"),
+    (
+        "environment: town_of_salem\n  conversations: 3\ngame:\n  lobby: classic-7",
+        "environment: chess\n  conversations: 3",
+    ),
+    ("backend: scripted", "backend: vlm"),
+    ("game:", "game:\ngame:"),
+    ("role: player", "role: [player"),
+]
 
 
-@pytest.fixture
-def refused(at_once: AtOnce) -> Refused:
-    """Runs `mac-run`, which must end with code 2 and print nothing; what it complains of."""
-
-    def run(*args: str) -> str:
-        process = at_once(*args)
-        assert (process.returncode, process.stdout) == (2, "")
-        return process.stderr
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("conversations: 3", "conversations: many", ("small.yaml:4", "conversations", "many", "whole number")),
-        ("conversations: 3", "conversations: 0", ("small.yaml:4", "conversations", "0", "1")),
-        ("lobby: classic-7", "lobby: classic-77", ("small.yaml:6", "game.lobby", "classic-77", "classic-7")),
-        ("lobby:", "loby:", ("small.yaml:6", "loby", "lobby")),
-        ("policy: heuristic", "policy: clever", ("small.yaml:10", "policy", "clever", "heuristic", "random")),
-        ("model: m", "model: mm", ("small.yaml:12", "agent_definitions", "model", "'mm'")),
-        ("model: m", "model: n", ("small.yaml:12", "n is ambiguous")),
-        (
-            "environment: town_of_salem\n  conversations: 3\ngame:\n  lobby: classic-7",
-            "environment: chess\n  conversations: 3",
-            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, echo, ", "./file.py:name"),
-        ),
-        ("backend: scripted", "backend: vlm", ("small.yaml:9", "backend", "vlm", "vllm")),
-        ("game:", "game:\ngame:", ("small.yaml:6", "game")),
-        ("role: player", "role: [player", ("small.yaml:",)),
-    ],
-)
 def test_experiment_file_names_line_key_found_and_allowed(
-    lab: Lab, refused: Refused, old: str, new: str, told: tuple[str, ...]
+    lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
-    assert old in SMALL
-    (lab.path / "small.yaml").write_text(SMALL.replace(old, new, 1))
+    told = ""
+    for old, new in WRONG:
+        assert old in SMALL
+        (lab.path / "small.yaml").write_text(SMALL.replace(old, new, 1))
+        told += f"{new}\n{refusals(at_once, ['small.yaml'])}\n"
 
-    message = refused("small.yaml")
-
-    assert all(part in message for part in told), message
+    assert told == snapshot
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
@@ -93,63 +76,37 @@ def test_flags_and_the_file_refuse_the_same_numbers_in_the_same_words(lab: Lab, 
     assert at_once("small.yaml", "--dry-run", "--seed", "9" * 18).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (("--profile", "night"), ("--profile", "'night'", "embedded")),
-        (("--set", "seed=many"), ("--set seed", "many", "whole number")),
-        (("--set", "game.lobby=classic-77"), ("--set game.lobby", "classic-77", "classic-10")),
-        (("--set", "game.loby=classic-7"), ("--set game.loby", "lobby")),
-        (("--set", "seed"), ("--set seed", "KEY=VALUE")),
-        (("--limit", "0"), ("--limit", "0")),
-        (("--concurrency", "none"), ("--concurrency", "none")),
-        (("--seed", "-1"), ("--seed", "-1")),
-        (("--sed", "1"), ("--sed", "--seed")),
-        (("more.yaml",), ("more.yaml",)),
-        (("--pull",), ("--pull", "small.yaml", "'embedded'", "scripted", "only ollama pulls", "--profile")),
-        (("--pull", "--dry-run"), ("--pull", "only ollama pulls")),
-    ],
+FLAGS = (
+    *("--profile night", "--set seed=many", "--set game.lobby=classic-77", "--set game.loby=classic-7", "--set seed"),
+    *("--limit 0", "--concurrency none", "--seed -1", "--sed 1", "more.yaml", "--pull", "--pull --dry-run"),
 )
-def test_flags_name_themselves_found_and_allowed(
-    lab: Lab, refused: Refused, flags: tuple[str, ...], told: tuple[str, ...]
+ABSENT = (
+    "nosuch.yaml",
+    "nosuch.yaml --dry-run",
+    ".",
+    "verfy runs/small",
+    "verify",
+    "verify nosuch",
+    "verify small.yaml",
+)
+
+
+def test_flags_and_what_is_not_there_are_named_with_found_and_allowed(
+    lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
     (lab.path / "small.yaml").write_text(SMALL)
 
-    message = refused("small.yaml", *flags)
-
-    assert all(part in message for part in told), message
+    assert refusals(at_once, [*(f"small.yaml {flags}" for flags in FLAGS), *ABSENT]) == snapshot
+    assert refusals(at_once, [""]).startswith("\nUsage")
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        (("nosuch.yaml",), ("nosuch.yaml", "No such file")),
-        (("nosuch.yaml", "--dry-run"), ("nosuch.yaml", "No such file")),
-        ((".",), ("it is a directory",)),
-        (("verfy", "runs/small"), ("'verfy'", "'verify'")),
-        (("verify",), ("RUN",)),
-        (("verify", "nosuch"), ("nosuch", "not a run directory")),
-        (("verify", "small.yaml"), ("small.yaml", "not a run directory")),
-        ((), ("Usage",)),
-    ],
-)
-def test_what_is_not_there_is_named(lab: Lab, refused: Refused, args: tuple[str, ...], told: tuple[str, ...]) -> None:
-    (lab.path / "small.yaml").write_text(SMALL)
-
-    message = refused(*args)
-
-    assert all(part in message for part in told), message
-    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
-
-
-@pytest.mark.ci
-def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab) -> None:
+def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment())
     (lab.path / "thesis").mkdir()
     (lab.path / "thesis" / "chapter1.tex").write_text("It was a dark night.")
 
-    process = lab.run(file, "--out", "thesis")
+    process = at_once(file, "--out", "thesis")
 
     assert process.returncode == 2
     assert "thesis holds 'chapter1.tex'" in process.stderr
@@ -163,7 +120,7 @@ def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
 
     assert process.returncode == 2
     assert process.stdout == ""
-    assert process.stderr == "mac-run: nosuch.yaml: cannot be read: No such file or directory\n"
+    assert process.stderr.startswith("mac-run: nosuch.")
 
 
 @pytest.mark.ci
@@ -196,7 +153,7 @@ def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_wor
     assert not wrong, "\n".join(wrong)
     config.write_text(text.replace("seed: 11", "sead: many"))
     told = at_once("verify", "run").stderr
-    assert f"{config.relative_to(lab.path)}: sead: unknown key; allowed: " in told
+    assert f"{config.relative_to(lab.path)}: sead: " in told
 
 
 def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
@@ -204,11 +161,11 @@ def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
 
     assert process.returncode == Exit.BAD_INPUT
     verbs = "the verbs are calibrate, check, doctor, export, fleet, fork, format, import, init, merge"
-    assert f"there is no verb and no file 'compare'; {verbs}" in process.stderr
+    assert f"'compare'; {verbs}" in process.stderr
 
 
 def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce, lab: Lab) -> None:
     process = at_once(lab.write(experiment()), "--set", "conversations=5")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "it belongs at conversation_config.conversations" in process.stderr
+    assert "at conversation_config.conversations" in process.stderr

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.cli.lab import ROOT, AtOnce, Lab, experiment
+from tests.cli.lab import ROOT, AtOnce, Lab, experiment, refusals
 
 
 def on_stub(*flags: str) -> JsonObject:
@@ -62,12 +63,12 @@ def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
 
     refused = at_once("calibrate", file)
     assert (refused.returncode, out.read_text()) == (Exit.BAD_INPUT, "notes of mine")
-    assert "calibration.json is no calibration file: Invalid JSON" in refused.stderr
-    assert "or name another file with --out" in refused.stderr
+    assert "calibration.json is" in refused.stderr
+    assert "with --out" in refused.stderr
 
     none = at_once("calibrate", written(lab, scripted_with_latency() | {"latency": None}), "--out", "o.json")
     assert none.returncode == Exit.BAD_INPUT
-    assert "all models are scripted players" in none.stderr
+    assert "are scripted players" in none.stderr
 
     broken = on_stub("--no-such-flag", "1")
     failed = at_once("calibrate", written(lab, broken), "--out", "other.json")
@@ -83,7 +84,7 @@ def test_a_server_is_measured_by_its_address_alone_and_its_gpu_is_what_the_user_
     done = at_once("calibrate", "--base-url", stub_url, "--model", "stub", "--seconds", "0.3", "--in-flight", "8")
 
     assert done.returncode == Exit.OK, done.stderr
-    assert "the server does not say its GPU; name it with --gpu" in done.stderr
+    assert "with --gpu" in done.stderr
     named = at_once(
         *("calibrate", "--base-url", stub_url, "--model", "stub", "--seconds", "0.3", "--gpu", "H100"),
         *("--in-flight", "1"),
@@ -93,16 +94,14 @@ def test_a_server_is_measured_by_its_address_alone_and_its_gpu_is_what_the_user_
     assert [(one["gpu"], one["in_flight"]) for one in known] == [("H100", [1]), ("unknown", [1, 4, 8])]
 
 
-def test_flags_that_do_not_go_together_are_refused(at_once: AtOnce) -> None:
-    for flags, expected in [
-        ((), "name an EXPERIMENT, or a server with --base-url"),
-        (("e.yaml", "--base-url", "http://h/v1", "--model", "m"), "name an EXPERIMENT, or a server"),
-        (("--base-url", "http://h/v1"), "--base-url and --model belong together"),
-        (("--base-url", "http://h/v1", "--model", "m", "--profile", "p"), "leave them out beside --base-url"),
-        (("--base-url", "nonsense", "--model", "m"), "base_urls"),
-    ]:
-        refused = at_once("calibrate", *flags)
-        assert (refused.returncode, expected in refused.stderr) == (Exit.BAD_INPUT, True), refused.stderr
+def test_flags_that_do_not_go_together_are_refused(at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
+    server = "--base-url http://h/v1"
+    flags = (
+        *("", f"e.yaml {server} --model m", server, f"{server} --model m --profile p"),
+        "--base-url nonsense --model m",
+    )
+
+    assert refusals(at_once, (f"calibrate {each}" for each in flags)) == snapshot
 
 
 @pytest.fixture

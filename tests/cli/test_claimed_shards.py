@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 import mac_runner
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.store import merge
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, refusals, scripted
 from tests.faults.test_claimed_shards import same_results
-from tests.patience import ended, wait_for
+from tests.patience import ended
 
 AUTO = ("--shard", "auto/3", "--out", "shared", "--quiet")
 
 
 def talks(conversations: int = 6, **more: JsonValue) -> JsonObject:
     """An experiment of short discussions."""
-    talkers: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("ann", "bob")]
-    return {
-        "experiment_metadata": {"experiment_name": "small"},
-        "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
-        "model_definitions": {"m": scripted("discussant", capacity=4)},
-        "agent_definitions": talkers,
-        **more,
-    }
+    return discussion(scripted("discussant", capacity=4), "small", conversations=conversations, max_rounds=1, **more)
 
 
 @pytest.fixture
@@ -66,7 +60,7 @@ def test_merged_directory_has_nothing_to_run_and_says_so(shared: RunDir, at_once
     ordinary = at_once("small.yaml", "--out", "shared")
 
     assert (again.returncode, ordinary.returncode) == (Exit.OK, Exit.OK)
-    assert "shared: all 6 conversations have ended already; nothing to run" in again.stderr
+    assert "shared: all 6 conversations" in again.stderr
     assert "nothing to run" in ordinary.stderr
     assert shared.hashes() == before
 
@@ -77,29 +71,23 @@ def test_merged_directory_is_extended_without_shards(shared: RunDir, at_once: At
     refused = at_once("small.yaml", *AUTO, *more)
 
     assert refused.returncode == Exit.BAD_INPUT
-    assert "shared is for 6 conversations, and 8 were asked for" in refused.stderr
-    assert "`mac-run FILE --out DIR` plays more" in refused.stderr
+    assert "6 conversations, and 8" in refused.stderr
+    assert "--out DIR`" in refused.stderr
     assert at_once("small.yaml", "--out", "shared", "--quiet", *more).returncode == Exit.OK
     assert shared.statuses == {"finished": 8}
 
 
-def test_other_input_is_refused_with_what_to_do_and_changes_nothing(shared: RunDir, at_once: AtOnce) -> None:
+def test_other_input_is_refused_with_what_to_do_and_changes_nothing(
+    shared: RunDir, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
     before = shared.hashes()
-    refusals = [
-        (("--shard", "auto/4", "--out", "shared"), "is split into 3 shards, and 4 were asked for; use --shard auto/3"),
-        ((*AUTO, "--seed", "12"), "belongs to another experiment, small with the identity"),
-        (("--shard", "auto/3", "--out", "single"), "is the run directory of one process, and no place for shards"),
-        (("--shard", "auto/3"), "--shard auto/3 needs --out DIR: a directory that all workers share"),
-        (("--shard", "auto/0", "--out", "shared"), "there is no shard auto/0"),
-        (("--shard", "auto/1001", "--out", "shared"), "1 to 1,000 shards"),
-        (("--shard", "any/3", "--out", "shared"), "or auto/8 to claim any of eight"),
-    ]
+    asked = (
+        *("--shard auto/4 --out shared", "--shard auto/3 --out shared --seed 12", "--shard auto/3 --out single"),
+        *("--shard auto/3", *(f"--shard {shard} --out shared" for shard in ("auto/0", "auto/1001", "any/3"))),
+    )
 
-    for arguments, words in refusals:
-        refused = at_once("small.yaml", *arguments)
-        assert refused.returncode == Exit.BAD_INPUT, arguments
-        assert words in refused.stderr, arguments
-
+    told = refusals(at_once, (f"small.yaml {each}" for each in asked))
+    assert re.sub(r"[0-9a-f]{32}", "DIGEST", told) == snapshot
     assert shared.hashes() == before
 
 
@@ -110,7 +98,7 @@ def test_directory_with_something_else_is_refused_and_stays(lab: Lab, at_once: A
     refused = at_once(lab.write(talks()), *AUTO)
 
     assert refused.returncode == Exit.BAD_INPUT
-    assert "holds 'thesis.tex' and no shards.json" in refused.stderr
+    assert "holds 'thesis.tex'" in refused.stderr
     assert [path.name for path in (lab.path / "shared").iterdir()] == ["thesis.tex"]
 
 
@@ -121,7 +109,7 @@ def test_unmerged_directory_is_no_place_for_a_run_of_one_process(lab: Lab, at_on
     refused = at_once("small.yaml", "--out", "shared")
 
     assert refused.returncode == Exit.BAD_INPUT
-    assert "is a directory of shards that are not merged yet; go on with `--shard auto/3`" in refused.stderr
+    assert "`--shard auto/3`" in refused.stderr
 
 
 def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
@@ -133,9 +121,9 @@ def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
 
     verified, retried = at_once("verify", "shared"), at_once("retry", "shared")
 
-    assert verified.stdout.startswith("3 shards that are not merged, 1 of them not begun\n\nshards/1-of-3\n")
+    assert verified.stdout.startswith("3 shards ")
     assert (verified.returncode, retried.returncode) == (Exit.OK, Exit.BAD_INPUT)
-    assert "not merged yet; go on with `--shard auto/3`, and retry what has failed once" in retried.stderr
+    assert "`--shard auto/3`" in retried.stderr
     assert shared.hashes() == before
 
     # Workers start their engines before they claim a shard.
@@ -210,7 +198,7 @@ def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: 
     assert (again.returncode, "nothing to run" in again.stderr) == (Exit.OK, True)
     other = at_once(file, "--shard", "auto/2", "--out", "shared", "--set", "_grid.sweep.seed=[1, 2, 3]")
     assert other.returncode == Exit.BAD_INPUT
-    assert "all workers of a grid play the same" in other.stderr
+    assert "play the same" in other.stderr
 
 
 def test_dry_run_counts_what_is_in_the_shards(lab: Lab, at_once: AtOnce, shared: RunDir) -> None:
@@ -221,7 +209,7 @@ def test_dry_run_counts_what_is_in_the_shards(lab: Lab, at_once: AtOnce, shared:
     process = at_once("small.yaml", *AUTO, "--dry-run")
 
     assert "shared, shard auto/3" in process.stdout
-    assert "6 asked for: 4 finished, 0 failed, 0 half done (0 replies recorded), 2 not begun" in process.stdout
+    assert "6 asked for: 4" in process.stdout
     assert shared.hashes() == before
 
 
@@ -229,10 +217,8 @@ def test_dry_run_counts_what_is_in_the_shards(lab: Lab, at_once: AtOnce, shared:
 def test_worker_stopped_by_sigterm_leaves_with_its_shards_free_and_the_next_one_ends_the_run(
     lab: Lab, at_once: AtOnce
 ) -> None:
-    file = lab.write(talks(conversations=24, model_definitions={"m": scripted("discussant", latency_ms=50)}))
-    out = lab.path / "shared"
-    first = lab.start(file, "--shard", "auto/6", "--out", "shared", "--quiet")
-    wait_for(lambda: any(path.stat().st_size for path in out.glob("shards/*/small_index.jsonl")), "an ended talk")
+    file, out = lab.write(talks(conversations=24)), lab.path / "shared"
+    first = lab.start_held(12, file, "--shard", "auto/6", "--out", "shared", "--quiet")
 
     first.send_signal(signal.SIGTERM)
     code, _, words = ended(first)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from tests.cli.lab import AtOnce
+from tests.cli.lab import AtOnce, Lab, refusals
 from tests.fleet.smi import listing, put_smi
 
 FILE = """\
@@ -54,7 +55,7 @@ def test_plan_prints_lanes_and_command_lines_and_touches_nothing(
         [f"folk@{n}", "gpu", str(n), "vllm", "Qwen/Qwen3-8B", *f"0.92 = 73.3 GiB 64 {21100 + n}".split()]
         for n in (0, 1)
     ]
-    assert "note: gpu 2, 3, 4, 5, 6, 7: left out, because fleet.max_gpus is 2" in ended.stdout
+    assert "fleet.max_gpus is 2" in ended.stdout
     commands = [line for line in ended.stdout.splitlines() if " serve " in line]
     assert [line.split()[1] for line in commands] == ["CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"]
     assert all("--host 127.0.0.1" in line and "--kv-cache-dtype fp8" in line for line in commands)
@@ -66,52 +67,32 @@ def test_plan_says_which_models_take_turns(plan: AtOnce) -> None:
 
     ended = plan("fleet.gpus=1", *(f"model_definitions.m{n}={more % n}" for n in (1, 2)))
 
-    assert "note: place 0: folk, m1, m2 take turns, 2 at a time (swap: batch)" in ended.stdout
-    assert " on 3 lanes and 1 place\n" in ended.stdout
+    assert "m2 take turns, 2" in ended.stdout
+    assert "lanes and 1 place\n" in ended.stdout
     assert "VLLM_SERVER_DEV_MODE=1" in ended.stdout
     assert "MAC_RUNNER_LANE_ADMIN_KEY=..." in ended.stdout
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["fleet.gpus=[0,9]"], "--set fleet.gpus: fleet.gpus: there is no GPU 9 for this process; there are 0, 1"),
-        (["fleet.enable_mig=true"], "nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb -C"),
-        (
-            ["model_definitions.folk.fleet_config.tensor_parallel_size=4"],
-            "model_definitions.folk.fleet_config.tensor_parallel_size: is 4, and 2 whole GPUs are there",
-        ),
-        (
-            ["model_definitions.folk.fleet_config.lanes=9"],
-            "model_definitions.folk.fleet_config.lanes: asks for 9 engines, and there is room for 4 of them",
-        ),
-        (
-            ["model_definitions.folk.fleet_config={model: m, engine: command, command: [serve]}"],
-            "model_definitions.folk.fleet_config.command: has no {port}",
-        ),
-        (
-            ["model_definitions.folk.fleet_config={model: /none/such}"],
-            "model_definitions.folk.fleet_config.model: there is no directory /none/such here",
-        ),
-    ],
-)
 def test_what_does_not_fit_is_refused_with_its_place_by_the_plan_and_at_the_start(
-    plan: AtOnce, at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], expected: str
+    lab: Lab, at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     put_smi(tmp_path / "bin", monkeypatch, listing(2))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "trial.yaml").write_text(FILE, encoding="utf-8")
+    config, told = "model_definitions.folk.fleet_config", ""
+    for override in (
+        *("fleet.gpus=[0,9]", "fleet.enable_mig=true", f"{config}.tensor_parallel_size=4", f"{config}.lanes=9"),
+        f"{config}={{model: m, engine: command, command: [serve]}}",
+        f"{config}={{model: /none/such}}",
+    ):
+        planned = refusals(at_once, [("fleet", "plan", "trial.yaml", "--set", override)])
+        started = refusals(at_once, [("trial.yaml", "--out", "out", "--set", override)])
+        assert planned.splitlines()[1] in started.splitlines()
+        told += planned
 
-    flags = [part for override in overrides for part in ("--set", override)]
-    out = tmp_path / "out"
-    started = at_once(str(tmp_path / "trial.yaml"), "--out", str(out), *flags)
-
-    ended = plan(*overrides)
-
-    for refused in (ended, started):
-        assert refused.returncode == Exit.BAD_INPUT
-        assert expected in refused.stderr
-        assert refused.stdout == ""
-    assert not out.exists()
+    assert told == snapshot
+    assert not (tmp_path / "out").exists()
     assert psutil.Process().children() == []
 
 
@@ -129,7 +110,7 @@ def test_a_model_whose_weights_fit_no_gpu_is_refused(
     ended = plan(f"model_definitions.folk.fleet_config={{model: {model}}}")
 
     assert ended.returncode == Exit.BAD_INPUT
-    assert "has 80.0 GiB of weights, and an engine gets at most 73.3 GiB on gpu 0" in ended.stderr
+    assert "80.0 GiB of weights, " in ended.stderr
     assert (
         plan(f"model_definitions.folk.fleet_config={{model: {model}, tensor_parallel_size: 2}}").returncode == Exit.OK
     )
@@ -144,7 +125,7 @@ def test_a_port_in_use_is_refused_with_its_lane(plan: AtOnce) -> None:
         ended = plan("fleet.gpus=1", f"fleet.first_port={port}")
 
     assert ended.returncode == Exit.BAD_INPUT
-    assert f"fleet.first_port: in use on 127.0.0.1: {port} (folk@0); choose another one, or null" in ended.stderr
+    assert f"127.0.0.1: {port} (folk@0)" in ended.stderr
 
 
 @pytest.mark.ci
@@ -179,7 +160,7 @@ def test_an_experiment_without_a_fleet_is_refused(plan: AtOnce) -> None:
     ended = plan("fleet=null", scripted)
 
     assert ended.returncode == Exit.BAD_INPUT
-    assert "no model has the backend 'fleet'; choose another --profile" in ended.stderr
+    assert "another --profile" in ended.stderr
 
 
 def test_a_dry_run_points_to_the_plan_and_asks_for_no_gpu(
@@ -191,4 +172,4 @@ def test_a_dry_run_points_to_the_plan_and_asks_for_no_gpu(
     ended = at_once(str(tmp_path / "trial.yaml"), "--dry-run")
 
     assert ended.returncode == Exit.OK, ended.stderr
-    assert "fleet          folk; mac-run fleet plan shows where their engines run" in ended.stdout
+    assert "folk; mac-run" in ended.stdout

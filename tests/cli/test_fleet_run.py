@@ -24,14 +24,14 @@ from tests.sim.nano_model import make_nano_model
 KILLS = 2 * SCALE
 LANES = 2 if SCALE == 1 else 8
 """A lane that is killed soon after it came back rests twice as long: many kills are spread over many lanes."""
-CONVERSATIONS = 120 if SCALE == 1 else 240 * SCALE
+CONVERSATIONS = 60 if SCALE == 1 else 240 * SCALE
 HAS_NANO = all(find_spec(package) is not None for package in ("torch", "tokenizers", "fastapi", "uvicorn"))
 NAME = "talk"
 
 
-def stub(*, latency_ms: float = 0.0, slots: int = 2, **more: JsonValue) -> JsonObject:
+def stub(*, latency_ms: float = 0.0, slots: int = 2, orders: Path | str = "", **more: JsonValue) -> JsonObject:
     """A model on stub engines."""
-    template = command(port="{port}", slots=slots, latency_ms=latency_ms)
+    template = command(port="{port}", slots=slots, latency_ms=latency_ms, orders=orders)
     return on_fleet(model="stub", engine="command", command=[*template], max_num_seqs=slots, **more)
 
 
@@ -121,21 +121,32 @@ def done(lab: Lab, *args: str) -> None:
 
 @pytest.mark.ci
 def test_killed_engines_change_no_transcript(lab: Lab) -> None:
-    """Of one lane's run with the same seeds; nothing is lost or doubled, and the lanes come back."""
+    """Of one lane's run with the same seeds; nothing is lost or doubled, and the lanes come back.
+
+    The engines die in place of a reply, once all of them are up.
+    """
+    orders = lab.path / "orders"
+    orders.mkdir()
+    for name in ("hold", *map(str, Random(1).sample(range(3, 40), KILLS))):
+        (orders / name).touch()
     budget: JsonObject = {"gpus": LANES, "restart": {"budget": 100}}
-    slow = stub(latency_ms=15 * LANES, slots=4 // LANES or 1)
-    killed_again_and_again(lab, talk(slow, conversations=CONVERSATIONS, fleet=budget), KILLS, seed=1)
+    dying = stub(slots=4 // LANES or 1, orders=orders)
+    run = lab.run_dir(NAME)
+    process = lab.start(lab.write(talk(dying, conversations=CONVERSATIONS, fleet=budget), "dying.yaml"), "--no-live")
+    wait_for_events(process, run, "EVENT_LANE_UP", LANES)
+    (orders / "hold").unlink()
+    code, _, err = ended(process)
+    assert code == Exit.OK, err
     calm = lab.write(talk(stub(slots=8), conversations=CONVERSATIONS, lanes=1), "calm.yaml")
     done(lab, calm, "--out", "runs/calm")
 
-    run = lab.run_dir(NAME)
     assert run.statuses == {"finished": CONVERSATIONS}
     assert run.transcripts == lab.run_dir("calm").transcripts
     assert len(run.index) == CONVERSATIONS
     lab.verified(run.path)
     deaths, ups = run.events("EVENT_LANE_DEAD"), run.events("EVENT_LANE_UP")
     assert len(deaths) == KILLS
-    assert KILLS + LANES - 1 <= len(ups) <= KILLS + LANES  # The last one killed may not be back when all has been said.
+    assert KILLS < len(ups) <= KILLS + LANES  # Those killed last may not be back when all has been said.
     assert {event["lane"] for event in run.events("EVENT_INFER_DONE")} == {f"m0@{lane}" for lane in range(LANES)}
     # Whoever was not killed went on: what broke was sent again once.
     assert run.events("EVENT_GIVE_UP") == []
@@ -171,24 +182,25 @@ def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_la
     model = on_fleet(
         model="stub",
         engine="command",
-        command=["/bin/sh", "engine.sh", *command(port="{port}", slots=2, latency_ms=50)],
+        command=["/bin/sh", "engine.sh", *command(port="{port}", slots=2, latency_ms=2_000)],
         max_num_seqs=2,
     )
-    file = lab.write(talk(model, conversations=100))
+    file = lab.write(talk(model, conversations=60))  # For two minutes.
     process = lab.start(file, "--no-live")
-    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_LANE_UP")) == 2, "both lanes")
-    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_INFER_DONE")) > 5, "replies")
+    wait_for_events(process, lab.run_dir(NAME), "EVENT_LANE_UP", 2)
+    wait_for_events(process, lab.run_dir(NAME), "EVENT_INFER_DONE", 1)
     (lab.path / "broken").touch()
     for engine in leftovers(process.pid):
         engine.kill()
     code, _, err = ended(process)
 
     assert code == Exit.INTERRUPTED, err
-    assert "RuntimeError: no memory left on the GPU" in err
+    assert "RuntimeError: no memory" in err
     assert {event["lane"] for event in lab.run_dir(NAME).events("EVENT_LANE_RETIRED")} == {"m0@0", "m0@1"}
     (lab.path / "broken").unlink()
-    lab.done(file, "--set", f"model_definitions.m0.fleet_config.command={list(command(port='{port}'))}")
-    assert lab.run_dir(NAME).statuses == {"finished": 100}
+    quick = command(port="{port}", latency_ms=0)
+    lab.done(file, "--set", f"model_definitions.m0.fleet_config.command={quick}")
+    assert lab.run_dir(NAME).statuses == {"finished": 60}
     lab.verified(lab.run_dir(NAME).path)
 
 
@@ -197,8 +209,9 @@ def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_la
 def test_end_of_the_run_is_the_end_of_its_engines(
     lab: Lab, leftovers: Callable[[int], list[psutil.Process]], number: signal.Signals
 ) -> None:
-    process = lab.start(lab.write(talk(stub(latency_ms=50), conversations=200)), "--no-live")
-    wait_for(lambda: len(lab.run_dir(NAME).events("EVENT_INFER_DONE")) > 5, "replies")
+    # More than it could play in the time of this test.
+    process = lab.start(lab.write(talk(stub(latency_ms=200), conversations=3000)), "--no-live")
+    wait_for_events(process, lab.run_dir(NAME), "EVENT_INFER_DONE", 5)
     started = leftovers(process.pid)
     assert started
     process.send_signal(number)
@@ -206,8 +219,6 @@ def test_end_of_the_run_is_the_end_of_its_engines(
 
     assert code == (-number if number is signal.SIGKILL else Exit.INTERRUPTED), err
     wait_for(lambda: all_gone(started), "the end of all engines")
-    if number is not signal.SIGKILL:
-        assert all_gone(started)
 
 
 @pytest.mark.ci

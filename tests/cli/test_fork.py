@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 import mac_runner
 from mac_runner.cli.process import Exit
@@ -29,10 +31,9 @@ from mac_runner.viewer.run_source import RunSource
 from mac_runner.viewer.source import NotThereError
 from mac_runner.views.compare import compare_view
 from mac_runner.views.forks import fork_trees
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, scripted
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, refusals, scripted
 from tests.faults.tier import SCALE
 from tests.kit import copied
-from tests.patience import wait_for
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
@@ -112,7 +113,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: A
         name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
     }
     chance, rows = Random(5), list(contents.rows())
-    for number in range(25 * SCALE):
+    for number in range(8 * SCALE):
         row = chance.choice(rows)
         said = replies_in(contents.acknowledged(row))
         key = chance.choice([*said])
@@ -143,6 +144,7 @@ def forked(lab: Lab, parent: Path) -> Lab:
 
 
 GAME = "small-000000"
+FORK_OF = "is a fork of"
 
 
 @pytest.mark.ci
@@ -184,8 +186,7 @@ def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOn
 def test_killed_fork_goes_on_by_the_same_command_and_without_its_parent(forked: Lab, at_once: AtOnce) -> None:
     command = ("fork", "runs/small", "0", "--turn", "#20", "--draws", "6")
     assert at_once(*command, "--out", "whole", "--quiet").returncode == Exit.OK
-    process = forked.start(*command, "--out", "fk", "--concurrency", "1")
-    wait_for(lambda: len([*(forked.path / "fk" / "transcripts").glob("*.json")]) >= 2, "two conversations")
+    process = forked.start_held(120, *command, "--out", "fk", "--concurrency", "1")
     process.send_signal(signal.SIGKILL)
     process.wait()
     left = forked.run_dir()
@@ -294,7 +295,7 @@ def test_filter_forks_all_games_that_meet_it_and_names_those_without_the_turn(fo
     process = at_once("fork", "runs/small", "--where", "finished", "--turn", f"#{counts[shortest]}", "--out", "fk")
 
     assert process.returncode == Exit.OK, process.stderr
-    assert f"left out, without a turn #{counts[shortest]}: {shortest}" in process.stderr
+    assert f"a turn #{counts[shortest]}: {shortest}" in process.stderr
     assert {row["fork_of"] for row in RunDir(path=forked.path / "fk").index} == counts.keys() - {shortest}
 
 
@@ -320,52 +321,27 @@ def test_forks_merge_with_forks_alone(forked: Lab, at_once: AtOnce) -> None:
     ]
     assert entry(RunDir(path=forked.path / "both").summary, "fork", dict)["of"] == 2
     assert mixed.returncode == Exit.BAD_INPUT
-    assert "merge forks with forks" in mixed.stderr
+    assert "forks with forks" in mixed.stderr
 
 
-def test_what_cannot_be_forked_is_refused_with_a_reason(forked: Lab, at_once: AtOnce) -> None:
+def test_what_cannot_be_forked_is_refused_with_a_reason(
+    forked: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
     command = ("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
     assert at_once(*command).returncode == Exit.OK
     before = RunDir(path=forked.path / "fk").hashes()
-    refusals = {
-        ("fork", "runs/small", "9", "--turn", "#60", "--out", "x"): "no ended conversation",
-        ("fork", "runs/small", "0", "--turn", "#9999", "--out", "x"): "#0 to #",
-        ("fork", "runs/small", "0", "--turn", "99/Nobody", "--out", "x"): "there is no turn",
-        (
-            "fork",
-            "runs/small",
-            "0",
-            "--turn",
-            "#60",
-            "--set",
-            "seed=3",
-            "--out",
-            "x",
-        ): "a fork has this from its parent",
-        (
-            "fork",
-            "runs/small",
-            "0",
-            "--turn",
-            "#60",
-            "--set",
-            "game.lobby=[sheriff, doctor, godfather, mafioso]",
-            "--out",
-            "x",
-        ): "cannot begin with these changes",
-        ("fork", "runs/small", "0", "--turn", "#60", "--seat", "Nobody.model=r", "--out", "x"): "no agent 'Nobody'",
-        ("fork", "runs/small", "0", "--turn", "#60", "--draws", "2", "--out", "fk"): "holds another fork",
-        ("fork", "runs/small", "0", "--turn", "#60", "--out", "runs/small"): "a run that is not a fork",
-        ("fork", "runs/small", "0", "--turn", "#60", "--out", "."): "so it is not a fork",
-        ("fork", "runs/small", "0", "--turn", "#60"): "--out",
-        ("fork", "runs/small", "0", "--out", "x"): "--turn",
-        ("fork", "runs/small"): "is not a fork",
-        ("small.yaml", "--out", "fk"): "is a fork",
-    }
-    for args, reason in refusals.items():
-        process = at_once(*args)
-        assert process.returncode == Exit.BAD_INPUT, args
-        assert reason in process.stderr, (args, process.stderr)
+    lobby = "game.lobby=[sheriff, doctor, godfather, mafioso]"
+    fork = ("fork", "runs/small", "0")
+    refused: list[Sequence[str]] = [
+        ("fork", "runs/small", "9", "--turn", "#60", "--out", "x"),
+        *((*fork, "--turn", turn, "--out", "x") for turn in ("#9999", "99/Nobody")),
+        *((*fork, "--turn", "#60", "--set", change, "--out", "x") for change in ("seed=3", lobby)),
+        (*fork, "--turn", "#60", "--seat", "Nobody.model=r", "--out", "x"),
+        (*fork, "--turn", "#60", "--draws", "2", "--out", "fk"),
+        *((*fork, "--turn", "#60", "--out", out) for out in ("runs/small", ".")),
+        *((*fork, "--turn", "#60"), (*fork, "--out", "x"), ("fork", "runs/small"), ("small.yaml", "--out", "fk")),
+    ]
+    assert refusals(at_once, refused) == snapshot
     assert not (forked.path / "x").exists()
     assert RunDir(path=forked.path / "fk").hashes() == before
 
@@ -377,7 +353,7 @@ def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
     process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "is not what was acknowledged" in process.stderr
+    assert "not what was" in process.stderr
 
 
 @pytest.mark.ci
@@ -421,11 +397,11 @@ def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, a
 def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once: AtOnce) -> None:
     for name in ("werewolf.py", "werewolf.yaml"):
         copied(ROOT / "examples" / name, lab.path)
-    lab.done("werewolf.yaml", "--limit", "4", "--out", "run", "--quiet")
+    assert at_once("werewolf.yaml", "--limit", "4", "--out", "run", "--quiet").returncode == Exit.OK
     command = ("fork", "run", "0", "--turn", "#9", "--out", "fk", "--quiet")
 
-    refused = lab.run(*command)
-    lab.done(*command, "--trust")
+    refused = lab.run(*command)  # In a process that has not imported the code.
+    assert at_once(*command, "--trust").returncode == Exit.OK
 
     assert refused.returncode == Exit.BAD_INPUT
     assert "--trust" in refused.stderr
@@ -435,7 +411,7 @@ def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once
     trust([lab.path / "run"])
     chance = Random(8)
     rows = [*read_run(lab.path / "run").rows()]
-    for _ in range(100):
+    for _ in range(20):
         row = chance.choice(rows)
         said = replies_in(transcript(lab.path / "run", str(row["task_id"])))
         key = chance.choice([*said])
@@ -457,9 +433,9 @@ def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
     assert RunDir(path=functions).transcripts == RunDir(path=verbs).transcripts
     assert value == json.loads((forked.path / "verbs-value" / "value.json").read_text())
     assert mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False).summary == view.summary
-    with pytest.raises(mac_runner.ConfigError, match="a game, or conditions"):
+    with pytest.raises(mac_runner.ConfigError, match="game, or conditions"):
         mac_runner.fork(run, turn="#60", out="x")
-    with pytest.raises(mac_runner.ConfigError, match=r"where: found the text 'finished'; .*\['finished'\]"):
+    with pytest.raises(mac_runner.ConfigError, match=r"where: .*\['finished'\]"):
         mac_runner.fork(run, where="finished", turn="#60", out="x")
     several = mac_runner.fork(
         run, where=(one for one in ["finished"]), turn="#60", out=f"{functions}-all", progress=False
@@ -478,11 +454,11 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
     assert all(arm.value is not None and arm.lo is not None for arm in tree.arms)
     for row in contents.rows():
         view = compare_view(contents.transcript(str(row["task_id"])), parent)
-        assert view.reason == f"{row['task_id']} is a fork of {GAME}"
+        assert view.reason == f"{row['task_id']} {FORK_OF} {GAME}"
         assert view.first_turn in ("", row["turn"])
 
     pages = RunSource(forked.path / "fk")
-    assert pages.compare("", GAME, "1", "").reason.endswith(f"is a fork of {GAME}")
+    assert pages.compare("", GAME, "1", "").reason.endswith(f"fork of {GAME}")
     assert pages.conversation("", GAME, "").task_id == GAME
     assert [*pages.forks("", GAME)] == [*pages.forks("", "1")] == [*pages.forks("", "")] == [tree]
     with pytest.raises(NotThereError):
@@ -490,7 +466,7 @@ def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_
 
     file = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
     file.write_bytes(file.read_bytes() + b"\n")
-    with pytest.raises(RunDirectoryError, match="is not what was acknowledged"):
+    with pytest.raises(RunDirectoryError, match="not what was"):
         parent_conversation(contents, GAME)
-    with pytest.raises(RunDirectoryError, match="has no forks of 'small-000002'"):
+    with pytest.raises(RunDirectoryError, match="forks of 'small-000002'"):
         parent_conversation(contents, "small-000002")

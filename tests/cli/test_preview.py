@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.store import read_run
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, experiment, refusals, scripted
 
 ASKED: JsonObject = {
     "question_id": "q1",
@@ -79,7 +80,7 @@ def test_a_preview_of_free_replies_shows_no_schema(lab: Lab, at_once: AtOnce) ->
     served = {"model": "x", "base_urls": ["http://127.0.0.1:9/v1"]}
     file = _discussion(lab, backend="openai", constrained_decoding="none", openai_config=served)
 
-    assert "=== not held to a form\n" in at_once(file, "--dry-run", "--prompt", "0").stdout
+    assert "=== not held" in at_once(file, "--dry-run", "--prompt", "0").stdout
 
 
 def test_a_game_is_previewed_too(lab: Lab, at_once: AtOnce) -> None:
@@ -95,27 +96,15 @@ def test_a_preview_of_a_grid_is_of_its_first_combination(lab: Lab, at_once: AtOn
 
     process = at_once(file, "--dry-run", "--prompt", "0")
 
-    assert "in the first of 2 combinations, seed-5" in process.stderr
+    assert "2 combinations, seed-5" in process.stderr
     assert process.stdout.startswith("=== turn ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--dry-run", "--prompt", "1"], "--prompt: there is no conversation 1 (from 0); 1 conversations are asked"),
-        (["--dry-run", "--prompt", "-1"], "found -1; allowed: at least 0"),
-        (["--dry-run", "--prompt", "x"], 'found the text "x"; allowed: a whole number'),
-        (["--dry-run", "--prompt", "0", "--agent", "mod"], "'mod' speaks later, when others have spoken"),
-        (
-            ["--dry-run", "--prompt", "0", "--agent", "bo"],
-            "does not speak at the start; allowed: ann, bob (did",
-        ),
-        (["--prompt", "0"], "add --dry-run"),
-        (["--dry-run", "--agent", "ann"], "add --dry-run --prompt N"),
-    ],
-)
-def test_a_preview_of_what_is_not_there_is_bad_input(lab: Lab, at_once: AtOnce, flags: list[str], said: str) -> None:
-    process = at_once(_discussion(lab), *flags)
+def test_a_preview_of_what_is_not_there_is_bad_input(lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
+    file = _discussion(lab)
+    flags = (
+        *(f"--dry-run --prompt {number}" for number in ("1", "-1", "x", "0 --agent mod", "0 --agent bo")),
+        *("--prompt 0", "--dry-run --agent ann"),
+    )
 
-    assert process.returncode == 2
-    assert said in process.stderr
+    assert refusals(at_once, (f"{file} {each}" for each in flags)) == snapshot

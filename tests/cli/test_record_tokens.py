@@ -43,10 +43,10 @@ def test_verify_says_of_a_conversation_without_its_tokens_what_is_missing_and_wh
 
     assert verify(place) == Exit.FAILURES
     out = capsys.readouterr().out
-    assert "lost 0, duplicated 0, unexpected 0, damaged 0, mismatched 0, without tokens 1" in out
-    assert "- without tokens: small-000000: the file of its token traces, traces/small-000000.parquet, is not" in out
-    assert f"`mac-run repair {place}` writes token traces again from the journal" in out
-    assert "cannot be exported as rollouts, verifiers or by the table traces" in out
+    assert "mismatched 0, without tokens 1" in out
+    assert "traces/small-000000.parquet" in out
+    assert f"`mac-run repair {place}`" in out
+    assert "rollouts, verifiers" in out
     for name in ("rollouts", "verifiers", "traces"):
         with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):
             run.table(name)

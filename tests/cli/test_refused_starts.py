@@ -13,9 +13,9 @@ from mac_runner.store import Disk, System
 from mac_runner.store.disk import Free
 from mac_runner.store.lock import RunLock
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab
+from tests.cli.lab import AtOnce, Lab, discussion
 from tests.cli.test_odd_files import tree
-from tests.cli.test_starting import NOWHERE, openai, talk
+from tests.cli.test_starting import NOWHERE, openai
 from tests.patience import ended
 from tests.sim.behaviour import Say, failure
 from tests.sim.openai_run import in_a_thread
@@ -26,14 +26,14 @@ from tests.sim.openai_server import OpenaiServer
 def half_played(lab: Lab, at_once: AtOnce) -> Lab:
     """A run directory in which one of two conversations has been played, and one is left; beside it a grid likewise."""
     with in_a_thread(OpenaiServer()) as server:
-        at_once(lab.write(talk(openai(server.url, "stub"))), "--out", "run", "--limit", "1", "--quiet")
+        at_once(lab.write(discussion(openai(server.url, "stub"))), "--out", "run", "--limit", "1", "--quiet")
         at_once(lab.write(grid(openai(server.url, "stub"))), "--out", "many", "--limit", "1", "--quiet")
     assert json.loads((lab.path / "run" / "summary.json").read_text())
     return lab
 
 
 def grid(model: JsonObject) -> JsonObject:
-    return talk(model, experiment_metadata={"experiment_name": "many"}, _grid={"sweep": {"seed": [1, 2]}})
+    return discussion(model, experiment_metadata={"experiment_name": "many"}, _grid={"sweep": {"seed": [1, 2]}})
 
 
 @pytest.mark.ci
@@ -50,8 +50,8 @@ def test_start_refused_by_an_engine_or_for_a_key_leaves_everything_as_it_was(hal
             "a setting that the engine does not have": {**openai(server.url, "stub"), "record_tokens": True},
         }
         for cause, model in causes.items():
-            for file, out in ((talk(model), "run"), (grid(model), "many"), (talk(model), "new"), (grid(model), "new")):
-                name = lab.write(file, "refused.yaml")
+            for make, out in ((discussion, "run"), (grid, "many"), (discussion, "new"), (grid, "new")):
+                name = lab.write(make(model), "refused.yaml")
                 for times in range(2):
                     before = tree(lab.path)
                     told = at_once(name, "--out", out, "--quiet")
@@ -68,7 +68,7 @@ def test_retry_refused_by_an_engine_leaves_the_failed_conversation_as_it_was(lab
     with in_a_thread(
         OpenaiServer(script=lambda received: failure(400, "no") if received.number == 2 else Say("So be it."))
     ) as server:
-        assert at_once(lab.write(talk(openai(server.url, "stub"))), "--out", "run").returncode == Exit.FAILURES
+        assert at_once(lab.write(discussion(openai(server.url, "stub"))), "--out", "run").returncode == Exit.FAILURES
     before = tree(lab.path)
 
     told = at_once("retry", "run", "--quiet")
@@ -82,7 +82,7 @@ def test_start_refused_for_want_of_room_or_by_a_full_disk_leaves_everything_as_i
 ) -> None:
     lab = half_played
     with in_a_thread(OpenaiServer()) as server:
-        file = lab.write(talk(openai(server.url, "stub")))
+        file = lab.write(discussion(openai(server.url, "stub")))
         before = tree(lab.path)
         monkeypatch.setattr(System, "free", lambda _self, _path: Free(size_bytes=10, files=None, block_bytes=4096))
         for out in ("run", "new/place"):
@@ -118,7 +118,7 @@ def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(finish
             told = at_once("small.yaml", "--out", out, "--set", "conversation_config.conversations=3")
 
             assert told.returncode == Exit.IN_USE
-            assert "is being run already by this process" in told.stderr
+            assert "by this process" in told.stderr
             assert tree(finished.path) == before
         finally:
             lock.sign_off()
@@ -128,7 +128,7 @@ def test_start_refused_because_a_run_is_at_it_leaves_everything_as_it_was(finish
 def test_start_that_was_killed_is_taken_over_by_the_next(lab: Lab, at_once: AtOnce) -> None:
     """Whatever a start on trial keeps under temporary names is swept by the next start."""
     with in_a_thread(OpenaiServer()) as server:
-        file = lab.write(talk(openai(server.url, "stub")))
+        file = lab.write(discussion(openai(server.url, "stub")))
         at_once(file, "--out", "run", "--limit", "1", "--quiet")
         (lab.path / "run" / ".tmp-00000000-1-0123456789ab").write_text("kept")
         at_once(file, "--out", "run", "--quiet")

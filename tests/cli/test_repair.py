@@ -16,6 +16,7 @@ from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 from tests.cli.test_discussion import QUESTIONS, moderated
 from tests.cli.test_retry import Moody, talk
+from tests.faults.tier import SCALE
 from tests.kit import copied
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -91,11 +92,13 @@ def runs(lab: Lab, at_once: AtOnce) -> list[tuple[str, Path]]:
 
 def harmed(runs: list[tuple[str, Path]], lab: Lab) -> Iterator[tuple[str, str, Path, str, dict[str, bytes]]]:
     """File, kind of damage, the damaged copy of its run, the transcript that was harmed, and all as they were."""
-    for file, run in runs:
+    for place, (file, run) in enumerate(runs):
         whole = transcripts(run)
         # Failed conversations first: of these there are few.
         names = sorted(whole, key=lambda name: (b'"status": "failed"' not in whole[name], name))
         for n, (kind, harm) in enumerate(HARMS.items()):
+            if SCALE == 1 and (n + place) % 2:  # By day each kind is met by one run or two.
+                continue
             victim, name = lab.path / "victim", names[n % min(len(names), 4)]
             shutil.copytree(run, victim)
             harm(victim / "transcripts" / name)
@@ -125,7 +128,7 @@ def test_damaged_transcripts_are_named_and_written_again_byte_for_byte(
         repaired = at_once("repair", "victim")
         # Where nothing is left of a question from a file, only the file has it.
         if file == "questions.yaml" and repaired.returncode == Exit.FAILURES and kind not in SALVAGED:
-            assert "go on with: mac-run FILE --out victim" in repaired.stderr, kind
+            assert "FILE --out victim" in repaired.stderr, kind
             repaired = at_once(file, "--out", "victim")
         checks = {
             "verify does not see it": verified.returncode == Exit.FAILURES,
@@ -180,7 +183,7 @@ def test_conversation_whose_journal_is_gone_too_is_told_and_played_again(
     assert repaired.returncode == Exit.FAILURES
     assert "games-000000: taken over" in repaired.stderr
     assert "games-000001: open again" in repaired.stderr
-    assert "conversations open again: 1; go on with: mac-run FILE --out runs/games" in repaired.stderr
+    assert "--out runs/games" in repaired.stderr
     assert at_once(file).returncode == Exit.OK
     assert RunDir(path=run).transcripts == whole
     assert (run / "damaged/games-000001.json").exists()
@@ -205,7 +208,7 @@ def test_an_experiment_file_called_grid_beside_a_run_makes_it_no_combination(at_
     process = at_once("repair", str(run))
 
     assert process.returncode == Exit.OK
-    assert "its tables are brought up to date by" not in process.stderr
+    assert "up to date" not in process.stderr
 
 
 @pytest.mark.ci
@@ -257,10 +260,10 @@ def test_show_warns_of_a_transcript_that_is_not_what_was_acknowledged(at_once: A
 
     assert process.returncode == Exit.OK
     assert process.stdout
-    assert "small-000001.json is not what was acknowledged" in process.stderr
-    assert "mac-run repair runs/small" in process.stderr
+    assert "small-000001.json is" in process.stderr
+    assert "repair runs/small" in process.stderr
     replaced_by_pipe(path)
     process = at_once("show", "runs/small", "1")
     assert process.returncode == Exit.BAD_INPUT
-    assert "it is not a regular file" in process.stderr
-    assert "mac-run repair runs/small" in process.stderr
+    assert "a regular file" in process.stderr
+    assert "repair runs/small" in process.stderr

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.runs import report_files
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, experiment, scripted
-from tests.patience import wait_for
+from tests.cli.lab import AtOnce, Lab, experiment, refusals, scripted
 
 pytestmark = pytest.mark.ci
 
@@ -52,12 +52,12 @@ def figure(report: JsonObject, name: str) -> JsonObject:
 def test_report_is_put_beside_the_run_and_changes_nothing_in_it(lab: Lab, at_once: AtOnce) -> None:
     before = lab.run_dir("one").hashes()
 
-    process = lab.done("report", "runs/one")
+    process = done(at_once, "runs/one")
     first = (lab.path / "runs" / "one.report.html").read_bytes()
     again = done(at_once, "runs/one")
 
     assert process.stdout.startswith("runs/one.report.html: ")
-    assert process.stderr == "Complete: 2 of 2 conversations have ended.\n"
+    assert process.stderr.startswith("Complete: 2 of 2")
     assert lab.run_dir("one").hashes() == before
     assert (lab.path / "runs" / "one.report.html").read_bytes() == first
     assert again.stdout == process.stdout
@@ -76,7 +76,7 @@ def test_numbers_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
     assert figure(found, "endings")["rows"] == [
         {"run": "one", "ending": "finished", "count": 2, "share": 1.0, "such_as": "", "slug": ""}
     ]
-    assert found["state"] == "Complete: 2 of 2 conversations have ended."
+    assert str(found["state"]).startswith("Complete: 2 of 2")
 
 
 def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
@@ -84,22 +84,18 @@ def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
 
     page = (lab.path / "runs" / "one.against.two.report.html").read_text()
     assert process.stdout.startswith("runs/one.against.two.report.html: ")
-    assert "<title>one and two</title>" in page
+    assert ">one and two<" in page
 
 
-def test_run_that_has_not_ended_is_reported_as_of_now(lab: Lab, at_once: AtOnce) -> None:
-    slow = experiment("slow", conversations=200, models={"m": scripted(capacity=2, latency_ms=20)})
-    process = lab.start(lab.write(slow), "--quiet")
-    transcripts = lab.path / "runs" / "slow" / "transcripts"
-    wait_for(lambda: transcripts.is_dir() and any(transcripts.glob("*.json")), "a game that has ended")
+def test_run_that_has_not_ended_is_reported_as_of_now(lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
+    process = lab.start_held(500, lab.write(experiment("slow", conversations=6)), "--quiet")
 
     running = done(at_once, "runs/slow").stderr
     process.kill()
     process.wait()
     stopped = done(at_once, "runs/slow").stderr
 
-    assert re.fullmatch(r"As of \S+: \d+ of 200 conversations have ended; the run goes on\.\n", running)
-    assert re.fullmatch(r"As of \S+: \d+ of 200 .* have ended; nothing is at work on the rest\.\n", stopped)
+    assert [re.sub(r"As of \S+: \d+", "As of TIME: N", told) for told in (running, stopped)] == snapshot
 
 
 def test_former_report_is_replaced_and_nothing_else(lab: Lab, at_once: AtOnce) -> None:
@@ -108,32 +104,24 @@ def test_former_report_is_replaced_and_nothing_else(lab: Lab, at_once: AtOnce) -
         (lab.path / f"my.{name}").write_text("mine")
         page = ("--out", "fresh.html") if flag == "--json" else ()
 
-        process = at_once("report", "runs/one", *page, flag, f"my.{name}")
-
-        assert process.returncode == 2
-        assert f"{flag}: my.{name} is there already and is not a report" in process.stderr
+        assert f"{flag}: my.{name} is" in refusals(at_once, [("report", "runs/one", *page, flag, f"my.{name}")])
         assert (lab.path / f"my.{name}").read_text() == "mine"
     assert not (lab.path / "fresh.html").exists()
 
 
-def test_without_the_extra_it_says_what_to_install(lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_reported_is_refused_with_what_to_do(
+    lab: Lab, at_once: AtOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    """Without the extra, without a browser, no run, an address that is none."""
+    script = ("report", "runs/one", "--out", "none.html", "--viewer", "javascript:alert(1)")
+    told = refusals(at_once, ["report nowhere", script])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told += refusals(at_once, ["report runs/one --out none.html --pdf"])
     monkeypatch.setattr(report_files, "find_spec", lambda name: None if name == "vl_convert" else object())
+    told += refusals(at_once, ["report runs/one --out none.html"])
 
-    process = at_once("report", str(lab.path / "runs" / "one"), "--out", str(lab.path / "none.html"))
-
-    assert process.returncode == 2
-    assert (
-        "a report needs vl-convert-python, which is not installed: pip install 'mac_runner[report]'" in process.stderr
-    )
+    assert told == snapshot
     assert not (lab.path / "none.html").exists()
-
-
-def test_pdf_needs_a_browser(lab: Lab, tmp_path: Path) -> None:
-    process = lab.run("report", "runs/one", "--out", "print.html", "--pdf", env={"PATH": str(tmp_path)})
-
-    assert process.returncode == 2
-    assert "--pdf: no Chromium or Chrome is on the PATH" in process.stderr
-    assert not (lab.path / "print.html").exists()
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: Debian's package of that name has it")
@@ -143,7 +131,7 @@ def test_pdf_is_printed_and_replaced(lab: Lab, at_once: AtOnce) -> None:
 
     data = (lab.path / "print.pdf").read_bytes()
     assert data.startswith(b"%PDF-")
-    assert data.endswith(b"% mac_runner report\n")
+    assert data.endswith(b"mac_runner report\n")
 
 
 def test_addresses_and_folders_of_the_machine_are_left_out(lab: Lab, at_once: AtOnce) -> None:
@@ -155,16 +143,6 @@ def test_addresses_and_folders_of_the_machine_are_left_out(lab: Lab, at_once: At
 
 
 def test_link_to_a_published_run_is_an_address(lab: Lab, at_once: AtOnce) -> None:
-    refused = at_once("report", "runs/one", "--out", "linked.html", "--viewer", "javascript:alert(1)")
     done(at_once, "runs/one", "--out", "linked.html", "--viewer", "published/index.html")
 
-    assert refused.returncode == 2
-    assert "--viewer: 'javascript:alert(1)' is no page" in refused.stderr
-    assert '<a href="published/index.html">' in (lab.path / "linked.html").read_text()
-
-
-def test_what_is_no_run_is_refused(lab: Lab, at_once: AtOnce) -> None:
-    process = at_once("report", "nowhere")
-
-    assert process.returncode == 2
-    assert "nowhere is not a run directory" in process.stderr
+    assert '"published/index.html"' in (lab.path / "linked.html").read_text()

@@ -16,7 +16,7 @@ from mac_runner.runs.play import Player
 from mac_runner.runs.setup import ExperimentSet
 from mac_runner.store import open_run, read_run
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
-from tests.cli.lab import AtOnce, Lab, RunDir
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion
 from tests.cli.test_discussion import QUESTIONS
 from tests.kit import copied
 from tests.sim.behaviour import Behaviour, Received, Say, failure
@@ -34,17 +34,10 @@ class Moody:
         return failure(400, "not today") if self.refuses(received) else Say("It cannot be known.")
 
 
-def talk(url: str) -> JsonObject:
+def talk(url: str, **more: JsonValue) -> JsonObject:
     """Six discussions of two agents over the server at `url`."""
-    return {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": 6},
-        "discussion": {"topics": ["Bridge or ferry?"]},
-        "model_definitions": {
-            "stub": {"backend": "openai", "openai_config": {"model": "stub", "base_urls": [url]}},
-        },
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b")],
-    }
+    config: JsonObject = {"model": "stub", "base_urls": [url]}
+    return discussion({"backend": "openai", "openai_config": config}, conversations=6) | more
 
 
 def test_retry_of_failed_conversations_ends_like_a_run_that_never_failed(lab: Lab, at_once: AtOnce) -> None:
@@ -96,7 +89,7 @@ def test_run_without_failures_is_left_as_it_is(finished: Lab, at_once: AtOnce) -
     process = at_once("retry", "runs/small")
 
     assert process.returncode == Exit.OK
-    assert "no conversation has failed; nothing to retry" in process.stderr
+    assert "nothing to retry" in process.stderr
     assert finished.run_dir().hashes() == before
 
 
@@ -104,12 +97,12 @@ def test_retry_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> N
     process = at_once("retry", "nowhere")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "nowhere is not a run directory" in process.stderr
+    assert "nowhere is not" in process.stderr
 
 
 def questions(url: str, **more: JsonValue) -> JsonObject:
     """The same about questions of a file."""
-    return talk(url) | {"discussion": {"questions": ["q.jsonl"]}, **more}
+    return talk(url, discussion={"questions": ["q.jsonl"]}, **more)
 
 
 def test_discussions_of_questions_from_a_file_are_retried_without_the_file(lab: Lab, at_once: AtOnce) -> None:
@@ -176,7 +169,7 @@ def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> 
                 patch.setattr(DiscussionConversation, "prompt", _other_prompts(DiscussionConversation.prompt))
                 process = at_once("retry", "runs/talk")
             assert process.returncode == Exit.BAD_INPUT
-            assert "other prompts than this version" in process.stderr
+            assert "other prompts" in process.stderr
             assert run.hashes() == before
 
             failed = [path for path in run.path.glob("transcripts/*") if b'"status": "failed"' in path.read_bytes()]
@@ -186,7 +179,7 @@ def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> 
             process = at_once("retry", "runs/talk")
             assert process.returncode == Exit.BAD_INPUT
             assert all(path.name in process.stderr for path in failed)
-            assert "`mac-run repair runs/talk`" in process.stderr
+            assert "repair runs/talk`" in process.stderr
             assert run.hashes() == before
             assert at_once("repair", "runs/talk").returncode == Exit.OK
             lab.verified(run.path)

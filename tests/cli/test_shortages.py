@@ -7,25 +7,31 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, Lab, environ, experiment
-from tests.patience import LIMIT_S
-from tests.sim.ollama_server import OllamaStub
+from tests.faults.tier import one_in
+from tests.patience import ended, wait_for
+from tests.sim.behaviour import Behaviour, Received
+from tests.sim.ollama_server import OllamaStub, Sent
 from tests.sim.openai_run import in_a_thread
-from tests.sim.openai_server import OpenaiServer
+from tests.sim.openai_server import Connection, OpenaiServer
 
 pytestmark = pytest.mark.ci
 
-LATENCY_S = 0.2
 IN_FLIGHT = 200
-CONVERSATIONS = 240
+CONVERSATIONS = 100
+LOOK_S = 0.01
 NO_THREADS = """
 import threading
 from mac_runner.cli import main
@@ -36,25 +42,53 @@ main()
 """
 
 
-class SlowOllama(OllamaStub):
-    """It takes its time, and serves all requests at the same time."""
+class HeldOpenai(OpenaiServer):
+    """It answers nothing while the gate is closed, and serves all requests at the same time."""
 
-    async def _answer(self, request: object, writer: asyncio.StreamWriter) -> bool:
-        await asyncio.sleep(LATENCY_S)
-        return await super()._answer(request, writer)  # type: ignore[arg-type]
+    gate: threading.Event
+
+    def _finish(self, connection: Connection, behaviour: Behaviour, received: Received) -> None:
+        if self.gate.is_set():
+            super()._finish(connection, behaviour, received)
+        else:
+            asyncio.get_running_loop().call_later(LOOK_S, self._finish, connection, behaviour, received)
+
+
+class HeldOllama(OllamaStub):
+    """The same."""
+
+    gate: threading.Event
+
+    async def _chat(self, body: JsonObject) -> Sent:
+        while body["messages"] and not self.gate.is_set():  # noqa: ASYNC110 - the gate is opened by another thread
+            await asyncio.sleep(LOOK_S)
+        return await super()._chat(body)
+
+
+@dataclass
+class Served:
+    """A definition of a model whose server holds its requests until the gate is opened."""
+
+    model: JsonObject
+    asked: Callable[[], int]
+    gate: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
-def served(backend: str) -> Iterator[JsonObject]:
-    """A definition of a model that a slow server serves."""
+def served(backend: str) -> Iterator[Served]:
     if backend == "openai":
-        with in_a_thread(OpenaiServer(slots=4 * IN_FLIGHT, latency_s=LATENCY_S)) as server:
+        with in_a_thread(HeldOpenai(slots=4 * IN_FLIGHT)) as server:
             section: JsonObject = {"model": "stub", "base_urls": [server.url], "max_in_flight": IN_FLIGHT}
-            yield {"backend": "openai", "openai_config": section}
+            found = Served({"backend": "openai", "openai_config": section}, lambda: server.requests)
+            server.gate = found.gate
+            yield found
     else:
-        with SlowOllama() as stub:
+        stub = HeldOllama()
+        with stub:
             section = {"model": "qwen3:4b", "host": stub.host, "max_in_flight": IN_FLIGHT, "num_ctx": 4096}
-            yield {"backend": "ollama", "ollama_config": section}
+            found = Served({"backend": "ollama", "ollama_config": section}, lambda: len(stub.chats))
+            stub.gate = found.gate
+            yield found
 
 
 def echoes(model: JsonObject) -> JsonObject:
@@ -84,29 +118,36 @@ def starts(prepare: Callable[[], None]) -> bool:
     return alone.returncode == 0
 
 
-def played(lab: Lab, file: str, prepare: Callable[[], None]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MAC_RUN, file, "--no-live"],
+def played(
+    lab: Lab, served: Served, prepare: Callable[[], None], condition: Callable[[], object]
+) -> tuple[int, str, str]:
+    """Play with these limits; the server holds all requests until `condition` holds."""
+    process = subprocess.Popen(
+        [*MAC_RUN, lab.write(echoes(served.model)), "--no-live"],
         cwd=lab.path,
         env=environ(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=LIMIT_S,
-        check=False,
         preexec_fn=prepare,
         close_fds=False,
     )
+    lab.started.append(process)
+    wait_for(lambda: process.poll() is not None or condition(), "what the server waits for")
+    served.gate.set()
+    return ended(process)
 
 
 @pytest.mark.parametrize("backend", ["openai", "ollama"])
-def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_its_own(lab: Lab, backend: str) -> None:
-    with served(backend) as model:
-        ended = played(lab, lab.write(echoes(model)), with_descriptors(40, 128))
-
+def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_its_own(
+    lab: Lab, backend: str, snapshot: SnapshotAssertion
+) -> None:
     run = lab.run_dir("echoes")
-    assert ended.returncode == Exit.OK, ended.stderr
-    told = "128 file descriptors leave room for 64 connections and not for 200: at most 64 requests are in flight"
-    assert sum(line.startswith(told) for line in ended.stderr.splitlines()) == 1
+    with served(backend) as model:
+        code, _, err = played(lab, model, with_descriptors(40, 128), lambda: model.asked() >= 64)
+
+    assert code == Exit.OK, err
+    assert [line for line in err.splitlines() if "descriptors" in line] == snapshot
     assert run.statuses == {"finished": CONVERSATIONS}
     assert run.events("EVENT_RETRY") == []
     (start,) = run.events("EVENT_RUN_START")
@@ -117,16 +158,17 @@ def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_
 @pytest.mark.parametrize("backend", ["openai", "ollama"])
 def test_request_without_a_descriptor_waits_for_one(lab: Lab, backend: str) -> None:
     """More is open than was reckoned with: connections are what there is less of, and nothing fails for it."""
-    with served(backend) as model:
-        ended = played(lab, lab.write(echoes(model)), with_descriptors(128, 128, taken=60))
-
     run = lab.run_dir("echoes")
-    assert ended.returncode == Exit.OK, ended.stderr
+    with served(backend) as model:
+        limits = with_descriptors(128, 128, taken=60)
+        code, _, err = played(lab, model, limits, lambda: run.events("EVENT_RETRY"))
+
+    assert code == Exit.OK, err
     assert run.statuses == {"finished": CONVERSATIONS}
     retries = run.events("EVENT_RETRY")
     assert retries
-    assert all("no file descriptor is left for a connection" in str(retry["error"]) for retry in retries)
-    assert "set aside" not in ended.stderr
+    assert all("no file descriptor" in str(retry["error"]) for retry in retries)
+    assert "set aside" not in err
     lab.verified(run.path)
 
 
@@ -136,29 +178,19 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
     resumable, stored = {int(Exit.INTERRUPTED)}, {int(Exit.STORAGE_FAILED)}
     either = resumable | stored | {int(Exit.OK)}
     cases = [
-        *((resource.RLIMIT_NOFILE, number, resumable) for number in (5, 6, 8, 9, 23)),
-        *((resource.RLIMIT_NOFILE, number, {int(Exit.OK)}) for number in (24,)),
-        *((resource.RLIMIT_AS, size * mib, either) for size in (25, 38, 45, 55, 59, 64, 70, 80)),
-        *((resource.RLIMIT_FSIZE, size, stored) for size in (0, 1_000, 8_000)),
+        (resource.RLIMIT_NOFILE, 24, {int(Exit.OK)}),
+        *((resource.RLIMIT_NOFILE, number, resumable) for number in one_in(2, (23, 9, 8, 6, 5))),
+        *((resource.RLIMIT_AS, size * mib, either) for size in one_in(3, (25, 38, 45, 55, 59, 64, 70, 80))),
+        *((resource.RLIMIT_FSIZE, size, stored) for size in one_in(2, (0, 1_000, 8_000))),
     ]
 
     def play(number: int, kind: int, most: int, codes: set[int]) -> str:
-        ended = subprocess.run(
-            [*MAC_RUN, file, "--quiet", "--out", f"runs/{number}"],
-            cwd=lab.path,
-            env=environ(),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(kind, (most, most)),
-        )
-        lines = ended.stderr.splitlines()
-        is_told = not lines if ended.returncode == Exit.OK else len(lines) == 1 and lines[0].startswith("mac-run: ")
-        is_right = ended.returncode in codes and is_told and (not lines or "run the same command again" in lines[0])
-        if is_right or not starts(lambda: resource.setrlimit(kind, (most, most))):
-            return ""
-        return f"{kind} {most}: {ended.returncode} {ended.stderr}"
+        limit = partial(resource.setrlimit, kind, (most, most))
+        code, _, err = ended(lab.start(file, "--quiet", "--out", f"runs/{number}", preexec=limit))
+        lines = err.splitlines()
+        is_told = not lines if code == Exit.OK else len(lines) == 1 and lines[0].startswith("mac-run: ")
+        is_right = code in codes and is_told and (not lines or "same command again" in lines[0])
+        return "" if is_right or not starts(limit) else f"{kind} {most}: {code} {err}"
 
     file = lab.write(experiment(conversations=1))
     with ThreadPoolExecutor(4) as threads:
@@ -166,24 +198,15 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
 
     assert wrong == []
     for directory in sorted((lab.path / "runs").iterdir())[::4]:
-        lab.done(file, "--quiet", "--out", str(directory))
+        lab.play(file, "--quiet", "--out", str(directory))
         lab.verified(directory)
 
 
-def test_process_that_may_start_no_thread_says_so_in_a_line(lab: Lab) -> None:
+def test_process_that_may_start_no_thread_says_so_in_a_line(lab: Lab, snapshot: SnapshotAssertion) -> None:
     file = lab.write(experiment(conversations=1))
-    ended = subprocess.run(
-        [sys.executable, "-c", NO_THREADS, file, "--quiet"],
-        cwd=lab.path,
-        env=environ(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    code, _, err = ended(lab.start(file, "--quiet", program=(sys.executable, "-c", NO_THREADS)))
 
-    assert ended.returncode == Exit.INTERRUPTED
-    (line,) = ended.stderr.splitlines()
-    assert "no further thread can be started; raise the limit on processes or memory" in line
-    lab.done(file)
+    assert code == Exit.INTERRUPTED
+    assert err == snapshot
+    lab.play(file)
     lab.verified(lab.run_dir().path)

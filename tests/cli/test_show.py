@@ -14,14 +14,15 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.printable import printable
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, Message, Prompt
-from tests.cli.lab import MAC_RUN, AtOnce, Lab, RunDir, environ, experiment, render_other_prompts, scripted
+from tests.cli.lab import MAC_RUN, AtOnce, Lab, RunDir, environ, experiment, refusals, render_other_prompts, scripted
 from tests.cli.test_openai import talk
-from tests.patience import LIMIT_S, ended, wait_for
+from tests.patience import LIMIT_S, ended
 from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -128,7 +129,7 @@ def test_show_seat_shows_no_secret_of_others(finished: Lab, at_once: AtOnce) -> 
     for view in ("--prompt", "--raw"):
         refused = at_once("show", RUN, "0", view, other, "--seat", name)
         assert refused.returncode == Exit.BAD_INPUT
-        assert f"there is no turn '{other}' of {name}" in refused.stderr
+        assert f"no turn '{other}' of {name}" in refused.stderr
         assert not refused.stdout
 
 
@@ -136,28 +137,20 @@ def test_show_of_a_game_there_is_not_says_how_many_there_are(finished: Lab, at_o
     shown = at_once("show", RUN, "99")
 
     assert shown.returncode == 2
-    assert "no ended conversation is called '99'" in shown.stderr
-    assert "2 of 2 conversations have ended: mac-run show runs/small lists them" in shown.stderr
+    assert "is called '99'" in shown.stderr
+    assert "2 of 2 conversations" in shown.stderr
 
 
-def test_flags_that_do_not_combine_are_refused(finished: Lab, at_once: AtOnce) -> None:
-    views = ("--turns",), ("--prompt", "0"), ("--raw",), ("--thoughts",)
-    refusals = [
-        *((("0", *view, "--truth"), "--truth has no effect") for view in views),
-        (("0", "--turns", "--seat", "Abel"), "--seat has no effect"),
-        *((("0", *view, *other), "show different things") for view in views for other in views if view != other),
-        *((view, f"{view[0]} is about one conversation") for view in views),
-        (("--truth",), "--truth is about one conversation"),
-        (("0", "--where", "failed"), "--where lists conversations"),
-        (("0", "--limit", "3"), "--limit lists conversations"),
-        (("--limit", "0"), "--limit"),
-    ]
-    for flags, said in refusals:
-        process = at_once("show", RUN, *flags)
+def test_flags_that_do_not_combine_are_refused(finished: Lab, at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
+    views = ("--turns", "--prompt 0", "--raw", "--thoughts")
+    asked = (
+        *(f"0 {view} --truth" for view in views),
+        "0 --turns --seat Abel",
+        *(f"0 {view} {other}" for view in views for other in views if view != other),
+        *(*views, "--truth", "0 --where failed", "0 --limit 3", "--limit 0"),
+    )
 
-        assert process.returncode == Exit.BAD_INPUT, flags
-        assert said in process.stderr, (flags, process.stderr)
-        assert not process.stdout
+    assert refusals(at_once, (f"show {RUN} {flags}" for flags in asked)) == snapshot
 
 
 @pytest.fixture(scope="session")
@@ -222,31 +215,20 @@ def test_list_has_every_conversation_and_conditions_leave_those_that_meet_them(
 
     limited = at_once("show", "runs/many", "--limit", "5", "--where", "days>=1")
     assert [row["number"] for row in listed(limited.stdout)] == [*"01234"]
-    assert "5 of 12 conversations listed (--limit 5)" in limited.stderr
+    assert "5 of 12 conversations" in limited.stderr
     nothing = at_once("show", "runs/many", "--where", "winner=banana")
     assert nothing.stdout == ""
-    assert re.search(r"0 of 12 conversations listed; here winner is .*mafia.*town", nothing.stderr)
+    assert re.search(r"0 of 12 .*mafia.*town", nothing.stderr)
 
 
-def test_conditions_that_mean_nothing_are_refused_with_what_there_is(finished: Lab, at_once: AtOnce) -> None:
-    refusals = {
-        "winnr=mafia": "there is no 'winnr'; allowed: attempts, corrections, days",
-        "winner": "winner is compared with nothing; write 'winner=VALUE'",
-        "days": "days is compared with nothing; write 'days>5'",
-        "days>": "days is compared with nothing",
-        "days>many": "days is a number, and 'many' is none",
-        "days=nan": "days is a number, and 'nan' is none",
-        "winner<mafia": "winner has no order, so it cannot be < 'mafia'; use = or !=",
-        "status=half": "status is finished or failed, not 'half'",
-        "=5": "write a condition such as",
-        "": "write a condition such as",
-    }
-    for condition, said in refusals.items():
-        process = at_once("show", RUN, "--where", condition)
+def test_conditions_that_mean_nothing_are_refused_with_what_there_is(
+    finished: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
+    conditions = (
+        *("winnr=mafia", "winner", "days", "days>", "days>many", "days=nan", "winner<mafia", "status=half", "=5", ""),
+    )
 
-        assert process.returncode == Exit.BAD_INPUT, condition
-        assert said in process.stderr, (condition, process.stderr)
-        assert not process.stdout
+    assert refusals(at_once, [("show", RUN, "--where", condition) for condition in conditions]) == snapshot
 
 
 @pytest.mark.ci
@@ -269,15 +251,13 @@ def test_grid_is_listed_by_combination_and_its_games_are_named_by_directory(lab:
 
 @pytest.mark.ci
 def test_run_under_way_and_one_that_was_killed_are_listed_as_far_as_they_are(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment(conversations=40, models={"m": scripted(latency_ms=3)}))
-    process = lab.start(file)
-    wait_for(lambda: len(lab.run_dir().events("EVENT_CONVERSATION_DONE")) > 2, "three games")
+    process = lab.start_held(800, lab.write(experiment(conversations=10)))
     for _ in ("under way", "killed"):
         shown = at_once("show", RUN)
         assert shown.returncode == Exit.OK, shown.stderr
         done = len(listed(shown.stdout))
-        assert 2 < done < 40
-        assert f"{done} of {done} conversations listed; {40 - done} of 40 have not ended" in shown.stderr
+        assert 0 < done < 10
+        assert f"{done} of {done} conversations listed; {10 - done} of 10" in shown.stderr
         process.send_signal(signal.SIGKILL)
         ended(process)
 
@@ -294,7 +274,7 @@ def test_conversations_without_columns_of_their_own_and_discussions_are_listed(l
         assert [row["number"] for row in rows] == ["0", "1", "2"]
         assert ("consensus" in rows[0]) == (name == "discussion")
     unmet = at_once("show", "runs/echo", "--where", "winner=mafia")
-    assert "there is no 'winner'; allowed: attempts, corrections" in unmet.stderr
+    assert "no 'winner'; allowed: " in unmet.stderr
 
 
 def test_failed_conversations_are_listed_with_the_reason_and_meet_no_condition_on_a_result(
@@ -341,7 +321,7 @@ def test_turn_may_be_shortened_where_it_is_clear(finished: Lab, at_once: AtOnce)
         assert short.stdout == whole.stdout
         unclear = at_once("show", RUN, "0", flag, "0")
         assert unclear.returncode == Exit.BAD_INPUT
-        assert f"'0' is the beginning of several turns: {first_round[0]}, {first_round[1]}" in unclear.stderr
+        assert f"several turns: {first_round[0]}, {first_round[1]}" in unclear.stderr
         for unknown in (f"{single}x", "999/Zoe/0/0", "", "/", "\x1b[2J"):
             refused = at_once("show", RUN, "0", flag, unknown)
             assert refused.returncode == Exit.BAD_INPUT, unknown
@@ -360,7 +340,7 @@ def test_prompt_of_another_version_is_refused_and_not_printed(
     key = str(objects(transcript(finished.run_dir())["turns"])[0]["turn"])
     shown = at_once("show", RUN, "0", "--prompt", key)
     assert shown.returncode == Exit.BAD_INPUT
-    assert "is not what was sent (their digests differ): the run is of another version" in shown.stderr
+    assert "of another version" in shown.stderr
     assert shown.stdout == ""
 
 
@@ -423,9 +403,7 @@ def test_what_was_sent_and_came_back_is_exact_in_a_pipe_and_harmless_on_a_termin
     first = thoughts.index(r"    thinks  First \x1b[31mthis.")
     assert thoughts[first + 1] == r"            I lie.\x1b[2J\u202e\u200b"
     assert thoughts[first + 2].startswith(r"    says    So be it.\r\x07")
-    assert (
-        f"=== {key}, thinking given apart\nFirst \x1b[31mthis.\n" in at_once("show", "runs/talk", "0", "--raw").stdout
-    )
+    assert f"=== {key}, thinking" in at_once("show", "runs/talk", "0", "--raw").stdout
     assert "--thoughts shows them" in at_once("show", "runs/talk", "0", "--raw", key).stderr
 
 

@@ -8,24 +8,12 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, experiment
+from tests.cli.lab import AtOnce, Lab, discussion, experiment
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
 NOWHERE = "http://127.0.0.1:9"
-HAS_NO_MODEL = r"model_definitions\.panel\.openai_config\.model: http\S+: it has no model 'mistyped'; it has: stub"
-
-
-def talk(model: JsonObject, **more: JsonValue) -> JsonObject:
-    """Three discussions of two agents."""
-    return {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": 3},
-        "discussion": {"topics": ["Bridge or ferry?"]},
-        "model_definitions": {"panel": model},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "panel"} for name in ("a", "b")],
-        **more,
-    }
+HAS_NO_MODEL = r"model_definitions\.m\.openai_config\.model: http\S+: it has no model 'mistyped'; it has: stub"
 
 
 def openai(url: str, model: str) -> JsonObject:
@@ -40,9 +28,9 @@ def test_a_mistyped_model_is_reported_with_its_place_and_the_corrected_one_resum
     lab: Lab, at_once: AtOnce
 ) -> None:
     with in_a_thread(OpenaiServer()) as server:
-        file = lab.write(talk(openai(server.url, "mistyped")))
+        file = lab.write(discussion(openai(server.url, "mistyped")))
         first = at_once(file)
-        second = at_once(lab.write(talk(openai(server.url, "stub"))))
+        second = at_once(lab.write(discussion(openai(server.url, "stub"))))
 
     assert first.returncode == Exit.BAD_INPUT
     assert_matches(rf"^mac-run: {file}:\d+: {HAS_NO_MODEL}", first.stderr)
@@ -53,9 +41,9 @@ def test_a_mistyped_model_is_reported_with_its_place_and_the_corrected_one_resum
 
 
 def test_a_mistyped_model_of_a_grid_is_reported_with_its_place(lab: Lab, at_once: AtOnce) -> None:
-    sweep: JsonObject = {"model_definitions.panel.openai_config.model": ["stub", "mistyped"]}
+    sweep: JsonObject = {"model_definitions.m.openai_config.model": ["stub", "mistyped"]}
     with in_a_thread(OpenaiServer()) as server:
-        file = lab.write(talk(openai(server.url, "stub"), _grid={"sweep": sweep}))
+        file = lab.write(discussion(openai(server.url, "stub"), _grid={"sweep": sweep}))
         ended = at_once(file)
 
     assert ended.returncode == Exit.BAD_INPUT
@@ -65,7 +53,7 @@ def test_a_mistyped_model_of_a_grid_is_reported_with_its_place(lab: Lab, at_once
 @pytest.mark.ci
 def test_doctor_reports_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -> None:
     with in_a_thread(OpenaiServer()) as server:
-        file = lab.write(talk(openai(server.url, "mistyped")))
+        file = lab.write(discussion(openai(server.url, "mistyped")))
         ended = at_once("doctor", file)
 
     assert ended.returncode == Exit.FAILURES
@@ -80,10 +68,10 @@ def test_doctor_reports_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce)
 def test_a_missing_server_is_reported_in_one_line_that_names_the_model(
     lab: Lab, at_once: AtOnce, model: JsonObject
 ) -> None:
-    ended = at_once(lab.write(talk(model)))
+    ended = at_once(lab.write(discussion(model)))
 
     assert ended.returncode == Exit.INTERRUPTED
-    assert_matches(r"^mac-run: model panel: ", ended.stderr)
+    assert_matches(r"^mac-run: model m: ", ended.stderr)
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -93,12 +81,12 @@ def test_late_problems_of_a_grid_are_reported_together_each_with_its_place(
 ) -> None:
     """Policies, lobbies, seats, settings that an engine lacks, keys."""
     monkeypatch.setenv("ODD_KEY", "no key\x07")
-    panel: JsonValue = {"backend": "scripted", "scripted_config": {"policy": "discussant"}}
+    m: JsonValue = {"backend": "scripted", "scripted_config": {"policy": "discussant"}}
     chat: JsonObject = {"model": "m", "base_urls": [NOWHERE], "api_key_env": "ODD_KEY"}
     cases: list[tuple[JsonObject, JsonObject, list[str]]] = [
         (
-            talk({"backend": "scripted", "scripted_config": {"policy": "discussant"}}),
-            {"model_definitions.panel.scripted_config.policy": ["discussant", "clever", "smart"]},
+            discussion({"backend": "scripted", "scripted_config": {"policy": "discussant"}}),
+            {"model_definitions.m.scripted_config.policy": ["discussant", "clever", "smart"]},
             ["policy: environment discussion has no policy 'clever'", "has no policy 'smart'"],
         ),
         (
@@ -108,13 +96,13 @@ def test_late_problems_of_a_grid_are_reported_together_each_with_its_place(
         ),
         (experiment(), {"game.seats": [None, {"with_m": 2}]}, ["game.seats: the counts (with_m: 2) add up to 2"]),
         (
-            talk(openai(NOWHERE, "m")),
-            {"agent_definitions.0.top_k": [None, 3], "model_definitions.panel.record_tokens": [False, True]},
-            ["agent_definitions.0.top_k: the backend", "model_definitions.panel.record_tokens: the backend"],
+            discussion(openai(NOWHERE, "m")),
+            {"agent_definitions.0.top_k": [None, 3], "model_definitions.m.record_tokens": [False, True]},
+            ["agent_definitions.0.top_k: the backend", "model_definitions.m.record_tokens: the backend"],
         ),
         (
-            talk(openai(NOWHERE, "m")),
-            {"model_definitions.panel": [panel, {"backend": "openai", "openai_config": chat}]},
+            discussion(openai(NOWHERE, "m")),
+            {"model_definitions.m": [m, {"backend": "openai", "openai_config": chat}]},
             ["api_key_env: the environment variable ODD_KEY holds characters that no key has"],
         ),
     ]

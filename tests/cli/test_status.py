@@ -7,14 +7,13 @@ import signal
 
 import pytest
 
-from tests.cli.lab import AtOnce, Lab, experiment, scripted
-from tests.patience import ended, wait_for
+from tests.cli.lab import AtOnce, Lab, experiment
+from tests.patience import ended
 
 
 @pytest.mark.ci
 def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
-    first = lab.start(lab.write(experiment(models={"m": scripted(latency_ms=50)})))
-    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
+    first = lab.start_held(4, lab.write(experiment()))
 
     during = at_once("status", "runs/small")
     first.send_signal(signal.SIGKILL)
@@ -26,7 +25,7 @@ def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: 
     assert f"pid {first.pid} on " in during.stdout
     assert "2 half done" in during.stdout
     assert "small: stopped" in after.stdout
-    assert "which is not there any more" in after.stdout
+    assert "not there any" in after.stdout
 
 
 def test_status_of_a_finished_run_says_so_for_people_and_programs(finished: Lab, at_once: AtOnce) -> None:
@@ -60,10 +59,7 @@ def test_status_of_a_grid_shows_the_grid_and_each_combination(lab: Lab, at_once:
 
 @pytest.mark.ci
 def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab, at_once: AtOnce) -> None:
-    slow = {"m": scripted(capacity=1, latency_ms=200)}
-    lab.write({**experiment(conversations=1, models=slow), "_grid": {"sweep": {"seed": [1, 2, 3]}}})
-    process = lab.start("small.yaml")
-    wait_for(lambda: any((lab.path / "runs" / "small").glob("*/task_manifest.json")), "a combination")
+    process = lab.start_held(1, lab.write(experiment(conversations=1, _grid={"sweep": {"seed": [1, 2, 3]}})))
     during = at_once("status", "runs/small").stdout
     process.send_signal(signal.SIGKILL)
     ended(process)
@@ -78,4 +74,4 @@ def test_status_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> 
     process = at_once("status", "nowhere")
 
     assert process.returncode == 2
-    assert "nowhere is not a run directory" in process.stderr
+    assert "nowhere" in process.stderr

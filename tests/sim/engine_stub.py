@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,7 +82,16 @@ class EngineStub(OpenaiServer):
     """A server with token counters and, if it has room for tokens, a prefix cache."""
 
     def __init__(
-        self, *, slots: int, latency_s: float, model: str, port: int, tokens: int, cache_tokens: int, prefill_s: float
+        self,
+        *,
+        slots: int,
+        latency_s: float,
+        model: str,
+        port: int,
+        tokens: int,
+        cache_tokens: int,
+        prefill_s: float,
+        orders: Path | None = None,
     ) -> None:
         super().__init__(slots=slots, models=(model,), script=self._answer, page=self._look, keeps=False, port=port)
         self._reply_s = latency_s
@@ -91,6 +101,8 @@ class EngineStub(OpenaiServer):
         self._served: dict[int, _Served] = {}
         self._held: list[Callable[[], None]] = []
         self._wedged_at_s: float | None = None
+        self._orders = orders
+        self._answered = 0
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
 
     def wedge(self) -> None:
@@ -141,9 +153,21 @@ class EngineStub(OpenaiServer):
         if self._wedged_at_s is not None:
             self._held.append(partial(self._finish, connection, behaviour, received))
             return
+        if self._orders is not None and not received.is_canary:
+            if (self._orders / "hold").exists():
+                asyncio.get_running_loop().call_later(0.01, self._finish, connection, behaviour, received)
+                return
+            self._answered += 1
+            self._die_if_ordered(self._orders / str(self._answered))
         served = self._served.pop(id(received), None)
         self.completion_tokens += served.tokens if served is not None else 0
         super()._finish(connection, behaviour, received)
+
+    def _die_if_ordered(self, order: Path) -> None:
+        """Die of the first of several engines that has answered so often."""
+        with suppress(FileNotFoundError):
+            order.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +193,7 @@ def command(
     cache_tokens: int = 0,
     prefill_ms: float = 0.0,
     start_s: float = 0.0,
+    orders: Path | str = "",
 ) -> list[str]:
     """The command line that runs one; `port` may be a placeholder such as `{port}`."""
     flags = {
@@ -180,6 +205,7 @@ def command(
         "cache-tokens": cache_tokens,
         "prefill-ms": prefill_ms,
         "start-s": start_s,
+        **({"orders": orders} if orders else {}),
     }
     return [sys.executable, "-m", "tests.sim.engine_stub", *(f"--{name}={value}" for name, value in flags.items())]
 
@@ -253,6 +279,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="of a reply, in its usage and in the counters")
     parser.add_argument("--cache-tokens", type=int, default=0, help="how much of past prompts is remembered")
     parser.add_argument("--prefill-ms", type=float, default=0.0, help="for 1,000 tokens that are not remembered")
+    parser.add_argument("--orders", default="", help="a folder: no reply while `hold` is in it; the engine that takes"
+                        " the file `30` dies in place of its 30th reply")  # fmt: skip
     parser.add_argument("--start-s", type=float, default=0.0, help="how long it takes until it listens")
     asked = parser.parse_args()
     server = EngineStub(
@@ -263,6 +291,7 @@ def main() -> None:
         tokens=asked.tokens,
         cache_tokens=asked.cache_tokens,
         prefill_s=asked.prefill_ms / 1e6,
+        orders=Path(asked.orders) if asked.orders else None,
     )
     asyncio.run(_run(server, asked.start_s))
 

@@ -13,8 +13,8 @@ from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
 from mac_runner.store.lock import RunLock
 from mac_runner.store.writer import THREAD_NAME
-from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, RunDir, scripted
+from mac_runner.types import JsonObject
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion, scripted
 
 pytestmark = pytest.mark.ci
 
@@ -22,17 +22,8 @@ pytestmark = pytest.mark.ci
 @pytest.fixture
 def many(lab: Lab) -> Path:
     """The directory of a grid of twelve combinations, each of one short discussion, not yet run."""
-    talkers: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("ann", "bob")]
-    lab.write(
-        {
-            "experiment_metadata": {"experiment_name": "small"},
-            "conversation_config": {"environment": "discussion", "conversations": 1},
-            "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
-            "model_definitions": {"m": scripted("discussant", capacity=64)},
-            "agent_definitions": talkers,
-            "_grid": {"sweep": {"seed": [*range(12)]}},
-        }
-    )
+    seeds: JsonObject = {"sweep": {"seed": [*range(12)]}}
+    lab.write(discussion(scripted("discussant", capacity=64), "small", conversations=1, max_rounds=1, _grid=seeds))
     return lab.run_dir().path
 
 
@@ -103,6 +94,6 @@ def test_a_combination_that_is_being_run_stops_the_grid_by_name(many: Path, at_o
 
     assert more.returncode == Exit.IN_USE
     assert slug in more.stderr
-    assert "is being run already by this process" in more.stderr
+    assert "by this process" in more.stderr
     assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2").returncode == Exit.OK
     assert statuses(many) == [{"finished": 2}] * 12
