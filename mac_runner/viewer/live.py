@@ -119,8 +119,6 @@ class Live:
                 pulse = await self.work(lambda: self.source.pulse(slug))
             except MacRunnerError as fault:
                 trouble = str(fault)
-            except Exception as fault:  # noqa: BLE001 - a bug of ours, after which pages must hear of the run all the same
-                trouble = f"{type(fault).__name__}: {fault}"
             for stream in self._streams[slug]:
                 stream.notice(pulse, trouble)
             await self.clock.sleep(self.pace.poll_s)
