@@ -38,7 +38,8 @@ from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
 from tests.faults.tier import SCALE
 from tests.nano.test_tensor_parallel import assert_ended
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, wait_for
+from tests.sim.held_steps import HeldSteps
 
 CROWD = 40 * SCALE
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
@@ -205,17 +206,24 @@ def test_turns_of_a_conversation_find_their_prefix_where_it_was_computed(path: P
 
 @needs_packing
 @pytest.mark.parametrize("lost", [0, 1])
-def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(path: Path, lost: int) -> None:
+def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(
+    path: Path, lost: int, steps: HeldSteps
+) -> None:
     params = SamplingParams(temperature=0.9, max_tokens=40, ignore_eos=True)
     with InferenceEngine(settings(path)) as one:
         for number in range(12):
             one.add_request([number] * 9, params, 2)
         expected = bits(by_name(finish(one)))
     with as_threads(path) as group:
+        steps.hold()
         for number in range(12):
             group.engine.add_request([number] * 9, params, 2)
-        samples = group.engine.step()
+        wait_for(
+            lambda: all(each.num_completion_tokens for each in group.engine.replica_stats()), "some tokens of each"
+        )
         group.lose(lost)
+        steps.go()
+        samples = group.engine.step()
         samples += finish(group.engine)
 
         assert bits(by_name(samples)) == expected
@@ -224,14 +232,16 @@ def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(p
 
 
 @needs_packing
-def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path) -> None:
+def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps: HeldSteps) -> None:
     params = SamplingParams(temperature=0.9, max_tokens=60, ignore_eos=True, seed=4)
     with InferenceEngine(settings(path)) as one:
         expected = one.generate([PROMPT], params)[0]
     with as_threads(path) as group:
+        steps.hold()
         request = group.engine.add_request(PROMPT, params, stream=True)
         deltas = group.engine.step_deltas()
         group.lose(group.engine._dealt[request].replica.number)
+        steps.go()
         while group.engine.has_pending():
             deltas += group.engine.step_deltas()
 
@@ -241,9 +251,10 @@ def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path) -> Non
 
 
 @needs_packing
-def test_stream_that_no_replica_continues_ends_with_an_error(path: Path) -> None:
+def test_stream_that_no_replica_continues_ends_with_an_error(path: Path, steps: HeldSteps) -> None:
     with as_threads(path) as group:
         engine = group.engine
+        steps.hold()
         request = engine.add_request(PROMPT, replace(ENDLESS, temperature=0.0), stream=True)
         deltas = list[Delta]()
         while sum(len(delta.token_ids) for delta in deltas) < 3:
@@ -257,8 +268,9 @@ def test_stream_that_no_replica_continues_ends_with_an_error(path: Path) -> None
     assert isinstance(deltas[-1].sample.error, ReplicaLostError)
 
 
-def test_engine_without_replicas_says_how_each_was_lost(path: Path) -> None:
+def test_engine_without_replicas_says_how_each_was_lost(path: Path, steps: HeldSteps) -> None:
     with as_threads(path) as group:
+        steps.hold()
         group.engine.add_request(PROMPT, ENDLESS)
         group.lose(0)
         group.lose(1)
@@ -272,7 +284,7 @@ def test_engine_without_replicas_says_how_each_was_lost(path: Path) -> None:
 
 
 @needs_packing
-def test_weights_pauses_and_sleep_reach_all_replicas(path: Path) -> None:
+def test_weights_pauses_and_sleep_reach_all_replicas(path: Path, steps: HeldSteps) -> None:
     weights = random_state_dict(path, seed=1)
     params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
     prompts = [[number] * 9 for number in range(6)]
@@ -281,6 +293,7 @@ def test_weights_pauses_and_sleep_reach_all_replicas(path: Path) -> None:
         expected = [sample.logprobs for sample in one.generate(prompts, params)]
     with as_threads(path) as group:
         engine = group.engine
+        steps.hold()
         begin_streams(engine, 4)
         engine.pause("keep")
         with pytest.raises(ConfigError, match="4 requests are running"):
@@ -288,6 +301,7 @@ def test_weights_pauses_and_sleep_reach_all_replicas(path: Path) -> None:
         engine.resume()
         engine.update_weights(weights, blocking=True)
         assert len(engine.pause("abort")) == 4
+        steps.go()
         engine.sleep(drop_weights=False)
         assert engine.state is EngineState.ASLEEP
         engine.wake()
@@ -298,10 +312,13 @@ def test_weights_pauses_and_sleep_reach_all_replicas(path: Path) -> None:
         assert all(stats.num_steps for stats in engine.replica_stats())
 
 
-def test_pause_waits_for_what_runs_on_all_replicas(path: Path) -> None:
+def test_pause_waits_for_what_runs_on_all_replicas(path: Path, steps: HeldSteps) -> None:
     with as_threads(path) as group:
+        steps.hold()
         begin_streams(group.engine, 4)
-        samples = group.engine.pause("wait")
+        group.engine.begin_pause("wait")
+        steps.go()
+        samples = finish(group.engine)
 
         assert [sample.finish_reason for sample in samples] == ["length"] * 4
         assert group.engine.state is EngineState.PAUSED
@@ -343,7 +360,8 @@ def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of
         samples = by_name(finish(engine))
 
         assert bits(samples) == expected
-        assert (len(others), engine.stats().num_replicas) == (2, 1)
+        assert len(others) == 2
+        wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica whose rank was killed")
         os.kill(heads[0], signal.SIGKILL)
         with pytest.raises(RankFailedError, match="SIGKILL"):
             engine.generate([PROMPT], ENDLESS)

@@ -40,6 +40,7 @@ from mac_runner.nano.architecture import EMBEDDINGS, HEAD
 from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 from tests.patience import LIMIT_S, until, wait_for
+from tests.sim.held_steps import HeldSteps
 
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
@@ -121,15 +122,17 @@ def trainer() -> Iterator[Trainer]:
 
 
 def test_received_weights_compute_the_bits_of_a_blocking_update_while_requests_run(
-    path: Path, trainer: Trainer
+    path: Path, trainer: Trainer, steps: HeldSteps
 ) -> None:
     async def act(one: AsyncEngine, other: AsyncEngine) -> None:
         address = await trainer.begin(path, "none", 7, 8)
+        steps.hold()
         running = await one.submit([1, 2], LONG)
         await anext(running)
         update = asyncio.create_task(one.receive_weights(address))
         trainer.go()
         assert (await update, await trainer.line()) == (7, "taken")
+        steps.go()
         last = [delta.sample async for delta in running if delta.sample is not None][-1]
         assert [span.version for span in last.version_spans] == [0, 7]
 

@@ -34,6 +34,7 @@ from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
 from tests.nano.test_weight_transfer import has_come
 from tests.patience import LIMIT_S, until
+from tests.sim.held_steps import HeldSteps
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 from tests.sim.requests import request
@@ -117,15 +118,17 @@ def test_all_servers_say_what_an_engine_that_loaded_the_weights_says(model: Path
     asyncio.run(main())
 
 
-def test_reply_under_way_has_both_versions(model: Path, other: Path) -> None:
+def test_reply_under_way_has_both_versions(model: Path, other: Path, steps: HeldSteps) -> None:
     async def main() -> None:
         async with at(model) as (backend, server):
             for version, blocking in ((1, True), (2, False)):
                 made = (await server.stats()).num_completion_tokens
+                steps.hold()
                 long = asyncio.create_task(backend.generate(request("go on", sampling=LONG)))
                 while (await server.stats()).num_completion_tokens == made:
                     assert not long.done()
                 await backend.update_weights(WeightUpdate(version=version, weights=other, blocking=blocking))
+                steps.go()
 
                 assert (await long).policy == PolicySpan(version - 1, version)
 
