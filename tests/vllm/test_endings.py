@@ -13,11 +13,11 @@ from mac_runner.errors import ConfigError
 from tests.patience import until
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import config, started
-from tests.vllm.tiny_model import CONTEXT_TOKENS
+from tests.vllm.tiny_model import MODEL_TOKENS
 
 
 def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
-    too_long = config(tiny_model, max_model_len=10 * CONTEXT_TOKENS)
+    too_long = config(tiny_model, max_model_len=10 * MODEL_TOKENS)
     with pytest.raises(ConfigError, match=r"model_definitions\.m\.vllm_config: vLLM .* refuses it"), started(too_long):
         pass
 

@@ -11,6 +11,7 @@ import ollama
 import openai
 import pytest
 
+from tests.patience import LIMIT_S
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -26,7 +27,7 @@ def with_openai(model: Path, scene: Callable[[openai.AsyncOpenAI, Served], Await
     async def on_stage() -> None:
         async with (
             served(model) as server,
-            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client,
+            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=LIMIT_S) as client,
         ):
             await scene(client, server)
 
@@ -224,11 +225,11 @@ def test_clients_bring_a_key_and_are_denied_without_it(model: Path, monkeypatch:
     async def on_stage() -> None:
         async with served(model, api_key=key) as server:
             url = f"{server.url}/v1"
-            async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
+            async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=LIMIT_S) as client:
                 assert [each.id async for each in client.models.list()] == [MODEL]
                 asked = client.completions.create(model=MODEL, prompt="hi", max_tokens=2, stream=True)
                 assert len([chunk async for chunk in await asked]) > 1
-            async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0) as client:
+            async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0, timeout=LIMIT_S) as client:
                 with pytest.raises(openai.AuthenticationError) as caught:
                     await client.models.list()
                 assert caught.value.code == "invalid_api_key"

@@ -169,7 +169,8 @@ def test_guarded_server_says_its_key_nowhere(model: Path) -> None:
                 assert answer.status_code == status
                 said += [answer.text, str(answer.headers)]
                 said += [
-                    httpx.get(f"{url}{path}", headers=headers).text for path in ("/metrics", "/api/x", "/v1/models")
+                    httpx.get(f"{url}{path}", headers=headers, timeout=LIMIT_S).text
+                    for path in ("/metrics", "/api/x", "/v1/models")
                 ]
             with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
                 client.sendall(f"GET /v1/models HTTP/1.1\r\nAuthorization: Bearer {KEY}\x01\r\n\r\n".encode())
