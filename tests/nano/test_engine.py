@@ -242,7 +242,7 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_kept(
     for error, weights in wrong:
         with pytest.raises(error, match="model"):
             engine.update_weights(weights, blocking=blocking)
-    with pytest.raises(StaleVersionError, match="weights of version 0: the engine has 0"):
+    with pytest.raises(StaleVersionError, match=r"version 0: .* has 0"):
         engine.update_weights(good, blocking=blocking, version=0)
 
     assert (engine.get_weight_version(), engine.generate([[1, 2]], GREEDY)[0].logprobs) == (0, expected)

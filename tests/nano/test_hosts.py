@@ -106,7 +106,7 @@ def test_replicas_of_two_hosts_in_lock_step_have_the_bits_of_one_process_until_o
         assert isinstance(engine, LockstepEngine)
         found = bits(by_name(engine.generate(PROMPTS, PARAMS)))
         process.send_signal(signal.SIGKILL)
-        with pytest.raises(RankFailedError, match=r"rank 1 on .* is gone"):
+        with pytest.raises(RankFailedError, match=r"rank 1 .* gone"):
             engine.generate(PROMPTS, SamplingParams(max_tokens=8000, ignore_eos=True))
 
     assert found == expected
@@ -126,7 +126,7 @@ def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
     path, sizes = model("qwen2"), {"data_parallel_size": 2}
     save_file(random_state_dict(make_model(tmp_path, "qwen2"), seed=9), str(tmp_path / "model.safetensors"))
     with other_rank(tmp_path, "--data-parallel-size", "2", *TOGETHER) as (environ, process):
-        with pytest.raises(DivergenceError, match=r"rank 1 on .* rank 0 on .* disagree in .*model\.safetensors"):
+        with pytest.raises(DivergenceError, match=r"rank 1 .* rank 0 .*model\.safetensors"):
             make_engine(together(path, **sizes), world_of(environ, **sizes))
         _, said = process.communicate(timeout=LIMIT_S)
 
@@ -148,5 +148,5 @@ def test_rank_that_stays_away_is_named(model: ModelMaker, monkeypatch: pytest.Mo
     (port,) = LoopbackPorts().take(1)
     environ = {"SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
     environ |= {"MASTER_ADDR": "127.0.0.2", "MASTER_PORT": str(port)}
-    with pytest.raises(RankFailedError, match="rank 1 did not come within"):
+    with pytest.raises(RankFailedError, match="rank 1 did not"):
         make_engine(settings(model("qwen2"), data_parallel_size=2), world_of(environ, data_parallel_size=2))

@@ -274,9 +274,9 @@ def test_engine_without_replicas_says_how_each_was_lost(path: Path, steps: HeldS
         group.engine.add_request(PROMPT, ENDLESS)
         group.lose(0)
         group.lose(1)
-        with pytest.raises(RankFailedError, match=r"replica \d: is gone.*replica \d: is gone"):
+        with pytest.raises(RankFailedError, match=r"(replica \d: is gone.*){2}"):
             finish(group.engine)
-        with pytest.raises(RankFailedError, match="all replicas are lost"):
+        with pytest.raises(RankFailedError, match="all replicas"):
             group.engine.add_request(PROMPT, ENDLESS)
 
 

@@ -408,7 +408,7 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(
         monkeypatch.setattr(members, "END_S_MAX", 0.2)
         os.kill((rank := pids(engine)[0]), signal.SIGSTOP)
         wait_for(lambda: " T " in Path(f"/proc/{rank}/stat").read_text(), "rank 1 to stand still")
-        with pytest.raises(RankFailedError, match="rank 1 has kept the others waiting"):
+        with pytest.raises(RankFailedError, match="rank 1 has kept"):
             engine.generate([PROMPT], PARAMS)
 
 
@@ -428,7 +428,7 @@ def test_error_of_rank_0_ends_all(model: ModelMaker, monkeypatch: pytest.MonkeyP
 
 def test_rank_that_dies_as_it_starts_is_told(model: ModelMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
-    with pytest.raises(RankFailedError, match=r"rank 1 \(process .*\) has ended with exit code 1"):
+    with pytest.raises(RankFailedError, match=r"rank 1 .* exit code 1"):
         start(model("qwen2"), 2)
 
 

@@ -45,7 +45,7 @@ def engine(path: Path, num_threads: int) -> InferenceEngine:
 def test_second_engine_with_another_number_is_refused_and_the_first_is_not_harmed(path: Path) -> None:
     with engine(path, 1) as first:
         expected = first.generate([[1, 2, 3]], GREEDY)[0].logprobs
-        with pytest.raises(ConfigError, match=r"num_threads = 2: an engine of this process computes with 1.*the same"):
+        with pytest.raises(ConfigError, match=r"num_threads = 2: .* with 1"):
             engine(path, 2)
 
         assert torch.get_num_threads() == 1

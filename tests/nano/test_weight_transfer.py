@@ -201,7 +201,7 @@ def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
     def fail(_group: object) -> None:
         raise RuntimeError("gloo says much. " * 100)
 
-    with pytest.raises(BroadcastError, match=r"^no new weights were installed"):
+    with pytest.raises(BroadcastError, match=r"^no new weights"):
         _alongside(fail, _Group(torch.device("cpu"), 60.0), [])
 
 
@@ -236,7 +236,7 @@ def test_trainer_killed_before_or_in_the_middle_installs_nothing_and_afterwards_
         for fault in ("before", "middle"):
             update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, fault, 5)))
             trainer.go()
-            with pytest.raises(BroadcastError, match="no new weights were installed"):
+            with pytest.raises(BroadcastError, match="no new weights"):
                 await update
             assert await sample(engine) == before
         update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, "after", 5)))
@@ -402,7 +402,7 @@ def test_silent_or_absent_side_is_an_error_after_the_timeout(side: str, monkeypa
         where.bind(("127.0.0.1", 0))
         if side == "silent trainer":
             where.listen()
-            with pytest.raises(BroadcastError, match="did nothing for 20 s"):
+            with pytest.raises(BroadcastError, match="nothing for 20 s"):
                 ask(where)
         elif side == "no trainer":
             with pytest.raises(BroadcastError, match="no trainer at"):
@@ -416,7 +416,7 @@ def test_silent_or_absent_side_is_an_error_after_the_timeout(side: str, monkeypa
 
 def test_wrong_settings_of_a_sender_are_refused() -> None:
     for address in ("nowhere", ":29600", "host:", "host:99999", "host:one"):
-        with pytest.raises(ConfigError, match="address of a trainer"):
+        with pytest.raises(ConfigError, match="of a trainer"):
             WeightSender(address)
     with pytest.raises(ConfigError, match="receivers = 0"):
         WeightSender("127.0.0.1:0", 0)

@@ -234,7 +234,7 @@ def test_clients_bring_a_key_and_are_denied_without_it(model: Path, monkeypatch:
                     await client.models.list()
                 assert caught.value.code == "invalid_api_key"
             async with ollama.AsyncClient(server.url) as stranger:
-                with pytest.raises(ollama.ResponseError, match="the key is missing or wrong") as denied:
+                with pytest.raises(ollama.ResponseError, match="key is missing") as denied:
                     await stranger.list()
                 assert denied.value.status_code == 401
             monkeypatch.setenv("OLLAMA_API_KEY", key)
@@ -260,7 +260,7 @@ def test_ollama_client_finds_the_model_and_raises_its_own_errors(model: Path) ->
         assert caught.value.status_code == 404
         with pytest.raises(ollama.ResponseError, match="exceeds the context"):
             await client.generate(MODEL, "word " * 200, options={"num_ctx": 64})
-        with pytest.raises(ollama.ResponseError, match="does not support thinking"):
+        with pytest.raises(ollama.ResponseError, match="support thinking"):
             await client.chat(MODEL, [{"role": "user", "content": "x"}], think=True)
 
     with_ollama(model, scene)

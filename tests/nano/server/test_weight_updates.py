@@ -211,7 +211,7 @@ def test_broadcast_for_a_server_that_is_down_is_an_error_on_both_sides_without_a
                     return_exceptions=True,
                 )
                 for error in met:
-                    assert "receivers is 2, but the number of engines that are up is 1" in str(error), met
+                    assert "receivers is 2," in str(error), met
                 assert (await said(backend)).policy == PolicySpan(0, 0)
 
     asyncio.run(main())
@@ -300,11 +300,11 @@ def test_servers_without_a_key_for_their_owner_are_refused_at_the_start(model: P
         async with served(model, admin_key=KEY) as server:
             without = backend_for(server, key=None)
             await without.start()
-            with pytest.raises(ConfigError, match=r"backend 'openai' cannot update weights: .*admin_key_env"):
+            with pytest.raises(ConfigError, match=r"cannot update weights: .*admin_key_env"):
                 updating(without, name="m", kind="openai")  # It could have been a vLLM.
             await without.close()
             backend = backend_for(server, key="foreign-0123456789")
-            with pytest.raises(ConfigError, match=r"openai_config.admin_key_env: .* the key is missing or wrong"):
+            with pytest.raises(ConfigError, match=r"openai_config.admin_key_env: .* missing"):
                 await backend.start()
             await backend.close()
 
