@@ -19,6 +19,7 @@ from tests.patience import ended, run, wait_for
 pytest.importorskip("ray")
 
 CONVERSATIONS = 64
+NO_LIMIT = 1_000_000
 FILE = "small.yaml"
 GATE = """
 import time
@@ -78,7 +79,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     }
     lab.write(content)
     (tmp_path / "gate.py").write_text(GATE)
-    let_end(lab, CONVERSATIONS)
+    let_end(lab, NO_LIMIT)
     yield lab
     lab.close()
 
@@ -93,7 +94,7 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
     shared = lab.path / "runs" / "small"
     let_end(lab, 10)
     job = lab.start(*submission("--shards", "8"))
-    for done, more in ((10, 30), (30, CONVERSATIONS)):
+    for done, more in ((10, 30), (30, NO_LIMIT)):
         wait_for(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
         wait_for(lambda: any(map(workers_of, cluster.worker_nodes)), "a worker")
         node = next(node for node in cluster.worker_nodes if workers_of(node))
