@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
+import psutil
 import pytest
 import torch
 
@@ -36,22 +36,14 @@ from mac_runner.nano.parallel.messages import Begin
 from mac_runner.nano.parallel.replica import serve_leader
 from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
 from tests.faults.tier import SCALE
-from tests.nano.test_tensor_parallel import assert_ended
+from tests.nano import crowds
+from tests.nano.crowds import assert_ended, assert_same_bits, in_a_crowd
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 from tests.patience import LIMIT_S, wait_for
 from tests.sim.held_steps import HeldSteps
 
 CROWD = 40 * SCALE
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
-SCHEMA = '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"]}'
-KINDS: tuple[dict[str, object], ...] = (
-    {},
-    {"temperature": 0.0},
-    {"seed": 3, "top_p": 0.9, "top_k": 20},
-    {"stop": ("a", "bc"), "presence_penalty": 0.5},
-    {"json_schema": SCHEMA, "ignore_eos": False},
-    {"choices": ("yes", "no"), "ignore_eos": False},
-)
 ENDLESS = SamplingParams(max_tokens=300, ignore_eos=True)
 
 needs_packing = pytest.mark.skipif(
@@ -60,15 +52,8 @@ needs_packing = pytest.mark.skipif(
 
 
 def settings(path: Path, **changes: object) -> EngineConfig:
-    values: dict[str, object] = {
-        "model_path": str(path),
-        "num_threads": 1,
-        "num_blocks": 200,
-        "max_batch_size": 8,
-        "max_tokens_per_batch": 96,
-        **changes,
-    }
-    return EngineConfig(**values)  # type: ignore[arg-type]
+    own = {"data_parallel_mode": "independent", "num_blocks": 200, "admission": "reserve"}
+    return crowds.settings(path, 1, **{**own, **changes})
 
 
 @dataclass(slots=True)
@@ -113,22 +98,6 @@ def path(model: ModelMaker) -> Path:
     return model("qwen2")
 
 
-def in_a_crowd(engine: BaseEngine, size: int = CROWD) -> dict[tuple[int, int], TrainingSample]:
-    """Requests of all kinds, some of which begin alike, that come while the engine steps; some are aborted."""
-    chance, found = Random(1), list[TrainingSample]()
-    for number in range(size):
-        prompt = [chance.randrange(VOCAB_SIZE) for _ in range(chance.randrange(1, 80))]
-        if chance.random() < 0.3:
-            prompt = PROMPT[: chance.randrange(1, 60)] + prompt[:20]
-        params = SamplingParams(**{"max_tokens": chance.randrange(1, 15), "ignore_eos": True, **KINDS[number % 6]})  # type: ignore[arg-type]
-        request = engine.add_request(prompt, params, 1 + (number % 5 == 0), stream=number % 2 == 0)
-        if number % 10 == 9:
-            engine.abort(request)
-        if chance.random() < 0.5:
-            found += engine.step()
-    return by_name(found + finish(engine))
-
-
 def finish(engine: BaseEngine) -> list[TrainingSample]:
     samples = list[TrainingSample]()
     while engine.has_pending():
@@ -154,12 +123,12 @@ def bits(samples: dict[tuple[int, int], TrainingSample]) -> dict[tuple[int, int]
 @pytest.mark.parametrize("cache_type", ["paged", "radix"])
 def test_crowd_has_the_bits_of_one_process(path: Path, cache_type: str) -> None:
     with InferenceEngine(settings(path, cache_type=cache_type)) as one:
-        expected = bits(in_a_crowd(one))
+        expected = in_a_crowd(one, 1, CROWD)
     with as_threads(path, cache_type=cache_type) as group:
-        found = bits(in_a_crowd(group.engine))
+        found = in_a_crowd(group.engine, 1, CROWD)
 
     assert len(expected) > CROWD
-    assert found == expected
+    assert_same_bits(found, expected)
 
 
 def test_each_of_two_replicas_takes_about_half_the_steps(path: Path) -> None:
@@ -334,12 +303,6 @@ def begin_streams(engine: ReplicatedEngine, count: int) -> None:
 # Real processes.
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
 @needs_packing
 @pytest.mark.parametrize("cache_type", ["radix", "paged"] if SCALE > 1 else ["radix"])
 def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of_a_rank_and_leaves_none(
@@ -347,22 +310,22 @@ def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of
 ) -> None:
     params = SamplingParams(temperature=0.9, max_tokens=30, ignore_eos=True)
     with InferenceEngine(settings(path)) as one:
-        crowd = bits(in_a_crowd(one))
+        crowd = in_a_crowd(one, 1, CROWD)
         expected = bits(by_name(one.generate([[number] * 9 for number in range(8)], params)))
     with make_engine(settings(path, data_parallel_size=2, tensor_parallel_size=2, cache_type=cache_type)) as engine:
         assert isinstance(engine, ReplicatedEngine)
-        assert bits(in_a_crowd(engine)) == crowd
-        heads = [replica.member.process.pid for replica in engine._replicas.values()]
-        others = [child for head in heads for child in children(head)]
+        assert_same_bits(in_a_crowd(engine, 1, CROWD), crowd)
+        heads = [psutil.Process(replica.member.process.pid) for replica in engine._replicas.values()]
+        others = [child for head in heads for child in head.children()]
         for number in range(8):
             engine.add_request([number] * 9, params)
-        os.kill(others[1], signal.SIGKILL)
+        others[1].kill()
         samples = by_name(finish(engine))
 
         assert bits(samples) == expected
         assert len(others) == 2
         wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica whose rank was killed")
-        os.kill(heads[0], signal.SIGKILL)
+        heads[0].kill()
         with pytest.raises(RankFailedError, match="SIGKILL"):
             engine.generate([PROMPT], ENDLESS)
     assert_ended(heads + others)

@@ -29,7 +29,7 @@ from mac_runner.nano.parallel.divergence import (
 )
 from mac_runner.nano.parallel.follower import Follower
 from mac_runner.nano.parallel.ranks import Call
-from tests.nano.lockstep_crowds import ranks_as_threads
+from tests.nano.crowds import ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
 
 FLIPPED_AT = 11
