@@ -117,7 +117,7 @@ def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
         app.add_api_route("/endless", endless)
         with bound("127.0.0.1", 0) as listener:
             stage = Stage(listener.getsockname()[1])
-            async with AsyncExitStack() as stack:
+            async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
                 server = serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0))
                 await stack.enter_async_context(server)
                 await scene(stage)
