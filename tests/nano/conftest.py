@@ -42,6 +42,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelMaker:
     return make
 
 
+@pytest.fixture(scope="session")
+def path(model: ModelMaker) -> Path:
+    """The directory of a model, where one kind is as good as another."""
+    return model("qwen2")
+
+
 @pytest.fixture
 def steps() -> Iterator[HeldSteps]:
     """Holds the engines of this process where the test needs a request under way."""

@@ -154,9 +154,16 @@ def in_a_crowd(engine: BaseEngine, seed: int, count: int) -> dict[tuple[int, int
             found += engine.abort(chance.choice((number, number - 3)))
         for _ in range(chance.randrange(3)):
             found += engine.step()
-    while engine.has_pending():
-        found += engine.step()
+    found += finish(engine)
     return {(numbers[sample.request_id], sample.sample_index): sample for sample in found}
+
+
+def finish(engine: BaseEngine) -> list[TrainingSample]:
+    """Step until nothing is pending."""
+    samples = list[TrainingSample]()
+    while engine.has_pending():
+        samples += engine.step()
+    return samples
 
 
 def _mixed(chance: Random) -> SamplingParams:

@@ -29,18 +29,13 @@ from mac_runner.nano import (
 from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.constraints import Grammar, GrammarCompiler
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S
 from tests.sim.held_steps import HeldSteps
 
 Result = TypeVar("Result")
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=300, ignore_eos=True)
-
-
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
 
 
 def with_engine(path: Path, act: Callable[[AsyncEngine], Awaitable[Result]], **settings: object) -> Result:

@@ -19,7 +19,6 @@ from mac_runner.nano import (
     QueueFullError,
     RankFailedError,
     SamplingParams,
-    TrainingSample,
 )
 from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.lockstep import LockstepEngine
@@ -31,10 +30,11 @@ from tests.nano.crowds import (
     assert_ended,
     assert_same_bits,
     descendants,
+    finish,
     in_a_crowd,
     settings,
 )
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S
 
 CROWD = 40 * SCALE
@@ -48,23 +48,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
-
-
-@pytest.fixture
 def one(path: Path) -> Iterator[InferenceEngine]:
     """One process, with a cache that holds everything."""
     changes = {"data_parallel_mode": "independent", "num_blocks": 400, "admission": "reserve"}
     with InferenceEngine(settings(path, 1, **changes)) as engine:
         yield engine
-
-
-def finish(engine: LockstepEngine) -> list[TrainingSample]:
-    samples = list[TrainingSample]()
-    while engine.has_pending():
-        samples += engine.step()
-    return samples
 
 
 # The same bits.

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from mac_runner.nano import (
-    BaseEngine,
     ConfigError,
     Delta,
     EngineConfig,
@@ -37,8 +36,8 @@ from mac_runner.nano.parallel.replica import serve_leader
 from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
 from tests.faults.tier import SCALE
 from tests.nano import crowds
-from tests.nano.crowds import assert_ended, assert_same_bits, in_a_crowd
-from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
+from tests.nano.crowds import assert_ended, assert_same_bits, finish, in_a_crowd
+from tests.nano.tiny_models import VOCAB_SIZE, random_state_dict
 from tests.patience import LIMIT_S, wait_for
 from tests.sim.held_steps import HeldSteps
 
@@ -91,18 +90,6 @@ def as_threads(path: Path, size: int = 2, **changes: object) -> Iterator[Group]:
 def _live(connection: Connection) -> None:
     with closing(connection):
         serve_leader(connection)
-
-
-@pytest.fixture(scope="module")
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
-
-
-def finish(engine: BaseEngine) -> list[TrainingSample]:
-    samples = list[TrainingSample]()
-    while engine.has_pending():
-        samples += engine.step()
-    return samples
 
 
 def by_name(samples: list[TrainingSample]) -> dict[tuple[int, int], TrainingSample]:

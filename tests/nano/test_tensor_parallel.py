@@ -38,7 +38,7 @@ from mac_runner.nano.parallel import group, members, runner
 from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
 from mac_runner.nano.runner import ModelRunner, Prepared
-from tests.nano.crowds import assert_ended, assert_same_bits, in_a_crowd, is_alive
+from tests.nano.crowds import assert_ended, assert_same_bits, finish, in_a_crowd, is_alive
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 from tests.patience import LIMIT_S, wait_for
 
@@ -70,13 +70,6 @@ def told(samples: list[TrainingSample]) -> list[object]:
         (sample.completion_tokens, sample.logprobs, sample.version_spans, sample.num_cached_tokens)
         for sample in sorted(samples, key=lambda sample: (sample.request_id, sample.sample_index))
     ]
-
-
-def finish(engine: InferenceEngine) -> list[TrainingSample]:
-    samples = list[TrainingSample]()
-    while engine.has_pending():
-        samples += engine.step()
-    return samples
 
 
 def ranks(engine: InferenceEngine) -> list[psutil.Process]:

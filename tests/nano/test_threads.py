@@ -21,7 +21,6 @@ from mac_runner.nano import (
     ModelNotFoundError,
     SamplingParams,
 )
-from tests.nano.tiny_models import ModelMaker
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
 
@@ -31,11 +30,6 @@ def same_number_afterwards() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
 
 
 def engine(path: Path, num_threads: int) -> InferenceEngine:

@@ -38,7 +38,7 @@ from mac_runner.nano import (
 )
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD
 from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S, until, wait_for
 from tests.sim.held_steps import HeldSteps
 
@@ -46,11 +46,6 @@ PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 NORM = "model.norm.weight"
 Outcome = list[NanoError | None]
-
-
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
 
 
 def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1, **settings: Any) -> None:
