@@ -109,7 +109,8 @@ def test_whoever_leaves_is_forgotten(path: Path, steps: HeldSteps) -> None:
         assert [delta async for delta in handle] == []
         steps.hold()
         task = asyncio.create_task(engine.generate([3] * 5, LONG))
-        (await begun(engine, LONG)).cancel()
+        while not (await engine.stats()).num_running:
+            pass
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

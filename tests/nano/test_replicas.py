@@ -249,8 +249,7 @@ def test_weights_pauses_and_sleep_reach_all_replicas(path: Path, steps: HeldStep
         expected = [sample.logprobs for sample in one.generate(prompts, params)]
     with as_threads(path) as group:
         engine = group.engine
-        steps.hold()
-        begin_streams(engine, 4)
+        begin_streams(engine, 4, steps)
         engine.pause("keep")
         with pytest.raises(ConfigError, match="4 requests are running"):
             engine.sleep()
@@ -270,8 +269,7 @@ def test_weights_pauses_and_sleep_reach_all_replicas(path: Path, steps: HeldStep
 
 def test_pause_waits_for_what_runs_on_all_replicas(path: Path, steps: HeldSteps) -> None:
     with as_threads(path) as group:
-        steps.hold()
-        begin_streams(group.engine, 4)
+        begin_streams(group.engine, 4, steps)
         group.engine.begin_pause("wait")
         steps.go()
         samples = finish(group.engine)
@@ -280,9 +278,12 @@ def test_pause_waits_for_what_runs_on_all_replicas(path: Path, steps: HeldSteps)
         assert group.engine.state is EngineState.PAUSED
 
 
-def begin_streams(engine: ReplicatedEngine, count: int) -> None:
-    """Add long requests, and wait until each of them runs."""
+def begin_streams(engine: ReplicatedEngine, count: int, steps: HeldSteps) -> None:
+    """Add long requests, let them begin together, and wait until each of them runs."""
+    steps.hold(after=0)
     coming = {engine.add_request([number] * 5, ENDLESS, stream=True) for number in range(count)}
+    wait_for(lambda: engine.stats().num_waiting == count, "all requests")
+    steps.hold()
     while coming:
         coming -= {delta.request_id for delta in engine.step_deltas()}
 

@@ -28,7 +28,10 @@ class HeldSteps:
         self._taken = WeakKeyDictionary["InferenceEngine", int]()
 
     def hold(self, after: int = 20) -> None:
-        """From now on each engine takes so many steps and no more. The requests of a test need many more."""
+        """From now on each engine takes so many steps and no more. The requests of a test need many more.
+
+        Several requests that are to be under way at once come while no step is taken, or the first would use them up.
+        """
         self._taken.clear()
         self._left = after
 

@@ -420,9 +420,11 @@ def test_owner_empties_the_cache_pauses_and_goes_on(model: Path) -> None:
 
 def test_request_that_a_pause_has_ended_is_told_so(model: Path, steps: HeldSteps) -> None:
     async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        steps.hold()
+        steps.hold(after=0)
         whole = asyncio.create_task(client.post("/v1/completions", json=LONG))
         stream = asyncio.create_task(client.post("/v1/completions", json={**LONG, "stream": True}))
+        await server.until_waiting(2)
+        steps.hold()
         await server.until_running(2)
         await client.post("/admin/pause", json={"mode": "abort"}, headers=KEY)
 
@@ -462,12 +464,14 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
 
 def test_request_that_outlasts_the_grace_is_told_that_the_engine_has_stopped(model: Path, steps: HeldSteps) -> None:
     async def on_stage() -> None:
-        steps.hold()
+        steps.hold(after=0)
         async with asyncio.timeout(LIMIT_S), httpx.AsyncClient(timeout=LIMIT_S) as client:
             async with served(model, grace_s=0.01) as server:
                 path = f"{server.url}/v1/completions"
                 whole = asyncio.create_task(client.post(path, json=LONG))
                 stream = asyncio.create_task(client.post(path, json={**LONG, "stream": True}))
+                await server.until_waiting(2)
+                steps.hold()
                 await server.until_running(2)
 
             assert ((await whole).status_code, (await whole).json()["error"]["code"]) == (503, "engine_stopped")
