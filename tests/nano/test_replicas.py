@@ -43,7 +43,7 @@ from tests.sim.held_steps import HeldSteps
 
 CROWD = 40 * SCALE
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
-ENDLESS = SamplingParams(max_tokens=300, ignore_eos=True)
+ENDLESS = SamplingParams(max_tokens=60, ignore_eos=True)
 
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised"
