@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(_PACKAGE, quiet=2)
 
 
+@pytest.hookimpl(optionalhook=True)  # Some environments have no pytest-xdist.
 def pytest_xdist_auto_num_workers() -> int:
     """Three at least: beside four other programs two workers get a third of two cores."""
     return max(3, os.cpu_count() or 1)

@@ -19,6 +19,7 @@ from tests.cli.lab import Lab, RunDir
 from tests.faults.tier import SCALE
 from tests.patience import ended, wait_for
 from tests.sim.engine_stub import command
+from tests.sim.held_run import FLEET, held
 from tests.sim.nano_model import make_nano_model
 
 KILLS = 2 * SCALE
@@ -155,21 +156,27 @@ def test_killed_engines_change_no_transcript(lab: Lab) -> None:
 @pytest.mark.ci
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
 def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> None:
-    """As above, with models that generate."""
+    """As above, with models that generate; the run is held at sixty replies until one of two engines is killed."""
     nano = on_fleet(
         model=str(tiny), engine="nano", max_num_seqs=2, engine_args={"num_threads": 1, "kv_cache_gib": 0.02}
     )
-    slow: JsonObject = {**nano, "latency": {"prefill_ms": 200, "kernel_ms": 0}}
-    conversations, kills = 40, 1
-    budget: JsonObject = {"gpus": 2, "restart": {"budget": 100}}
-    killed_again_and_again(lab, talk(slow, conversations=conversations, fleet=budget), kills, seed=2, lanes=2)
-    calm = lab.write(talk(nano, conversations=conversations, lanes=1), "calm.yaml")
-    done(lab, calm, "--out", "runs/calm")
+    conversations, run, gate = 40, lab.run_dir(NAME), lab.path / "gate"
+    file = lab.write(talk(nano, conversations=conversations))
+    process = lab.start(file, "--no-live", program=held(FLEET, 60, gate))
+    wait_for_events(process, run, "EVENT_LANE_UP", 2)
+    wait_for_events(process, run, "EVENT_INFER_DONE", 20)
+    assert process.poll() is None, ended(process)
+    engines(process.pid)[0].kill()
+    wait_for_events(process, run, "EVENT_LANE_DEAD", 1)
+    gate.touch()
+    code, _, err = ended(process)
+    assert code == Exit.OK, err
+    done(lab, lab.write(talk(nano, conversations=conversations, lanes=1), "calm.yaml"), "--out", "runs/calm")
 
-    assert lab.run_dir(NAME).statuses == {"finished": conversations}
-    assert lab.run_dir(NAME).transcripts == lab.run_dir("calm").transcripts
-    assert len(lab.run_dir(NAME).events("EVENT_LANE_DEAD")) == kills
-    lab.verified(lab.run_dir(NAME).path)
+    assert run.statuses == {"finished": conversations}
+    assert run.transcripts == lab.run_dir("calm").transcripts
+    assert len(run.events("EVENT_LANE_DEAD")) == 1
+    lab.verified(run.path)
 
 
 @pytest.mark.ci

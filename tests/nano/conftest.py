@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from tqdm import tqdm
+
+from tests.sim.held_steps import HeldSteps, held_steps
 
 HAS_TORCH = find_spec("torch") is not None and find_spec("tokenizers") is not None
 
@@ -37,3 +40,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ModelMaker:
         return made[kind]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def path(model: ModelMaker) -> Path:
+    """The directory of a model, where one kind is as good as another."""
+    return model("qwen2")
+
+
+@pytest.fixture
+def steps() -> Iterator[HeldSteps]:
+    """Holds the engines of this process where the test needs a request under way."""
+    with held_steps() as steps:
+        yield steps

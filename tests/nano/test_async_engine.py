@@ -29,17 +29,13 @@ from mac_runner.nano import (
 from mac_runner.nano.attention import ForwardBatch
 from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.constraints import Grammar, GrammarCompiler
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S
+from tests.sim.held_steps import HeldSteps
 
 Result = TypeVar("Result")
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=300, ignore_eos=True)
-
-
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
 
 
 def with_engine(path: Path, act: Callable[[AsyncEngine], Awaitable[Result]], **settings: object) -> Result:
@@ -49,7 +45,7 @@ def with_engine(path: Path, act: Callable[[AsyncEngine], Awaitable[Result]], **s
         engine = AsyncEngine(EngineConfig(model_path=str(path), num_threads=1, **settings))  # type: ignore[arg-type]
         await engine.start()
         try:
-            return await asyncio.wait_for(act(engine), 120)
+            return await asyncio.wait_for(act(engine), LIMIT_S)
         finally:
             await engine.shutdown()
             await engine.shutdown()
@@ -96,21 +92,25 @@ def test_stream_brings_every_token_and_then_the_sample(path: Path) -> None:
     with_engine(path, act)
 
 
-def test_whoever_leaves_is_forgotten(path: Path) -> None:
+def test_whoever_leaves_is_forgotten(path: Path, steps: HeldSteps) -> None:
     """A closed iteration, a cancelled handle, a cancelled task: in each case the engine stops working for it."""
 
     async def act(engine: AsyncEngine) -> None:
+        steps.hold()
         stream = engine.stream([1] * 5, LONG)
         async for _ in stream:
             break
         await stream.aclose()  # type: ignore[attr-defined]
+        steps.hold()
         handle = await engine.submit([2] * 5, LONG)
         async for _ in handle:
             break
         handle.cancel()
         assert [delta async for delta in handle] == []
+        steps.hold()
         task = asyncio.create_task(engine.generate([3] * 5, LONG))
-        (await begun(engine, LONG)).cancel()
+        while not (await engine.stats()).num_running:
+            pass
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -174,12 +174,14 @@ def test_error_of_a_request_reaches_who_asked(path: Path) -> None:
     with_engine(path, act)
 
 
-def test_weights_change_while_requests_run(path: Path) -> None:
+def test_weights_change_while_requests_run(path: Path, steps: HeldSteps) -> None:
     async def act(engine: AsyncEngine) -> None:
+        steps.hold()
         running = await begun(engine, LONG)
         assert await engine.update_weights(random_state_dict(path, seed=1), version=4) == 4
         with pytest.raises(WrongShapeError):
             await engine.update_weights({name: tensor[:1] for name, tensor in read_state_dict(path).items()})
+        steps.go()
         assert [span.version for span in (await last(running)).version_spans] == [0, 4]
 
     with_engine(path, act)
@@ -216,8 +218,9 @@ def test_pause_waits_for_those_that_run(path: Path) -> None:
     with_engine(path, act)
 
 
-def test_pause_that_aborts_hands_over_what_there_is(path: Path) -> None:
+def test_pause_that_aborts_hands_over_what_there_is(path: Path, steps: HeldSteps) -> None:
     async def act(engine: AsyncEngine) -> None:
+        steps.hold()
         running = await begun(engine, LONG)
         await engine.pause("abort")
         sample = await last(running)
@@ -227,8 +230,9 @@ def test_pause_that_aborts_hands_over_what_there_is(path: Path) -> None:
     with_engine(path, act)
 
 
-def test_shutdown_tells_everybody_who_waits(path: Path) -> None:
+def test_shutdown_tells_everybody_who_waits(path: Path, steps: HeldSteps) -> None:
     async def act(engine: AsyncEngine) -> None:
+        steps.hold()
         running = asyncio.create_task(engine.generate([1, 2], LONG))
         handle = await engine.submit([1], LONG, stream=False)
         await engine.shutdown()

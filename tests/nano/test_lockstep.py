@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -20,22 +19,22 @@ from mac_runner.nano import (
     QueueFullError,
     RankFailedError,
     SamplingParams,
-    TrainingSample,
 )
 from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel.lockstep import LockstepEngine
 from tests.faults.tier import SCALE
-from tests.nano.lockstep_crowds import (
+from tests.nano.crowds import (
     PROMPT,
     as_processes,
     as_threads,
     assert_ended,
     assert_same_bits,
     descendants,
+    finish,
     in_a_crowd,
     settings,
 )
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S
 
 CROWD = 40 * SCALE
@@ -49,23 +48,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
-
-
-@pytest.fixture
 def one(path: Path) -> Iterator[InferenceEngine]:
     """One process, with a cache that holds everything."""
     changes = {"data_parallel_mode": "independent", "num_blocks": 400, "admission": "reserve"}
     with InferenceEngine(settings(path, 1, **changes)) as engine:
         yield engine
-
-
-def finish(engine: LockstepEngine) -> list[TrainingSample]:
-    samples = list[TrainingSample]()
-    while engine.has_pending():
-        samples += engine.step()
-    return samples
 
 
 # The same bits.
@@ -228,20 +215,12 @@ def test_replicas_of_two_ranks_have_the_bits_of_one_process_until_one_of_four_is
         assert_ends_all(engine, victim, *named, at_rest=at_rest)
 
 
-def process_of(replica: int, rank: int) -> int:
+def process_of(replica: int, rank: int) -> psutil.Process:
     """The process of a rank; that of the leader is this one."""
-    heads = {os.getpid()} | {pid for pid in descendants() if "lockstep_follower" in command(pid)}
-    (head,) = (pid for pid in heads if (pid == os.getpid()) == (replica == 0))
-    ranks = {pid for pid in descendants() if parent(pid) == head} - heads
-    return ranks.pop() if rank else head
-
-
-def command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    ours = psutil.Process()
+    (follower,) = (each for each in ours.children() if any("lockstep_follower" in word for word in each.cmdline()))
+    head = follower if replica else ours
+    return next(each for each in head.children() if each != follower) if rank else head
 
 
 def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,13 +237,13 @@ def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pyte
             engine.add_request([1], PARAMS)
 
 
-def assert_ends_all(engine: LockstepEngine, victim: int, *named: str, at_rest: bool = False) -> None:
+def assert_ends_all(engine: LockstepEngine, victim: psutil.Process, *named: str, at_rest: bool = False) -> None:
     """The engine says which process was lost, whatever it is asked for, and keeps none. At rest it finds out itself."""
     processes = descendants()
     for seed in range(0 if at_rest else 4):
         engine.add_request([seed], ENDLESS)
         engine.step()
-    os.kill(victim, signal.SIGKILL)
+    victim.kill()
     if at_rest:
         assert engine._ranks.is_over.wait(LIMIT_S)
     else:

@@ -47,7 +47,7 @@ def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> 
 
 
 def test_stop_that_is_a_text_hears_that_a_tuple_is_wanted() -> None:
-    with pytest.raises(InvalidRequestError, match="tuple of up to 64 texts"):
+    with pytest.raises(InvalidRequestError, match=r"tuple .* 64 texts"):
         SamplingParams(stop="abc")  # type: ignore[arg-type]
 
 

@@ -21,7 +21,6 @@ from mac_runner.nano import (
     ModelNotFoundError,
     SamplingParams,
 )
-from tests.nano.tiny_models import ModelMaker
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
 
@@ -33,11 +32,6 @@ def same_number_afterwards() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
-
-
 def engine(path: Path, num_threads: int) -> InferenceEngine:
     return InferenceEngine(EngineConfig(model_path=str(path), num_threads=num_threads))
 
@@ -45,7 +39,7 @@ def engine(path: Path, num_threads: int) -> InferenceEngine:
 def test_second_engine_with_another_number_is_refused_and_the_first_is_not_harmed(path: Path) -> None:
     with engine(path, 1) as first:
         expected = first.generate([[1, 2, 3]], GREEDY)[0].logprobs
-        with pytest.raises(ConfigError, match=r"num_threads = 2: an engine of this process computes with 1.*the same"):
+        with pytest.raises(ConfigError, match=r"num_threads = 2: .* with 1"):
             engine(path, 2)
 
         assert torch.get_num_threads() == 1

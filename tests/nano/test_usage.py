@@ -32,15 +32,10 @@ from mac_runner.nano import (
     sample_with_logprobs,
     schedule,
 )
-from tests.nano.tiny_models import EOS, ModelMaker, random_state_dict
+from tests.nano.tiny_models import EOS, random_state_dict
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8]]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def path(model: ModelMaker) -> Path:
-    return model("qwen2")
 
 
 @pytest.mark.parametrize("cache_type", ["paged", "radix"])

@@ -12,13 +12,32 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.lab import Lab, RunDir, environ, experiment, scripted
+from mac_runner.types import JsonObject
+from tests.cli.lab import Lab, RunDir, environ
 from tests.patience import ended, run, wait_for
 
 pytest.importorskip("ray")
 
 CONVERSATIONS = 64
+NO_LIMIT = 1_000_000
 FILE = "small.yaml"
+GATE = """
+import time
+from pathlib import Path
+from pydantic import BaseModel
+from mac_runner import Backend, FinishReason, Reply
+
+class Gate(Backend):
+    class Settings(BaseModel):
+        place: Path
+
+    def generate(self, request):
+        place = self.settings.place
+        while len([*place.glob("runs/small/shards/*/transcripts/*.json")]) >= int((place / "limit").read_text()):
+            time.sleep(0.05)
+        return Reply(text=f"{request.conversation} {request.turn.agent}", finish_reason=FinishReason.STOP)
+"""
+"""A model that waits when so many conversations have ended, so that the job cannot end before its nodes are killed."""
 NOTICED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
 """A dead node is noticed after 3 s, and not after 15."""
 
@@ -51,21 +70,39 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(path=tmp_path)
-    lab.write(experiment(conversations=CONVERSATIONS, models={"m": scripted(capacity=4, latency_ms=5)}))
+    content: JsonObject = {
+        "experiment_metadata": {"experiment_name": "small"},
+        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 1},
+        "model_definitions": {"m": {"backend": "./gate.py:Gate", "settings": {"place": str(tmp_path)}}},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b")],
+    }
+    lab.write(content)
+    (tmp_path / "gate.py").write_text(GATE)
+    let_end(lab, NO_LIMIT)
     yield lab
     lab.close()
 
 
+def let_end(lab: Lab, count: int) -> None:
+    """Let so many conversations end, or a few more that are under way by then."""
+    (new := lab.path / "limit.new").write_text(str(count))
+    new.replace(lab.path / "limit")
+
+
 def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process(lab: Lab, cluster: Any) -> None:
-    job = lab.start(*submission("--shards", "8"))
     shared = lab.path / "runs" / "small"
-    for done in (10, 30):
+    let_end(lab, 10)
+    job = lab.start(*submission("--shards", "8"))
+    for done, more in ((10, 30), (30, NO_LIMIT)):
         wait_for(lambda done=done: ended_in_shards(shared) >= done, f"{done} conversations")  # type: ignore[misc]
+        wait_for(lambda: any(map(workers_of, cluster.worker_nodes)), "a worker")
         node = next(node for node in cluster.worker_nodes if workers_of(node))
         lost = workers_of(node)
         cluster.add_node(num_cpus=1)
         cluster.remove_node(node, allow_graceful=False)
         wait_for(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
+        let_end(lab, more)
 
     code, _, said = ended(job)
     lab.done(FILE, "--out", "single")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 
@@ -29,6 +32,24 @@ def engine_processes(ancestor: int | None = None) -> list[Process]:
             if process.state[0] != "Z" and "resource_tracker" not in process.command:
                 found.append(process)
     return [process for process in found if not process.command.startswith("ps ")]
+
+
+@contextmanager
+def standing_still(processes: Iterable[Process]) -> Iterator[None]:
+    """Engines that answer nothing for the time of the block, so that no request can end in it. It may kill them."""
+    stopped = [*processes]
+    signal_all(stopped, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(stopped, signal.SIGCONT)
+
+
+def signal_all(processes: Iterable[Process], number: signal.Signals) -> None:
+    """Send a signal to those that are still there."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def all_processes() -> list[Process]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mac_runner.fleet.ports import LoopbackPorts
 from tests.patience import LIMIT_S, wait_for
+from tests.vllm.table import CONTEXT_TOKENS
 
 
 @contextmanager
@@ -26,6 +27,7 @@ def serving(model: Path, log: Path, **environment: str) -> Iterator[tuple[str, s
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
         *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "32"),
+        *("--max-model-len", str(CONTEXT_TOKENS)),
         "--enable-prompt-tokens-details",
         *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
     ]

@@ -13,6 +13,8 @@ from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
 from mac_runner.types import Reply, Request, Sampling
 
+CONTEXT_TOKENS = 2048
+"""Less than the model's, for a prompt that fills a context is computed in the square of its length."""
 BLOCK_SIZE = 32
 BOUND = 32
 THREADS = "VLLM_CPU_OMP_THREADS_BIND"
@@ -59,6 +61,7 @@ def config(model: Path, **more: object) -> VllmConfig:
         "dtype": "float32",
         "enforce_eager": True,
         "block_size": BLOCK_SIZE,
+        "max_model_len": CONTEXT_TOKENS,
         "max_num_seqs_upper_bound": BOUND,
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }

@@ -13,12 +13,12 @@ from mac_runner.errors import ConfigError
 from tests.patience import until
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import config, started
-from tests.vllm.tiny_model import CONTEXT_TOKENS
+from tests.vllm.tiny_model import MODEL_TOKENS
 
 
 def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
-    too_long = config(tiny_model, max_model_len=10 * CONTEXT_TOKENS)
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.vllm_config: vLLM .* refuses it"), started(too_long):
+    too_long = config(tiny_model, max_model_len=10 * MODEL_TOKENS)
+    with pytest.raises(ConfigError, match=r"m\.vllm_config: vLLM .* refuses"), started(too_long):
         pass
 
     assert engine_processes() == []
@@ -26,7 +26,7 @@ def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
 
 def test_template_that_can_never_work_is_told_of_before_the_model_is_loaded(tiny_model: Path) -> None:
     broken = config(tiny_model, chat_template_kwargs={"chat_template": "{{ broken"})
-    with pytest.raises(ConfigError, match="kwargs: the chat template does not work") as told, started(broken):
+    with pytest.raises(ConfigError, match="chat template does not") as told, started(broken):
         pass
 
     assert told.value.key == ("model_definitions", "m", "vllm_config", "chat_template_kwargs")
@@ -35,7 +35,7 @@ def test_template_that_can_never_work_is_told_of_before_the_model_is_loaded(tiny
 
 def test_reasoning_parser_that_there_is_not_is_the_users_error(tiny_model: Path) -> None:
     unknown = config(tiny_model, reasoning_parser="deepseek_r9")
-    with pytest.raises(ConfigError, match="Reasoning parser 'deepseek_r9' not found"), started(unknown):
+    with pytest.raises(ConfigError, match="parser 'deepseek_r9' not found"), started(unknown):
         pass
 
     assert engine_processes() == []

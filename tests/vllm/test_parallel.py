@@ -15,7 +15,7 @@ from mac_runner.errors import BackendError, EngineDeadError
 from mac_runner.types import Reply
 from tests.patience import until
 from tests.sim.requests import request
-from tests.vllm.processes import Process, engine_processes
+from tests.vllm.processes import Process, engine_processes, signal_all
 from tests.vllm.table import BOUND, THREADS, Table, config, sampling, started, two_cores
 
 REQUESTS = [
@@ -72,23 +72,32 @@ def life(settings: VllmConfig, *, victim: str) -> Life:
 
 
 async def killed(table: Table, victim: str, copies: int) -> tuple[int, list[Reply | BaseException]]:
-    """How many copies worked at four long requests, how those ended when `victim` was killed, and a request later."""
+    """How many copies worked at four long requests, how those ended when `victim` was killed, and a request later.
+
+    The engines stand still meanwhile, so that no request can end by itself.
+    """
     long = [request(sampling=sampling(n, max_tokens=8000), conversation=f"t-{n}") for n in range(4)]
-    asking: list[asyncio.Task[Reply]] = []
-    copies_at_work = 0
+    processes = engine_processes()
+    (lost,) = [process for process in processes if victim in process.command]
+    engines = [process for process in processes if "EngineCore" in process.command]
+    asking, copies_at_work = list[asyncio.Task[Reply]](), 0
     for _ in range(SPREADINGS_MAX):
+        signal_all(engines, signal.SIGSTOP)
         asking = [asyncio.create_task(table.backend.generate(one)) for one in long]
         await until(lambda: table.unfinished() == len(long), "the requests")
         if (copies_at_work := table.copies_at_work()) == copies:
             break
-        # vLLM spreads requests by counts that are a moment old; on a busy machine they may still be of those before.
+        # vLLM spreads requests by counts that are a moment old; they may still be of those before.
         for task in asking:
             task.cancel()
+        signal_all(engines, signal.SIGCONT)
         await asyncio.gather(*asking, return_exceptions=True)
         await until(lambda: table.unfinished() == 0, "their end")
-    (process,) = [process for process in engine_processes() if victim in process.command]
-    os.kill(process.pid, signal.SIGKILL)
+    signal_all([lost], signal.SIGKILL)
+    # That a worker is gone is for its engine to notice; the other copy's requests must not end before the engine does.
+    signal_all([engine for engine in engines if engine.pid == lost.parent], signal.SIGCONT)
     faults = await asyncio.gather(*asking, return_exceptions=True)
+    signal_all(engines, signal.SIGCONT)
     await until(lambda: not engine_processes(), "the engine's end")
     return copies_at_work, [*faults, *await asyncio.gather(table.backend.generate(long[0]), return_exceptions=True)]
 

@@ -6,29 +6,25 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from mac_runner.cli.maintenance import verify
-from mac_runner.cli.process import Exit
+from mac_runner.cli.process import STOPPING, Exit
 from mac_runner.types import JsonObject
-from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
+from tests.cli.conftest import at_once as at_once
+from tests.cli.conftest import lab as lab
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment
 from tests.patience import ended, wait_for
+from tests.sim.held_run import VLLM, held
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
-GAMES = 3
+GAMES = 2
 REPLIES = 6
-"""How many more are waited for before a run is disturbed."""
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(path=tmp_path)
-    yield lab
-    lab.close()
+"""How many more there are when a run is disturbed."""
 
 
 def games(model: Path) -> JsonObject:
@@ -52,13 +48,16 @@ def games(model: Path) -> JsonObject:
 
 
 class MacRun:
-    """One `mac-run`, in a process group of its own as a terminal gives it one."""
+    """One `mac-run`, in a process group of its own as a terminal gives it one.
+
+    It asks for REPLIES replies, and for more only when it is let go on.
+    """
 
     def __init__(self, lab: Lab, *args: str) -> None:
-        self.errors = lab.path / "errors.txt"
+        self.errors, self._gate = lab.path / "errors.txt", lab.path / f"gate-{len(lab.started)}"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [*MAC_RUN, *args],
+                [*held(VLLM, REPLIES, self._gate), *args],
                 cwd=lab.path,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
@@ -69,30 +68,39 @@ class MacRun:
         lab.started.append(self.process)
 
     def ended(self) -> tuple[int, str, str]:
+        """Let it go on, and wait for its end."""
+        self._gate.touch()
         code, out, _ = ended(self.process)
         return code, out, self.errors.read_text()
 
-    def wait_for_replies(self, run: RunDir, count: int) -> None:
-        def are_there() -> bool:
+    def wait_for(self, is_so: Callable[[], object], what: str) -> None:
+        def look() -> object:
             assert self.process.poll() is None, self.errors.read_text()
-            return len(run.events("EVENT_INFER_DONE")) >= count
+            return is_so()
 
-        wait_for(are_there, f"{count} replies")
+        wait_for(look, what)
+
+    def wait_for_replies(self, run: RunDir, count: int) -> None:
+        self.wait_for(lambda: len(run.events("EVENT_INFER_DONE")) >= count, f"{count} replies")
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_run_stopped_in_every_way_ends_like_one_that_was_not(
-    lab: Lab, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+    lab: Lab, at_once: AtOnce, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    """Also where the engine that dies has two copies of the model, and the one that is lost has split it."""
+    """Also where the engine that dies has two copies of the model, and the one that is lost has split it.
+
+    What is not disturbed is played in this process, which has loaded vLLM already.
+    """
     file = lab.write(games(tiny_model))
     run, undisturbed = lab.run_dir(), RunDir(path=lab.path / "undisturbed")
 
-    code, out, errors = MacRun(lab, file, "--out", str(undisturbed.path)).ended()
-    assert code == Exit.OK or "nothing was usable" in errors, errors
-    assert f"{GAMES} finished, 0 failed" in out
-    assert "model m: ready after" in errors
-    assert "model m: its chat template opens a thought" in errors
+    calm = at_once(file, "--out", str(undisturbed.path))
+    errors = calm.stderr
+    assert calm.returncode == Exit.OK or "nothing was usable" in errors, errors
+    assert f"{GAMES} finished, 0 failed" in calm.stdout
+    assert ": ready after" in errors
+    assert "chat template opens" in errors
     assert "<think>" not in str(undisturbed.transcripts)
     known = ("small: ", "model m: ", "nothing was usable", "written to ")
     assert all(line.startswith(known) for line in errors.splitlines()), errors
@@ -105,8 +113,8 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     code, _, errors = first.ended()
     assert code == Exit.INTERRUPTED
     assert not alive(engine.pid for engine in engines)
-    assert "model m: vLLM's engine process has ended; " in errors
-    assert "what it printed is in" in errors
+    assert "process has ended; " in errors
+    assert "printed is in" in errors
 
     # Ctrl-C reaches the whole group: what is in flight is finished, and nothing is left running.
     recorded = len(run.events("EVENT_INFER_DONE"))
@@ -114,6 +122,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     second.wait_for_replies(run, recorded + REPLIES)
     engines = engine_processes(second.process.pid)
     os.killpg(second.process.pid, signal.SIGINT)
+    second.wait_for(lambda: STOPPING in second.errors.read_text(), "its answer to Ctrl-C")
     code, _, errors = second.ended()
     assert code == Exit.INTERRUPTED
     assert "interrupted: " in errors
@@ -129,27 +138,28 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     third.wait_for_replies(run, recorded + REPLIES)
     engines = engine_processes(third.process.pid)
     third.process.send_signal(signal.SIGKILL)
-    assert third.ended()[0] == -signal.SIGKILL
+    assert ended(third.process)[0] == -signal.SIGKILL
     assert engines
     wait_for(lambda: not alive(engine.pid for engine in engines), "the engine's end")
     monkeypatch.delenv(THREADS, raising=False)
 
-    code, _, errors = MacRun(lab, file).ended()
-    assert code == Exit.OK or "nothing was usable" in errors, errors
+    last = at_once(file)
+    assert last.returncode == Exit.OK or "nothing was usable" in last.stderr, last.stderr
     assert run.transcripts == undisturbed.transcripts
     assert verify(run.path) == Exit.OK
     done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))
     assert set(done.values()) == {1}
 
 
-def test_misspelt_engine_argument_is_refused_before_anything_is_touched(lab: Lab, tiny_model: Path) -> None:
+def test_misspelt_engine_argument_is_refused_before_anything_is_touched(
+    lab: Lab, at_once: AtOnce, tiny_model: Path
+) -> None:
     file = lab.write(games(tiny_model))
 
-    code, out, errors = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.enforce_eagr=true").ended()
+    refused = at_once(file, "--set", "model_definitions.m.vllm_config.enforce_eagr=true")
 
-    assert code == Exit.BAD_INPUT
-    assert out == ""
-    assert "the installed vLLM knows no such engine argument; did you mean 'enforce_eager'?" in errors
+    assert (refused.returncode, refused.stdout) == (Exit.BAD_INPUT, "")
+    assert "did you mean 'enforce_eager'?" in refused.stderr
     assert not run_directories(lab)
 
 

@@ -8,21 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from mac_runner.backends.base import updating
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
-from mac_runner.errors import StaleVersionError, WeightMismatchError, WeightUpdateError
-from mac_runner.types import FinishReason, Message, PolicySpan, Prompt, Reply, Request, Sampling
-from mac_runner.weights import Broadcast, Weights, WeightUpdate
-from tests.patience import LIMIT_S
+from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
 from tests.sim.requests import request
+from tests.vllm.new_weights import check_new_weights
 from tests.vllm.served import serving
-from tests.vllm.table import sampling
-from tests.vllm.tiny_model import CONTEXT_TOKENS
+from tests.vllm.table import CONTEXT_TOKENS
 
 SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "required": ["act"]}
 
@@ -94,71 +89,23 @@ def test_prefix_cache_of_the_server_is_counted(base_url: str) -> None:
 
 # New weights: in the last test, for the others ask for the first ones.
 
-ASKED = request("Night falls over the town. " * 40, sampling=sampling())
-LONG = request("Go on.", sampling=sampling(max_tokens=600))
-NORM = "model.norm.weight"
-
-
-def backend_at(url: str) -> OpenaiBackend:
-    config = OpenaiConfig.model_validate({"model": "tiny", "base_urls": [url], "server": "vllm"})
-    return OpenaiBackend("m", config, key=None, has_tokens=True, clock=SystemClock(), say=lambda line: None)
-
 
 def test_updated_server_computes_with_the_new_weights_and_replies_name_their_versions(
     base_url: str, tiny_model: Path, tmp_path: Path
 ) -> None:
-    own = load_file(tiny_model / "model.safetensors")
-    others = {name: torch.roll(tensor, 1, 0) for name, tensor in own.items()}
-    save_file(others, tmp_path / "others.safetensors")
-    bad: list[tuple[Weights, int, type[WeightUpdateError], str]] = [
-        ({name: tensor for name, tensor in own.items() if name != NORM}, 9, WeightMismatchError, f"{NORM} .* missing"),
-        ({**own, NORM: own[NORM][1:]}, 9, WeightMismatchError, f"{NORM} has shape .127., expected .128."),
-        ({**own, "extra": own[NORM]}, 9, WeightMismatchError, "extra has no place"),
-        (tmp_path / "weights.bin", 9, WeightUpdateError, "other formats can run code"),
-        (Broadcast("localhost:1"), 9, WeightUpdateError, "trainer"),
-        (own, 1, StaleVersionError, "give a version above it"),
-    ]
+    config = OpenaiConfig.model_validate({"model": "tiny", "base_urls": [base_url], "server": "vllm"})
+    backend = OpenaiBackend("m", config, key=None, has_tokens=True, clock=SystemClock(), say=lambda line: None)
 
-    async def brought_into_a_reply(backend: OpenaiBackend, weights: Weights) -> int:
-        """The version of an update that came during a reply. If the reply ended before it, another one is asked for."""
-        for version in range(3, 9):
-            long = asyncio.create_task(backend.generate(LONG))
-            async with asyncio.timeout(LIMIT_S):
-                while not (long.done() or await is_running(backend)):
-                    pass
-            await backend.update_weights(WeightUpdate(version=version, weights=weights))
-            if (await long).policy == PolicySpan(version - 1, version):
-                return version
-        raise AssertionError("no reply names the weights before and after an update")
-
-    async def is_running(backend: OpenaiBackend) -> bool:
+    async def is_running() -> bool:
         (endpoint,) = backend.plane.endpoints.all
         lines = (await backend.plane.page(endpoint, "/metrics")).body.splitlines()
         return any(line.startswith(b"vllm:num_requests_running{") and line.endswith(b" 1.0") for line in lines)
 
     async def program() -> None:
-        backend = backend_at(base_url)
         try:
             await backend.start()
             assert updating(backend, name="m", kind="openai") is backend
-            before = await backend.generate(ASKED)
-            await backend.update_weights(WeightUpdate(version=1, weights=tmp_path / "others.safetensors"))
-            changed = await backend.generate(ASKED)
-            await backend.update_weights(WeightUpdate(version=2, weights=tiny_model))
-            back = await backend.generate(ASKED)
-            latest = await brought_into_a_reply(backend, others)
-            again = await backend.generate(ASKED)
-
-            assert [reply.policy for reply in (before, changed, back)] == [(0, 0), (1, 1), (2, 2)]
-            assert back.trace == before.trace
-            assert changed.trace != before.trace
-            assert again.trace == changed.trace
-            for weights, version, kind, text in bad:
-                with pytest.raises(kind, match=text):
-                    await backend.update_weights(WeightUpdate(version=version, weights=weights))
-            kept = await backend.generate(ASKED)
-            # A cached prefix rounds in other ways, so the logprobs are others.
-            assert (kept.policy, kept.text) == (PolicySpan(latest, latest), changed.text)
+            await check_new_weights(backend, is_running, tiny_model, tmp_path)
         finally:
             await backend.close()
 

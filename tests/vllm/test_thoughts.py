@@ -35,7 +35,6 @@ def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         reasoning_parser="deepseek_r1",
         chat_template_kwargs={"enable_thinking": True},
         admission="full_context",
-        max_model_len=4096,
     )
     with started(settings) as table:
         yield table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 CORPUS = Path(__file__).parents[2] / "experiments" / "questions" / "bbq_200.jsonl"
 """English that stays as it is: other words would make other tokens, and another model of the same weights."""
-CONTEXT_TOKENS = 8192
+MODEL_TOKENS = 8192
 VOCABULARY = 1024
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -34,7 +34,7 @@ def make_tiny_model(directory: Path, *, is_brief: bool = False, has_special_tags
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT_TOKENS,
+        max_position_embeddings=MODEL_TOKENS,
         bos_token_id=0,
         pad_token_id=0,
         eos_token_id=2,

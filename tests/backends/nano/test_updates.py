@@ -26,6 +26,7 @@ from mac_runner.errors import (
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, WeightUpdate
 from mac_runner.weights import Weights as Kind
+from tests.sim.held_steps import HeldSteps
 from tests.sim.nano_model import write_other_weights
 from tests.sim.requests import request
 
@@ -109,14 +110,16 @@ def test_updated_engine_says_what_one_that_loaded_these_weights_says(
         assert reply.policy == PolicySpan(version, version)
 
 
-def test_reply_under_way_goes_on_with_the_new_weights(model_directory: Path, other: Path) -> None:
+def test_reply_under_way_goes_on_with_the_new_weights(model_directory: Path, other: Path, steps: HeldSteps) -> None:
     async def scene(backend: NanoBackend) -> None:
         whole = await backend.generate(request("go on", sampling=LONG))
         assert whole.tokens.completion == LONG.max_tokens
         assert whole.trace is not None
         for version, blocking in ((1, True), (3, False)):
+            steps.hold()
             long = await decoding(backend)
             await backend.update_weights(WeightUpdate(version=version, weights=other, blocking=blocking))
+            steps.go()
             mixed = await long
 
             assert mixed.policy == PolicySpan(version - 1, version)

@@ -29,7 +29,7 @@ from mac_runner.nano.parallel.divergence import (
 )
 from mac_runner.nano.parallel.follower import Follower
 from mac_runner.nano.parallel.ranks import Call
-from tests.nano.lockstep_crowds import ranks_as_threads
+from tests.nano.crowds import ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
 
 FLIPPED_AT = 11
@@ -84,7 +84,7 @@ def test_any_difference_of_a_past_step_is_named() -> None:
     assert first_difference({"rank 0": after(steps), "rank 1": after(steps[:-1])}) == Difference(
         "round", "rank 1", "19", "rank 0", "20"
     )
-    with pytest.raises(DivergenceError, match="in round 20 rank 1 and rank 0 disagree in weights: 7 and 0"):
+    with pytest.raises(DivergenceError, match=r"round 20 .* weights: 7 and 0"):
         require_equal({"rank 0": after(steps), "rank 1": after(steps, version=7)}, "in round 20")
 
 
@@ -113,7 +113,7 @@ def test_each_thing_that_decides_bits_is_compared_at_the_join(model: ModelMaker,
         content = bytearray((copied / file).read_bytes())
         content[-1] ^= 1
         (copied / file).write_bytes(content)
-        assert named(join_digests(config, copied, 1)) == f"the model's file {file}"
+        assert named(join_digests(config, copied, 1)).endswith(f"file {file}")
         shutil.copy(model("qwen2") / file, copied / file)
 
 

@@ -128,7 +128,7 @@ def test_fault_of_one_replica_ends_the_round_for_all_before_a_step() -> None:
     found = play(late, admitting(0, number=4), admitting(0, number=4), admitting(0, number=5))
     assert kinds(found[:2]) == [PeerLostError, PeerLostError]
     assert [engine.num_steps for engine in (*faulty, *stale, *late[:2])] == [0] * 8
-    with pytest.raises(NanoError, match="replica 2 and the leader disagree in weight_version: 3 and 0"):
+    with pytest.raises(NanoError, match=r"replica 2 .* weight_version: 3 and 0"):
         raise play(stale, admitting(0))[2]  # type: ignore[misc]
 
 

@@ -86,16 +86,16 @@ def test_body_has_few_arrays_and_objects_and_strings_do_not_count() -> None:
     """Parsed, each takes some hundred bytes for the two or three it was sent in."""
     for more in (b"[],", b"{},", b"[[[[]]]],", b'"]",[],', b'"\\\\",[],', b'"\\"",{},', b'"\xff",[],'):
         body = b'{"model": "m", "prompt": [' + more * (JSON_PARTS_MAX + 1) + b'"'
-        with pytest.raises(RefusedError, match="more than 100000 arrays and objects"):
+        with pytest.raises(RefusedError, match="100000 arrays and objects"):
             parse_body(CompletionBody, body)
     for text in ("[" * (JSON_PARTS_MAX + 1), '{"a": "[\\"]"}' * JSON_PARTS_MAX, '\\"' * 3 + "{" * JSON_PARTS_MAX):
         assert parse_body(CompletionBody, json.dumps({"model": "m", "prompt": text}).encode()).prompt == text
-    with pytest.raises(RefusedError, match="EOF while parsing a string"):
+    with pytest.raises(RefusedError, match="EOF while parsing"):
         parse_body(CompletionBody, b'{"model": "' + b'\\"[' * JSON_PARTS_MAX * 2)
 
 
 def test_many_unknown_fields_are_only_counted() -> None:
-    with pytest.raises(RefusedError, match="20000 fields are wrong or unknown"):
+    with pytest.raises(RefusedError, match="20000 fields"):
         parse_body(ChatBody, json.dumps({**CHAT, **{f"field{index}": 1 for index in range(20_000)}}).encode())
 
 

@@ -11,6 +11,7 @@ import ollama
 import openai
 import pytest
 
+from tests.patience import LIMIT_S
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -26,7 +27,7 @@ def with_openai(model: Path, scene: Callable[[openai.AsyncOpenAI, Served], Await
     async def on_stage() -> None:
         async with (
             served(model) as server,
-            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client,
+            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=LIMIT_S) as client,
         ):
             await scene(client, server)
 
@@ -224,16 +225,16 @@ def test_clients_bring_a_key_and_are_denied_without_it(model: Path, monkeypatch:
     async def on_stage() -> None:
         async with served(model, api_key=key) as server:
             url = f"{server.url}/v1"
-            async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
+            async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=LIMIT_S) as client:
                 assert [each.id async for each in client.models.list()] == [MODEL]
                 asked = client.completions.create(model=MODEL, prompt="hi", max_tokens=2, stream=True)
                 assert len([chunk async for chunk in await asked]) > 1
-            async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0) as client:
+            async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0, timeout=LIMIT_S) as client:
                 with pytest.raises(openai.AuthenticationError) as caught:
                     await client.models.list()
                 assert caught.value.code == "invalid_api_key"
             async with ollama.AsyncClient(server.url) as stranger:
-                with pytest.raises(ollama.ResponseError, match="the key is missing or wrong") as denied:
+                with pytest.raises(ollama.ResponseError, match="key is missing") as denied:
                     await stranger.list()
                 assert denied.value.status_code == 401
             monkeypatch.setenv("OLLAMA_API_KEY", key)
@@ -259,7 +260,7 @@ def test_ollama_client_finds_the_model_and_raises_its_own_errors(model: Path) ->
         assert caught.value.status_code == 404
         with pytest.raises(ollama.ResponseError, match="exceeds the context"):
             await client.generate(MODEL, "word " * 200, options={"num_ctx": 64})
-        with pytest.raises(ollama.ResponseError, match="does not support thinking"):
+        with pytest.raises(ollama.ResponseError, match="support thinking"):
             await client.chat(MODEL, [{"role": "user", "content": "x"}], think=True)
 
     with_ollama(model, scene)

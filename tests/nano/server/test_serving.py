@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 import pytest
 from fastapi import FastAPI, Response
@@ -17,6 +18,7 @@ from mac_runner.nano.server import bound, serving
 from mac_runner.nano.server.answers import NDJSON, Stream
 from mac_runner.nano.server.lifecycle import Listener, is_loopback
 from tests.patience import LIMIT_S
+from tests.sim.held_time import in_held_time, move
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"
@@ -73,11 +75,27 @@ def said_by(address: tuple[str, int]) -> bytes:
     return b""
 
 
-def play(scene: Callable[[int, asyncio.Event], Awaitable[None]], *, idle_s_max: float) -> None:
-    """A scene with a server at a port. One of its answers waits for the event, an endless one sets it at its end."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A server, in a time that passes only where the test moves it."""
 
+    port: int
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody waits for the answer at `/wait`."""
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Nobody reads the answer at `/endless` any more."""
+
+
+async def pass_time() -> None:
+    """A tenth of a second, which is what the server looks at its connections after."""
+    move(0.1)
+    await asyncio.sleep(0)
+
+
+def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
     async def on_stage() -> None:
-        may_answer, app = asyncio.Event(), FastAPI()
+        app = FastAPI()
 
         async def pieces() -> AsyncGenerator[bytes]:
             try:
@@ -85,23 +103,30 @@ def play(scene: Callable[[int, asyncio.Event], Awaitable[None]], *, idle_s_max: 
                     yield b"x" * 100_000
                     await asyncio.sleep(0)
             finally:
-                may_answer.set()
+                stage.ended.set()
+
+        async def wait() -> bool:
+            stage.asked.set()
+            return await stage.may_answer.wait()
 
         async def endless() -> Response:
             return Stream(pieces(), NDJSON)
 
         app.add_api_route("/health", lambda: "well")
-        app.add_api_route("/wait", may_answer.wait)
+        app.add_api_route("/wait", wait)
         app.add_api_route("/endless", endless)
         with bound("127.0.0.1", 0) as listener:
-            port = listener.getsockname()[1]
-            async with (
-                asyncio.timeout(LIMIT_S),
-                serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0), idle_s_max=idle_s_max),
-            ):
-                await scene(port, may_answer)
+            stage = Stage(listener.getsockname()[1])
+            async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
+                server = serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0))
+                await stack.enter_async_context(server)
+                await scene(stage)
+                leaving = asyncio.create_task(stack.aclose())
+                while not leaving.done():
+                    await pass_time()
+                await leaving
 
-    asyncio.run(on_stage())
+    in_held_time(on_stage())
 
 
 @asynccontextmanager
@@ -125,44 +150,48 @@ async def ask(streams: Streams) -> None:
 @pytest.mark.parametrize("num_answered", [0, 1])
 @pytest.mark.parametrize("sent", [b"", b"G", REQUEST[:-2]])
 def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(sent: bytes, num_answered: int) -> None:
-    async def scene(port: int, _: asyncio.Event) -> None:
-        async with connected(port) as (reader, writer):
+    async def scene(stage: Stage) -> None:
+        async with connected(stage.port) as (reader, writer):
             for _number in range(num_answered):
                 await ask((reader, writer))
             writer.write(sent)
+            rest = asyncio.create_task(reader.read())
+            while not rest.done():
+                await pass_time()
 
-            assert await reader.read() == b""
+            assert rest.result() == b""
 
-    play(scene, idle_s_max=0.1)
+    play(scene)
 
 
 def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on() -> None:
-    async def scene(port: int, _: asyncio.Event) -> None:
-        async with connected(port) as (reader, writer):
+    async def scene(stage: Stage) -> None:
+        async with connected(stage.port) as (reader, writer):
             ended = asyncio.create_task(reader.read())
             with suppress(ConnectionError):
                 writer.write(REQUEST[:-2])
                 while not ended.done():
                     writer.write(b"x")
-                    await asyncio.sleep(0.01)
+                    await pass_time()
             with suppress(ConnectionError):
                 await ended
 
-    play(scene, idle_s_max=0.1)
+    play(scene)
 
 
 def test_client_that_does_not_read_its_answer_is_hung_up_on() -> None:
-    async def scene(port: int, ended: asyncio.Event) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)  # Reads two bytes by itself.
+    async def scene(stage: Stage) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1)  # Reads two bytes by itself.
         writer.write(REQUEST.replace(b"/health", b"/endless"))
 
-        await ended.wait()
+        while not stage.ended.is_set():
+            await pass_time()
         assert not reader.at_eof()
         writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
 
-    play(scene, idle_s_max=0.1)
+    play(scene)
 
 
 def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +205,13 @@ def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypa
 
     monkeypatch.setattr(Listener, "accept", noting)
 
-    async def scene(port: int, _: asyncio.Event) -> None:
-        async with connected(port) as streams:
+    async def scene(stage: Stage) -> None:
+        async with connected(stage.port) as streams:
             await ask(streams)
 
             assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
-    play(scene, idle_s_max=LIMIT_S)
+    play(scene)
 
 
 @pytest.mark.parametrize(
@@ -207,27 +236,30 @@ def test_loopback_is_told_from_addresses_that_others_reach(address: str, is_here
 
 
 def test_client_that_waits_for_its_answer_is_left_alone() -> None:
-    async def scene(port: int, may_answer: asyncio.Event) -> None:
-        async with connected(port) as patient, connected(port) as silent:
+    async def scene(stage: Stage) -> None:
+        async with connected(stage.port) as patient, connected(stage.port) as silent:
             patient[1].write(REQUEST.replace(b"/health", b"/wait"))
-            await silent[0].read()
-            may_answer.set()
+            await stage.asked.wait()
+            ended = asyncio.create_task(silent[0].read())
+            while not ended.done():
+                await pass_time()
+            stage.may_answer.set()
 
             assert (await patient[0].readuntil(b"true")).startswith(ANSWERED)
             await ask(patient)
 
-    play(scene, idle_s_max=0.1)
+    play(scene)
 
 
 def test_client_that_asks_now_and_then_is_left_alone() -> None:
     """Whenever it is looked at it has nothing under way."""
 
-    async def scene(port: int, _: asyncio.Event) -> None:
-        async with connected(port) as busy, connected(port) as silent:
+    async def scene(stage: Stage) -> None:
+        async with connected(stage.port) as busy, connected(stage.port) as silent:
             ended = asyncio.create_task(silent[0].read())
             while not ended.done():
                 await ask(busy)
-                await asyncio.sleep(0.01)
+                await pass_time()
             await ask(busy)
 
-    play(scene, idle_s_max=0.1)
+    play(scene)

@@ -1,4 +1,4 @@
-"""Replicas that step together, as threads or processes, and crowds of requests to compare them with one process."""
+"""Engines of several processes, some as threads of this one, and crowds of requests to compare them with one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from threading import Thread
+
+import psutil
 
 from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
 from mac_runner.nano.base_engine import BaseEngine
@@ -115,31 +117,20 @@ def as_processes(path: Path, replicas: int = 2, **changes: object) -> Iterator[L
     assert_ended(processes)
 
 
-def descendants() -> list[int]:
+def descendants() -> list[psutil.Process]:
     """All processes that this one has started, and theirs."""
-    children, found = dict[int, list[int]](), list[int]()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            pid, parent = int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # It has ended meanwhile.
-        children.setdefault(parent, []).append(pid)
-    waiting = [int(Path("/proc/self").resolve().name)]
-    while waiting:
-        found += (theirs := children.get(waiting.pop(), []))
-        waiting += theirs
-    return found
+    return psutil.Process().children(recursive=True)
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     """Whether a process is there and has not ended."""
     try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 
-def assert_ended(processes: list[int]) -> None:
+def assert_ended(processes: list[psutil.Process]) -> None:
     """Wait until all have ended."""
     wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
 
@@ -163,9 +154,16 @@ def in_a_crowd(engine: BaseEngine, seed: int, count: int) -> dict[tuple[int, int
             found += engine.abort(chance.choice((number, number - 3)))
         for _ in range(chance.randrange(3)):
             found += engine.step()
-    while engine.has_pending():
-        found += engine.step()
+    found += finish(engine)
     return {(numbers[sample.request_id], sample.sample_index): sample for sample in found}
+
+
+def finish(engine: BaseEngine) -> list[TrainingSample]:
+    """Step until nothing is pending."""
+    samples = list[TrainingSample]()
+    while engine.has_pending():
+        samples += engine.step()
+    return samples
 
 
 def _mixed(chance: Random) -> SamplingParams:
