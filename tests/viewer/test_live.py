@@ -18,7 +18,6 @@ from mac_runner.store.journal import done_frame, retry_frame
 from mac_runner.view_model import IndexColumns, RunPage
 from mac_runner.viewer.live import Cursor, Live
 from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.source import Pulse
 from tests.cli.lab import Lab, experiment
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for
@@ -185,7 +184,6 @@ class Flaky(RunSource):
     """Cannot be read whenever the test says so."""
 
     fails: tuple[str, ...] = ()
-    has_a_bug = False
 
     def index(self, slug: str, since: int, version: int | None, most: int | None = None) -> IndexColumns:
         self._check("index")
@@ -195,12 +193,6 @@ class Flaky(RunSource):
         self._check("run")
         return super().run(slug)
 
-    def pulse(self, slug: str) -> Pulse:
-        if (found := super().pulse(slug)).rows and not self.fails and not self.has_a_bug:
-            self.has_a_bug = True
-            raise KeyError("pulse")
-        return found
-
     def _check(self, name: str) -> None:
         if name in self.fails:
             self.fails = tuple(one for one in self.fails if one != name)
@@ -208,7 +200,7 @@ class Flaky(RunSource):
 
 
 def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(played: Path) -> None:
-    """The next pulse may be as the one before. A bug of ours too is told, and the run is looked at again."""
+    """The next pulse may be as the one before."""
     source = Flaky(played)
     source.fails = ("index", "run")
 
@@ -226,4 +218,4 @@ def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(play
 
     page = simulate(program)
     assert (page.ids, page.state) == (ended(played), "complete 3")
-    assert page.troubles == ["index cannot be read", "KeyError: 'pulse'", ""]
+    assert page.troubles == ["index cannot be read", ""]
