@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.environments.discussion.results.rates import Clusters
+from mac_runner.environments.discussion.testing import Clusters
 from mac_runner.intervals import (
     ClusteredDifference,
     ClusteredMean,
@@ -19,7 +19,7 @@ from mac_runner.intervals import (
     Interval,
     one_cluster,
 )
-from mac_runner.reports.outcomes import OutcomeResults
+from mac_runner.reports.testing import OutcomeResults
 from mac_runner.types import JsonObject
 from tests.kit import index_row, summary_of
 

@@ -19,7 +19,7 @@ from mac_runner.descriptors import (
     runs_within,
 )
 from mac_runner.errors import lacks_descriptors, shortage_of
-from mac_runner.runs.engines import DESCRIPTORS_MIN, bound
+from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
 
 
 @pytest.mark.ci

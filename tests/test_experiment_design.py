@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.games_needed import ALPHA, POWER, paired, power_of_pairs, rows, unpaired
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.runs import RunRequest, set_up
 from tests.pages import DOCS, blocks
 
 PAGE = DOCS / "town_of_salem.md"

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 import mac_runner
 from mac_runner.cli.maintenance import merge
 from mac_runner.cli.process import Exit
-from mac_runner.config import Experiment
-from mac_runner.config.identity import differences, identity_of
+from mac_runner.config import Experiment, differences, identity_of
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean
 from mac_runner.plan import AutoShard, Shard, plan_of, request_seed
 from mac_runner.results import ends
-from mac_runner.runs.view import RecordedConversation
-from mac_runner.store.records import task_from_json, task_json
+from mac_runner.runs.testing import RecordedConversation
+from mac_runner.store.testing import task_from_json, task_json
 from mac_runner.types import Task, Turn
 from tests.kit import own_game, played, written
 from tests.test_plan import experiment, lineup

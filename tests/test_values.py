@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from mac_runner.runs.values import RESAMPLED, SAID, Rollout, value_of
-from mac_runner.store.records import objects
+from mac_runner.runs.testing import RESAMPLED, SAID, Rollout, value_of
+from mac_runner.store.testing import objects
 from mac_runner.types import JsonObject
 
 TURN: JsonObject = {"of": "small-000000", "turn": "4/Abel/0/0", "agent": "Abel"}

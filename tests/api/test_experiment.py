@@ -14,7 +14,7 @@ from mac_runner import ConfigError, Experiment, load
 from mac_runner.api.experiment import written_of
 from mac_runner.config import Grid, Written, identity_of, plain_value, yaml_text
 from mac_runner.config import load as load_config
-from mac_runner.config.document import parse_document
+from mac_runner.config.testing import parse_document
 from mac_runner.types import JsonObject
 from tests.cli.lab import experiment
 

@@ -12,9 +12,8 @@ import mac_runner
 from mac_runner import ConfigError, IdentityError, Policy, RunDirectoryError, RunView, stream
 from mac_runner.checkpoints import digest_of
 from mac_runner.cli.process import Exit
-from mac_runner.store.disk import Disk
-from mac_runner.store.journal import marks
-from mac_runner.store.layout import Layout
+from mac_runner.store import Disk
+from mac_runner.store.testing import Layout, marks
 from tests.cli.lab import AtOnce, Lab
 from tests.sim.training import ENGINE, checkpoint, experiment, spans
 

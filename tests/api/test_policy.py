@@ -24,11 +24,8 @@ from mac_runner import (
 from mac_runner.checkpoints import digest_of
 from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
-from mac_runner.store import read_standing
-from mac_runner.store.disk import Disk
-from mac_runner.store.journal import marks
-from mac_runner.store.layout import Layout
-from mac_runner.store.records import decode_frame
+from mac_runner.store import Disk, read_standing
+from mac_runner.store.testing import Layout, decode_frame, marks
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.sim.training import ENGINE, MAX_LAG, checkpoint, experiment, spans, train

@@ -21,8 +21,7 @@ import yaml
 from mac_runner.api import ConversationEnded, Event, Progress, arun, calls, run, stream
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
-from mac_runner.runs.export import export
-from mac_runner.runs.view import RunView, open_run
+from mac_runner.runs.testing import RunView, export, open_run
 from mac_runner.types import JsonObject
 from tests.cli.held import hold
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted

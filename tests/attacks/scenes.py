@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.cli.process import Exit
 from mac_runner.errors import EngineDeadError, RequestRefusedError
-from mac_runner.store.records import encode_json
+from mac_runner.store.testing import encode_json
 from mac_runner.types import JsonObject, Reply, Request
 from tests.attacks.invocation import mac_run
 from tests.cli.lab import RunDir

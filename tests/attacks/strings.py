@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
+from mac_runner.environments.town_of_salem.testing import WILL_CHARS_MAX
 
 _STAMP = "[Day 1, greeting] Beatrice says: "
 _LINE_ENDS = {

@@ -10,8 +10,8 @@ from itertools import product
 
 import pytest
 
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.markup import defuse, holds_thought
+from mac_runner.environments.discussion.testing import DiscussionConversation
+from mac_runner.environments.testing import defuse, holds_thought
 from mac_runner.types import JsonObject, Reply
 from tests.attacks.strings import ATTACKS
 from tests.environments.discussion.table import agent, opener, talk, turn_of

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.types import Reply
 from tests.attacks.hostile_run import CASES, play
 from tests.attacks.hostile_server import Schedule

@@ -15,21 +15,18 @@ from functools import cache, partial
 
 import pytest
 
-from mac_runner.backends.http_errors import error_body_of
-from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
-from mac_runner.backends.redaction import Redactor
-from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, read_fields
-from mac_runner.environments.discussion.reading.matching import Matcher
-from mac_runner.environments.discussion.reading.words import words
-from mac_runner.environments.markup import after_thoughts, defuse, disarm, scan
-from mac_runner.environments.town_of_salem.claims import extract
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.view.mending import MENDED_CHARS_MAX
-from mac_runner.environments.town_of_salem.view.replies import read
-from mac_runner.environments.town_of_salem.view.tools import observe
+from mac_runner.backends.openai.testing import Answer, SendingError, read_answer
+from mac_runner.backends.testing import Redactor, error_body_of
+from mac_runner.environments.discussion.testing import (
+    ANSWER_CHARS_MAX,
+    Choice,
+    DiscussionEnvironment,
+    Matcher,
+    read_fields,
+    words,
+)
+from mac_runner.environments.testing import SPEECH_CHARS_MAX, after_thoughts, defuse, disarm, scan
+from mac_runner.environments.town_of_salem.testing import ACTS, MENDED_CHARS_MAX, extract, observe, read
 from mac_runner.plan import plan_tasks
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Prompt, Reply, Task
 from tests.attacks.test_town_of_salem import view_for

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from mac_runner.environments.markup import defuse
+from mac_runner.environments.testing import defuse
 from mac_runner.reports import (
     GridRow,
     csv_bytes,
@@ -22,7 +22,7 @@ from mac_runner.reports import (
 )
 from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.types import JsonObject
-from mac_runner.views.text import transcript_text
+from mac_runner.views.testing import transcript_text
 from tests.attacks.strings import ATTACKS
 
 HARMLESS = "hello"

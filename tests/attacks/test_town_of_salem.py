@@ -8,12 +8,9 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from mac_runner.config.experiment import AgentDefinition
-from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.prompts import turn_text
-from mac_runner.environments.town_of_salem.view.tools import observe
+from mac_runner.config import AgentDefinition
+from mac_runner.environments.testing import defuse
+from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, SeatView, observe, turn_text, view_of
 from mac_runner.types import Reply
 from tests.attacks.strings import ATTACKS
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from mac_runner.backends import Backend, PassingBackend
-from mac_runner.backends.factory import build_backend
+from mac_runner.backends.testing import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.registry import backend_specs
 from mac_runner.section import Section
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 
 
 def defined(settings: Section, **more: object) -> ModelDefinition:

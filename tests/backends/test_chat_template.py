@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.backends.chat_template import (
+from mac_runner.backends.testing import (
     ChatShape,
     ends_in_thought,
     merge_neighbours,

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import JsonObject, Request

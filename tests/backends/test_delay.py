@@ -6,11 +6,10 @@ from random import Random
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.factory import DelayedBackend
-from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
+from mac_runner.backends.testing import DelayedBackend, ScriptedBackend, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
 from mac_runner.latency import EngineLatency
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import Reply
 from tests.backends.building import built, defined
 from tests.sim.requests import request

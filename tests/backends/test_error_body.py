@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.backends.http_errors import error_body_of
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.testing import Redactor, error_body_of
 
 UNKEYED = Redactor(None)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.redaction import KEY_CHARS_MAX, key_in
+from mac_runner.backends.testing import KEY_CHARS_MAX, key_in
 from mac_runner.errors import ConfigError
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mac_runner.backends.author import Backend as Author
-from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.backends.own import own_spec
+from mac_runner.backends import Backend, BackendRequest
+from mac_runner.backends.testing import Backend as Author
+from mac_runner.backends.testing import own_spec
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import (
     BackendError,
@@ -24,8 +24,8 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.plugins import Code, Plugin
-from mac_runner.scheduler.engines import generate
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.scheduler.testing import generate
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, TokenTrace, Turn
 from tests.patience import LIMIT_S

@@ -21,14 +21,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ollama import ChatResponse, ProgressResponse, ResponseError
 
-from mac_runner.backends.http_errors import error_body_of
-from mac_runner.backends.ollama.backend import follow_pull
-from mac_runner.backends.ollama.errors import refusal, verdicts
-from mac_runner.backends.ollama.translation import reply_of
-from mac_runner.backends.openai.answer import Answer, SendingError, model_names, read_answer
-from mac_runner.backends.openai.connection import unpacked
-from mac_runner.backends.redaction import KEY_CHARS_MAX, Redactor, redacting
-from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped
+from mac_runner.backends.ollama.testing import follow_pull, refusal, reply_of, verdicts
+from mac_runner.backends.openai.testing import Answer, SendingError, model_names, read_answer, unpacked
+from mac_runner.backends.testing import (
+    ENGINE_ERROR_CHARS_MAX,
+    KEY_CHARS_MAX,
+    Redactor,
+    clipped,
+    error_body_of,
+    redacting,
+)
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, TransientBackendError
 from mac_runner.types import JsonValue

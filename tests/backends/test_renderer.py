@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.chat_template import ChatShape, Conversation, Rendered, Renderer, Write, renderer_of
+from mac_runner.backends.testing import ChatShape, Conversation, Rendered, Renderer, Write, renderer_of
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import Message
 

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from mac_runner.backends import factory
-from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
+from mac_runner.backends.testing import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import ConfigError, MissingPackageError, RequestRefusedError
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.building import built, defined
 from tests.sim.requests import request

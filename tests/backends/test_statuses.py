@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.http_errors import Meaning, is_busy, meaning_of
+from mac_runner.backends.testing import Meaning, is_busy, meaning_of
 
 NAMED = {
     200: Meaning.ANSWER,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mac_runner.store.records import decode_json, encode_frame
+from mac_runner.store.testing import decode_json, encode_frame
 from mac_runner.types import JsonObject
 from tests.cli.lab import Lab
 

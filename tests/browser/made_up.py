@@ -33,7 +33,7 @@ from mac_runner.view_model import (
     WordColumn,
     WordsColumn,
 )
-from mac_runner.viewer.guard import HEADERS
+from mac_runner.viewer.testing import HEADERS
 
 STATIC: Final = Path(mac_runner.viewer.__file__).parent / "static"
 _KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}

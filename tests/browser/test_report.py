@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.figures.page import report_html
+from mac_runner.figures.testing import report_html
 from tests.browser.screens import WIDTHS, Watch
 from tests.cli.lab import Lab
 from tests.figures.reports import hostile_report

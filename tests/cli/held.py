@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.cli import main
 from mac_runner.scheduler import runner, state
 from mac_runner.types import Reply, Request

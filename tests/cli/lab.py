@@ -21,10 +21,9 @@ import yaml
 from mac_runner.cli import main
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.testing import Game
 from mac_runner.store import without_timing
-from mac_runner.store.records import encode_json
-from mac_runner.store.transcripts import decode_transcript
+from mac_runner.store.testing import decode_transcript, encode_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests import patience
 from tests.conftest import kept_signals

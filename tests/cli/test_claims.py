@@ -14,8 +14,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from mac_runner.runs.grid_tables import check_tables
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import check_tables, summary_of
 from mac_runner.store import VerifyReport, read_grid, verify_run
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment

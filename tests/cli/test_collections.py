@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections
+from mac_runner.runs.testing import COLLECTION_OBJECTS, rare_collections
 
 
 class Knot:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.store import without_timing
 from mac_runner.types import JsonObject, Reply, Request, TokenCount
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from mac_runner.backends.nano.settings import NEEDED
-from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.cli.doctor import gpus, packages
 from mac_runner.registry import backend_specs
 from mac_runner.types import JsonObject

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mac_runner.runs import event_loop
-from mac_runner.runs.event_loop import run
+from mac_runner.runs.testing import run
 from tests.patience import LIMIT_S
 
 

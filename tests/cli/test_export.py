@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
+from mac_runner.environments.discussion.testing import ANSWER_COLUMNS, answer_rows
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, scripted
 from tests.kit import copied

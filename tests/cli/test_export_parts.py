@@ -17,13 +17,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.clock import SystemClock
 from mac_runner.data import parts
-from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.testing import Game
 from mac_runner.errors import ConfigError, StoreError
-from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
-from mac_runner.runs.maintenance import repair_all
-from mac_runner.runs.view import open_run
+from mac_runner.runs.testing import Exported, ExportRequest, export, exported, followed, open_run, repair_all
 from mac_runner.store import Disk
-from mac_runner.store.disk import StagedFile
+from mac_runner.store.testing import StagedFile
 from mac_runner.types import Reply, Turn
 from tests.cli.lab import AtOnce, Lab, experiment, refusals, scripted
 from tests.patience import ended, wait_for

@@ -15,22 +15,16 @@ from syrupy.assertion import SnapshotAssertion
 
 import mac_runner
 from mac_runner.cli.process import Exit
-from mac_runner.environments.base import Environment
-from mac_runner.environments.replay import receive
+from mac_runner.environments import Environment
+from mac_runner.environments.testing import receive
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import request_seed
-from mac_runner.runs.fork_plan import ForkRequest, plan_fork
-from mac_runner.runs.recorded import parent_conversation
-from mac_runner.runs.trust import trust
-from mac_runner.store import read_run
-from mac_runner.store.fork import Branch
-from mac_runner.store.records import encode_json, entry
-from mac_runner.store.transcripts import decode_transcript, without_timing
+from mac_runner.runs.testing import ForkRequest, parent_conversation, plan_fork, trust
+from mac_runner.store import read_run, without_timing
+from mac_runner.store.testing import Branch, decode_transcript, encode_json, entry
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.source import NotThereError
-from mac_runner.views.compare import compare_view
-from mac_runner.views.forks import fork_trees
+from mac_runner.viewer.testing import NotThereError, RunSource
+from mac_runner.views.testing import compare_view, fork_trees
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, refusals, scripted
 from tests.faults.tier import SCALE
 from tests.kit import copied

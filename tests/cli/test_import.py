@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, load
-from mac_runner.config.document import parse_document
-from mac_runner.environments.discussion.imports.yaml_text import yaml_text
+from mac_runner.config.testing import parse_document
+from mac_runner.environments.discussion.testing import yaml_text
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
 

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.store import ShardsRecord
-from mac_runner.store.shards import encode_shards, shard_directory
+from mac_runner.store.testing import encode_shards, shard_directory
 from tests.cli.lab import AtOnce, Lab, refusals, scripted
 from tests.cli.lab import experiment as game
 from tests.patience import ended

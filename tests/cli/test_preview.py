@@ -7,7 +7,7 @@ import json
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.runs.recorded import sent_prompt
+from mac_runner.runs.testing import sent_prompt
 from mac_runner.store import read_run
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment, refusals, scripted

@@ -9,7 +9,7 @@ import pytest
 from mac_runner import RunDirectoryError, fork, open_run
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.store.records import entry, objects
+from mac_runner.store.testing import entry, objects
 from tests.trainers.learner import learning, play
 
 pytestmark = pytest.mark.ci

@@ -15,10 +15,10 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.environments import build_environment
-from mac_runner.environments.town_of_salem.record.edition import essence
-from mac_runner.runs.recorded import rebuilt_transcript, recorded_experiment
+from mac_runner.environments.town_of_salem.testing import essence
+from mac_runner.runs.testing import rebuilt_transcript, recorded_experiment
 from mac_runner.store import read_run
-from mac_runner.store.transcripts import decode_transcript
+from mac_runner.store.testing import decode_transcript
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.golden.conversations import PLAYED, differences
 from tests.golden.record_commands import URL

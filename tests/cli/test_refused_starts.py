@@ -10,8 +10,7 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, System
-from mac_runner.store.disk import Free
-from mac_runner.store.lock import RunLock
+from mac_runner.store.testing import Free, RunLock
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, discussion
 from tests.cli.test_odd_files import tree

@@ -11,9 +11,8 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.runs.play import Player
-from mac_runner.runs.setup import ExperimentSet
+from mac_runner.environments.discussion.testing import DiscussionConversation
+from mac_runner.runs import ExperimentSet, Player
 from mac_runner.store import open_run, read_run
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion

@@ -10,7 +10,7 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import System
-from mac_runner.store.disk import Free
+from mac_runner.store.testing import Free
 from tests.cli.lab import ROOT, AtOnce, Lab
 
 EXPERIMENTS: Final = (

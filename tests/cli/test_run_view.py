@@ -14,9 +14,9 @@ import polars
 import pytest
 
 from mac_runner.data import arrow
-from mac_runner.data.training import FORMATS
+from mac_runner.data.testing import FORMATS
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.runs.view import open_run
+from mac_runner.runs.testing import open_run
 from mac_runner.store import read_run
 from tests.cli.lab import ROOT, AtOnce, Lab, environ
 

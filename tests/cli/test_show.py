@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.printable import printable
-from mac_runner.store.transcripts import decode_transcript
+from mac_runner.store.testing import decode_transcript
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.cli.lab import MAC_RUN, AtOnce, Lab, RunDir, environ, experiment, refusals, render_other_prompts, scripted
 from tests.cli.test_openai import talk

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.executors.local import LocalExecutor
-from mac_runner.store.machine import Machine
+from mac_runner.executors.testing import LocalExecutor
+from mac_runner.store.testing import Machine
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, refusals
 from tests.executors.fake_slurm import FakeSlurm
 from tests.patience import ended, wait_for

@@ -9,7 +9,7 @@ import pytest
 
 from mac_runner.config import load_experiment
 from mac_runner.environments import build_environment
-from mac_runner.runs.recorded import rebuilt_transcript
+from mac_runner.runs.testing import rebuilt_transcript
 from mac_runner.store import in_wall_clock_order, read_run
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment, scripted

@@ -13,8 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from mac_runner.runs.grid_tables import check_tables
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import check_tables, summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
 from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts, scripted
 from tests.patience import ended, wait_for

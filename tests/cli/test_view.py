@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.cli.process import Exit
 from mac_runner.cli.view import has_browser
 from mac_runner.store import ShardsRecord
-from mac_runner.store.shards import encode_shards
+from mac_runner.store.testing import encode_shards
 from tests.cli.lab import AtOnce, Lab, experiment, refusals
 from tests.patience import LIMIT_S, ended
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mac_runner.config import Loaded, identity_of
-from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.latency import Calibration, Calibrations, StepModel
 
 STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mac_runner.config import Loaded, recorded
-from mac_runner.config.document import parse_document
+from mac_runner.config.testing import parse_document
 from mac_runner.environments.town_of_salem import GameConfig
 
 Refusal = Callable[..., list[str]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.config.document import YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX, parse_document
+from mac_runner.config.testing import YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX, parse_document
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX
 

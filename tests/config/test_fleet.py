@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.fleet.checks import NANO_ARGS, filled, flag_of
+from mac_runner.backends.fleet.testing import NANO_ARGS, filled, flag_of
 from mac_runner.config import Grid, Loaded
 from mac_runner.config import load as load_file
 from mac_runner.errors import ConfigError

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed, slug_beside
-from mac_runner.config.grid_axes import GRID_COMBINATIONS_MAX
-from mac_runner.config.grid_expansion import GRID_SLUG_CHARS_MAX, NAME_CHARS_MAX
+from mac_runner.config.testing import GRID_COMBINATIONS_MAX, GRID_SLUG_CHARS_MAX, NAME_CHARS_MAX
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError

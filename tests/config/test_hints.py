@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.config.hints import _SYNONYMS, belongs
+from mac_runner.config.testing import _SYNONYMS, belongs
 from mac_runner.section import leaf_fields
 
 Refusal = Callable[..., list[str]]

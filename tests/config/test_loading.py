@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.ollama import OllamaConfig
-from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.backends.testing import ScriptedConfig
 from mac_runner.config import Experiment, Loaded, load_experiment
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError

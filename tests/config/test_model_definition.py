@@ -7,8 +7,7 @@ import jsonschema
 import pytest
 
 from mac_runner.config import Difference, Loaded, differences
-from mac_runner.config.document import parse_document
-from mac_runner.config.schema import file_schema
+from mac_runner.config.testing import file_schema, parse_document
 from mac_runner.types import JsonValue
 
 Load = Callable[..., Loaded]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mac_runner.config import Difference, Experiment, Loaded, differences, identity_of, load
-from mac_runner.config.grid_axes import Grid
+from mac_runner.config import Difference, Experiment, Grid, Loaded, differences, identity_of, load
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mac_runner.environments.discussion.questions import Choice, QuestionType, read_questions, topic_question
+from mac_runner.environments.discussion.testing import Choice, QuestionType, read_questions, topic_question
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject, JsonValue
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.config.document import parse_document, plain_scalar
+from mac_runner.config.testing import parse_document, plain_scalar
 from mac_runner.types import JsonValue
 
 PLAIN: dict[str, JsonValue] = {

@@ -8,8 +8,7 @@ import pytest
 
 import mac_runner.config
 from mac_runner.config import Grid, load
-from mac_runner.config.document import parse_document
-from mac_runner.config.schema import file_schema, schema_text
+from mac_runner.config.testing import file_schema, parse_document, schema_text
 from mac_runner.section import Section
 
 ROOT = Path(__file__).parents[2]

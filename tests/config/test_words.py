@@ -10,8 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
-from mac_runner.config import Experiment, Loaded
-from mac_runner.config.grid_axes import GridSection
+from mac_runner.config import Experiment, GridSection, Loaded
 from mac_runner.errors import ConfigError
 from mac_runner.section import KeyPath, Settings, is_collection, section_of
 from mac_runner.types import JsonObject, JsonValue

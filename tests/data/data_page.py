@@ -15,12 +15,8 @@ from typing import cast
 import duckdb
 
 from mac_runner.cli.process import Exit
-from mac_runner.data.prompts import prompt_table
-from mac_runner.data.samples import TrainingRun
-from mac_runner.data.schema import schema_page
-from mac_runner.data.tables import FlatTable, tables_of
-from mac_runner.data.training import training_tables
-from mac_runner.environments.base import Environment
+from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema_page, tables_of, training_tables
+from mac_runner.environments import Environment
 from mac_runner.registry import environment_specs
 from mac_runner.store import RunContents
 from tests.cli.lab import ROOT, run_main

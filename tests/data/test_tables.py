@@ -13,14 +13,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from mac_runner.data.files import encoder
-from mac_runner.data.schema import metadata_of
-from mac_runner.data.tables import LEFT_OUT, Ended, FlatTable, tables_of
+from mac_runner.data.testing import LEFT_OUT, Ended, FlatTable, encoder, metadata_of, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn, cell, covers, leaves
 from mac_runner.registry import environment_specs
 from mac_runner.results import JoinedResults, ResultsSpec, export_of
-from mac_runner.store.transcripts import decode_transcript, index_row
+from mac_runner.store import index_row
+from mac_runner.store.testing import decode_transcript
 from mac_runner.types import JsonObject, JsonValue
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments.echo import EchoConversation
+from mac_runner.environments.testing import EchoConversation
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.testing.promises import PROMISES, BrokenPromiseError
 from mac_runner.types import JsonObject, Receipt, Reply, Turn

@@ -4,11 +4,10 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.backends.testing import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
-from mac_runner.environments import build_environment
-from mac_runner.environments.base import Conversation, gated
-from mac_runner.environments.echo import EchoConfig
+from mac_runner.environments import Conversation, build_environment
+from mac_runner.environments.testing import EchoConfig, gated
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from mac_runner.types import RecordedReply, Reply

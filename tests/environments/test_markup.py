@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.environments.markup import Markup, Tag, Thoughts, defuse, scan, thoughts
+from mac_runner.environments.testing import Markup, Tag, Thoughts, defuse, scan, thoughts
 from mac_runner.types import REPLY_CHARS_MAX
 
 CLOSED = "<think>a</think> b </think> <speak>c</speak>"

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.base import Conversation
-from mac_runner.environments.replay import play_until, receive, replay
-from mac_runner.environments.town_of_salem.game.state import Options
+from mac_runner.environments import Conversation
+from mac_runner.environments.testing import play_until, receive, replay
+from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, random_roles, recorded

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from mac_runner.executors.base import Job, Terminal
+from mac_runner.executors.testing import Job, Terminal
 
 STUB = Path(__file__).with_name("stub.py")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.executors.base import QUICK_ENDS_MAX, QUICK_S
-from mac_runner.executors.local import LocalExecutor
+from mac_runner.executors.testing import QUICK_ENDS_MAX, QUICK_S, LocalExecutor
 from tests.executors.harness import Listener, running, starts, stub_job
 from tests.kit import StridingClock
 from tests.patience import wait_for

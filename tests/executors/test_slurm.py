@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.executors.base import QUICK_ENDS_MAX, Job
-from mac_runner.executors.slurm import SlurmExecutor
-from mac_runner.store.machine import Machine
+from mac_runner.executors.testing import QUICK_ENDS_MAX, Job, SlurmExecutor
+from mac_runner.store.testing import Machine
 from tests.executors.fake_slurm import JOB, FakeSlurm
 from tests.executors.harness import Listener, running, starts, stub_job
 from tests.patience import wait_for

@@ -22,7 +22,7 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from mac_runner.store import System
-from mac_runner.store.disk import Free
+from mac_runner.store.testing import Free
 
 Fate: TypeAlias = Random | Literal["keep", "drop"]
 """What becomes of all that is not durable: it is kept, it is dropped, or chance decides on every piece of it."""

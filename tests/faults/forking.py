@@ -22,13 +22,12 @@ from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.cli import commands  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.cli import main as mac_run
 from mac_runner.errors import TransientBackendError
-from mac_runner.store import writer
-from mac_runner.store.disk import System
-from mac_runner.store.records import entry
+from mac_runner.store import System, writer
+from mac_runner.store.testing import entry
 from mac_runner.types import JsonObject, Reply, Request
 from tests.patience import wait_for
 

@@ -14,24 +14,29 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.base import Backend, Waiting
-from mac_runner.backends.openai.answer import SendingError
-from mac_runner.backends.openai.data_plane import DataPlane
-from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.backends import Backend
+from mac_runner.backends.openai.testing import DataPlane, Endpoint, SendingError
+from mac_runner.backends.testing import Waiting
 from mac_runner.environments.town_of_salem.view import narration
 from mac_runner.errors import StoreError, TransientBackendError
-from mac_runner.scheduler import attempt, engine_policy, engines, runner
-from mac_runner.scheduler.attempt import AttemptRunner
-from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.engines import generate
-from mac_runner.scheduler.pools import HeldTurn, ModelPool, Pools, Stage
-from mac_runner.scheduler.state import Action, Event, ModelReady, RequestScheduler, Resized, RetryDue, Stop
-from mac_runner.store import Disk, journal, records
-from mac_runner.store.disk import OpenFile
-from mac_runner.store.records import Line
-from mac_runner.store.run_state import RunState
-from mac_runner.store.session import Item, Session, TranscriptItem
-from mac_runner.store.transcripts import index_row
+from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines, runner
+from mac_runner.scheduler.testing import (
+    Action,
+    AttemptRunner,
+    Event,
+    HeldTurn,
+    LiveConversation,
+    ModelPool,
+    ModelReady,
+    Pools,
+    Resized,
+    RetryDue,
+    Stage,
+    Stop,
+    generate,
+)
+from mac_runner.store import Disk, index_row, journal, records
+from mac_runner.store.testing import Item, Line, OpenFile, RunState, Session, TranscriptItem
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Turn
 from tests.faults import oracles
 

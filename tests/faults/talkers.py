@@ -9,8 +9,8 @@ import pandas  # noqa: F401 - pyarrow imports it with its first array, which tak
 import pyarrow.parquet  # noqa: F401
 
 from mac_runner.backends import BackendRequest
-from mac_runner.backends.scripted import SPEC as SCRIPTED
-from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
+from mac_runner.backends.testing import SPEC as SCRIPTED
+from mac_runner.backends.testing import ScriptedBackend, ScriptedConfig
 from mac_runner.types import Reply, Request, TokenTrace
 
 

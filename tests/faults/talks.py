@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.store.traces import decode_traces
+from mac_runner.store.testing import decode_traces
 from mac_runner.types import TokenTrace
 from tests.cli.lab import RunDir
 from tests.faults.forking import ROOT

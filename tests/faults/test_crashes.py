@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.store import Disk, Run, System, verify_run, writer
-from mac_runner.store.layout import Layout, traces_beside
-from mac_runner.store.run_state import read_state
+from mac_runner.store.testing import Layout, read_state, traces_beside
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.tier import SCALE

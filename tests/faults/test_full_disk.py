@@ -14,7 +14,7 @@ import pytest
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import read_run
-from mac_runner.store.records import entry
+from mac_runner.store.testing import entry
 from tests.cli.lab import RunDir, environ
 from tests.faults.talks import Talks
 from tests.patience import LIMIT_S

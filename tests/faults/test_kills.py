@@ -13,7 +13,7 @@ import pytest
 
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import summary_of
 from mac_runner.store import read_run, verify_run
 from tests.faults.forking import Extras, Forking
 from tests.faults.talks import CAPACITY, Talks

@@ -15,7 +15,7 @@ import pytest
 from mac_runner.checkpoints import digest_of
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.store.records import decode_frame
+from mac_runner.store.testing import decode_frame
 from tests.cli.lab import RunDir
 from tests.faults.forking import Extras, Forking
 from tests.faults.tier import SCALE

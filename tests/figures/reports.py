@@ -7,10 +7,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any, Final
 
-from mac_runner.figures.data import RunData
-from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
-from mac_runner.figures.page import Line, Recorded, Report
-from mac_runner.figures.plots import forest
+from mac_runner.figures.testing import (
+    DataColumn,
+    Figure,
+    Line,
+    Method,
+    Recorded,
+    Report,
+    RunData,
+    Section,
+    Value,
+    forest,
+)
 from mac_runner.types import JsonObject, JsonValue
 
 HOSTILE: Final = (

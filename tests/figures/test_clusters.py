@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.figures.data import RunData
+from mac_runner.figures.testing import RunData
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean
 from mac_runner.types import JsonObject
 from tests.figures.reports import index_row, run
@@ -35,8 +35,7 @@ def data(shared: str) -> RunData:
 
 @pytest.mark.parametrize("shared", ["group", "fork_of"])
 def test_mean_lengths_are_by_cluster(shared: str) -> None:
-    from mac_runner.figures.every_run.conversations import length_figures
-    from mac_runner.figures.every_run.played import played
+    from mac_runner.figures.testing import length_figures, played
 
     mean = ExactClusteredMean()
     for place in range(0, 6, 2):
@@ -50,7 +49,7 @@ def test_mean_lengths_are_by_cluster(shared: str) -> None:
 
 @pytest.mark.parametrize("shared", ["group", "fork_of"])
 def test_claims_by_kind_are_by_cluster(shared: str) -> None:
-    from mac_runner.figures.town_of_salem.kinds import claims_by_kind
+    from mac_runner.figures.testing import claims_by_kind
 
     lies = ClusteredRate()
     for place in range(0, 6, 2):

@@ -13,8 +13,7 @@ from typing import Final
 
 import pytest
 
-from mac_runner.figures.statistics.differences import rate_difference, won_difference
-from mac_runner.figures.statistics.survival import Case, survival
+from mac_runner.figures.testing import Case, rate_difference, survival, won_difference
 from mac_runner.intervals import ClusteredRate, Interval, wilson
 
 SCALE: Final = int(os.environ.get("MAC_RUNNER_TEST_SCALE", "1"))

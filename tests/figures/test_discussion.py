@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.discussion import run_sections, study_sections
-from mac_runner.figures.model import Figure, Section
-from mac_runner.reports.rows import parse_row
+from mac_runner.figures.testing import Figure, RunData, Section, Study, run_sections, study_sections
+from mac_runner.reports.testing import parse_row
 from mac_runner.types import JsonObject
 from tests.figures.reports import index_row, run
 from tests.views.playing import experiment, transcripts

@@ -5,16 +5,21 @@ import random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.figures.charts import ticks_of
-from mac_runner.figures.data import Study
-from mac_runner.figures.every_run.comparison import comparison_sections
-from mac_runner.figures.every_run.conversations import classes, endings_figure
-from mac_runner.figures.every_run.cost import cost_figures, cost_of, definition_of
-from mac_runner.figures.every_run.engines import engine_figures
-from mac_runner.figures.every_run.outcomes import failed_figure
-from mac_runner.figures.every_run.played import played
+from mac_runner.figures.testing import (
+    Study,
+    classes,
+    comparison_sections,
+    cost_figures,
+    cost_of,
+    definition_of,
+    endings_figure,
+    engine_figures,
+    failed_figure,
+    played,
+    ticks_of,
+)
 from mac_runner.types import JsonObject
-from mac_runner.views.engines import EngineClock
+from mac_runner.views.testing import EngineClock
 from tests.figures.reports import index_row as row
 from tests.figures.reports import run
 

@@ -5,9 +5,16 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.figures.methods import methods_text
-from mac_runner.figures.model import DataColumn, Method, Value
-from mac_runner.figures.page import ROWS_MAX, cell_text, report_html, report_json
+from mac_runner.figures.testing import (
+    ROWS_MAX,
+    DataColumn,
+    Method,
+    Value,
+    cell_text,
+    methods_text,
+    report_html,
+    report_json,
+)
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report
 
 

@@ -7,15 +7,18 @@ from random import Random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.figures.estimates import interval_notes, of_rate
-from mac_runner.figures.statistics.differences import (
+from mac_runner.figures.testing import (
+    Case,
     RateDifference,
+    interval_notes,
+    log_rank,
+    of_rate,
     rate_difference,
     ratio_difference,
+    survival,
     with_q,
     won_difference,
 )
-from mac_runner.figures.statistics.survival import Case, log_rank, survival
 from mac_runner.intervals import ClusteredRate
 
 stats = pytest.importorskip("scipy.stats")

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from mac_runner.backends.fleet.lanes import LaneAddress
+from mac_runner.backends.fleet.testing import LaneAddress
 from mac_runner.errors import EngineDeadError
-from mac_runner.fleet.model import LaneSpec, LaneState, LaneStatus, Place
+from mac_runner.fleet.testing import LaneSpec, LaneState, LaneStatus, Place
 
 
 def spec(model: str, place: int, slots: int = 2, port: int = 9000) -> LaneSpec:

@@ -13,13 +13,10 @@ from typing import ParamSpec, TypeVar
 
 import psutil
 
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import FleetConfig
-from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneSpec, LaneStatus, Place
-from mac_runner.fleet.ports import LoopbackPorts
-from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneStatus, LocalFleet, LoopbackPorts, Place
 from mac_runner.types import JsonObject
 from tests import patience
 from tests.patience import LIMIT_S, wait_for

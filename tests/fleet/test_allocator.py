@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mac_runner.fleet.allocator import RoundRobinAllocator
+from mac_runner.fleet.testing import RoundRobinAllocator
 from tests.faults.tier import SCALE
 
 

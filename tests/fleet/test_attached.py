@@ -17,11 +17,16 @@ import pytest
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.fleet.attached import AttachedFleet
-from mac_runner.fleet.client import FleetClient
-from mac_runner.fleet.held import HeldFleet, held_model, read_held
-from mac_runner.fleet.host import FleetHost, control_socket
-from mac_runner.fleet.model import LaneState
+from mac_runner.fleet.testing import (
+    AttachedFleet,
+    FleetClient,
+    FleetHost,
+    HeldFleet,
+    LaneState,
+    control_socket,
+    held_model,
+    read_held,
+)
 from tests import patience
 from tests.fleet.fakes import FakeFleet
 from tests.fleet.real_fleet import awaited

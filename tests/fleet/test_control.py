@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.config.fleet import FleetConfig, RestartConfig, SwapConfig
-from mac_runner.fleet.control import (
+from mac_runner.config import FleetConfig, RestartConfig, SwapConfig
+from mac_runner.fleet.testing import (
     MEMORY_S,
+    SLEEP_S,
     Changed,
     CheckMemory,
     Command,
     Control,
     Grant,
+    LaneSpec,
+    LaneState,
     Note,
     Refuse,
     Sleep,
@@ -20,8 +23,6 @@ from mac_runner.fleet.control import (
     Wake,
     Warm,
 )
-from mac_runner.fleet.lane import SLEEP_S
-from mac_runner.fleet.model import LaneSpec, LaneState
 from tests.fleet.fakes import spec
 
 

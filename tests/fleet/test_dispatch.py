@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from mac_runner.fleet.dispatch import Gate
-from mac_runner.simulation.loop import SimulatedLoop
+from mac_runner.fleet.testing import Gate
+from mac_runner.simulation.testing import SimulatedLoop
 from tests.faults.tier import SCALE
 
 

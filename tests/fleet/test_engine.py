@@ -15,9 +15,9 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.base import Backend
-from mac_runner.backends.fleet.lanes import Fleet, LaneAddress
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends import Backend
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.testing import Fleet, LaneAddress
 from mac_runner.config import FleetConfig
 from mac_runner.errors import (
     BackendError,
@@ -28,10 +28,8 @@ from mac_runner.errors import (
 )
 from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import engine as module
-from mac_runner.fleet.engine import chat_of
-from mac_runner.fleet.layout import FleetPlan
-from mac_runner.fleet.model import LaneStatus, Place
-from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
+from mac_runner.fleet.testing import FleetPlan, LaneStatus, Place, chat_of
+from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
 from tests.fleet.fakes import FakeLanes, spec
 

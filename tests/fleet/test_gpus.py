@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.gpus import GpuError, among, ask, discover, parse
+from mac_runner.fleet.testing import GpuError, among, ask, discover, parse
 from tests.fleet.smi import H100, listing, put_smi, slices
 from tests.patience import LIMIT_S, wait_for
 

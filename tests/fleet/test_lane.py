@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mac_runner.config.fleet import RestartConfig
-from mac_runner.fleet.lane import SERVED_S, SLEEP_S, Lane
-from mac_runner.fleet.model import LaneState
+from mac_runner.config import RestartConfig
+from mac_runner.fleet.testing import SERVED_S, SLEEP_S, Lane, LaneState
 
 MANY = RestartConfig(budget=1000, per_s=3600)
 

@@ -9,10 +9,8 @@ from dataclasses import replace
 import click
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.fleet.settings import FleetModelConfig
-from mac_runner.fleet.gpus import parse
-from mac_runner.fleet.launch import ADMIN_KEY, launch_of
-from mac_runner.fleet.model import LaneSpec, Place
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.fleet.testing import ADMIN_KEY, LaneSpec, Place, launch_of, parse
 from mac_runner.serve import main
 from mac_runner.types import JsonObject
 from tests.fleet.smi import listing, slices

@@ -14,13 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.config import FleetConfig, SwapConfig
-from mac_runner.fleet.gpus import parse
-from mac_runner.fleet.layout import FleetPlan, LayoutError, lay_out
-from mac_runner.fleet.model import Gpu
-from mac_runner.fleet.planning import local_plan, weight_bytes
-from mac_runner.fleet.ports import LoopbackPorts
+from mac_runner.fleet.testing import (
+    FleetPlan,
+    Gpu,
+    LayoutError,
+    LoopbackPorts,
+    lay_out,
+    local_plan,
+    parse,
+    weight_bytes,
+)
 from tests.fleet.smi import listing, put_smi, slices
 
 GIB = 1 << 30

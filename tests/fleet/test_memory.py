@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.fleet.gpus import GpuError
-from mac_runner.fleet.memory import Memory
-from mac_runner.fleet.model import Gpu, LaneSpec, LaneState, Place, Slice
+from mac_runner.fleet.testing import Gpu, GpuError, LaneSpec, LaneState, Memory, Place, Slice
 from tests.fleet.real_fleet import Heard, awaited, fleet_of, lane, pid_of, plan_of, stub_model, until
 
 H100 = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_mib=80_000, free_mib=79_000)

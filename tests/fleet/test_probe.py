@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.fleet.probe import Figures, Rate, Tokens, figures_of
-from mac_runner.fleet.warmup import SAMPLES_MAX, CommonPrefix
+from mac_runner.fleet.testing import SAMPLES_MAX, CommonPrefix, Figures, Rate, Tokens, figures_of
 
 VLLM = """# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
 # TYPE vllm:prompt_tokens_total counter

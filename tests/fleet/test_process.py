@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mac_runner.fleet import child
-from mac_runner.fleet.process import LaneProcess, last_error
+from mac_runner.fleet.testing import LaneProcess, last_error
 from tests.fleet.real_fleet import awaited, check_gone
 from tests.patience import LIMIT_S, wait_for
 

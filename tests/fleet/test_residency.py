@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.config.fleet import SwapConfig
-from mac_runner.fleet.model import LaneSpec
-from mac_runner.fleet.residency import Phase, Residency
+from mac_runner.config import SwapConfig
+from mac_runner.fleet.testing import LaneSpec, Phase, Residency
 from tests.faults.tier import SCALE
 from tests.fleet.fakes import spec
 

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.fleet.allocator import RoundRobinAllocator
-from mac_runner.fleet.control import Control
-from mac_runner.fleet.lane import Lane
-from mac_runner.fleet.model import LaneState
-from mac_runner.fleet.residency import Residency
+from mac_runner.fleet.testing import Control, Lane, LaneState, Residency, RoundRobinAllocator
 from tests import tiers
 from tests.faults.tier import SCALE
 from tests.sim.fleet_storm import FAULTS, play

@@ -17,8 +17,7 @@ import pytest
 
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import lane_engine, process, supervisor
-from mac_runner.fleet.model import LaneState
-from mac_runner.fleet.probe import Figures, figures_of
+from mac_runner.fleet.testing import Figures, LaneState, figures_of
 from tests.fleet.real_fleet import (
     Heard,
     awaited,

@@ -12,13 +12,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mac_runner.backends.base import updating
-from mac_runner.backends.fleet.backend import FleetBackend
+from mac_runner.backends.fleet.testing import FleetBackend
+from mac_runner.backends.testing import updating
 from mac_runner.checkpoints import digest_of
 from mac_runner.clock import SystemClock
 from mac_runner.errors import TransientBackendError
-from mac_runner.fleet.model import LaneState
-from mac_runner.fleet.supervisor import LocalFleet
+from mac_runner.fleet.testing import LaneState, LocalFleet
 from mac_runner.types import PolicySpan, Sampling
 from mac_runner.weights import Broadcast, WeightUpdate
 from tests.fleet.real_fleet import Heard, fleet_of, lane, names_up, nano_model, plan_of, run, until

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from mac_runner.clock import SystemClock
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import summary_of
 from mac_runner.store import Run, open_run
 from mac_runner.types import JsonObject
 from tests.store import player

@@ -12,15 +12,17 @@ from threading import Thread
 
 import psutil
 
-from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
-from mac_runner.nano.base_engine import BaseEngine
-from mac_runner.nano.parallel.follower import Servant
-from mac_runner.nano.parallel.launch import make_engine, replica_config
-from mac_runner.nano.parallel.lockstep import LockstepEngine
-from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
-from mac_runner.nano.parallel.members import Member
-from mac_runner.nano.parallel.ranks import Done
-from mac_runner.nano.parallel.runner import Joined
+from mac_runner.nano import BaseEngine, EngineConfig, InferenceEngine, SamplingParams, TrainingSample
+from mac_runner.nano.testing import (
+    Done,
+    Joined,
+    LockstepEngine,
+    LockstepFollower,
+    Member,
+    Servant,
+    make_engine,
+    replica_config,
+)
 from tests.nano.tiny_models import VOCAB_SIZE
 from tests.patience import LIMIT_S, wait_for
 

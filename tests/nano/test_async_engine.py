@@ -15,6 +15,7 @@ from mac_runner.nano import (
     ConstraintError,
     EngineConfig,
     EngineStoppedError,
+    ForwardBatch,
     InferenceEngine,
     InvalidRequestError,
     ModelNotFoundError,
@@ -25,10 +26,9 @@ from mac_runner.nano import (
     TrainingSample,
     UpdateInProgressError,
     WrongShapeError,
+    read_state_dict,
 )
-from mac_runner.nano.attention import ForwardBatch
-from mac_runner.nano.checkpoint import read_state_dict
-from mac_runner.nano.constraints import Grammar, GrammarCompiler
+from mac_runner.nano.testing import Grammar, GrammarCompiler
 from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S
 from tests.sim.held_steps import HeldSteps

@@ -10,11 +10,17 @@ import pytest
 import torch
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
-from mac_runner.nano.architecture import ModelConfig, read_model_config
-from mac_runner.nano.attention import Attention, ForwardBatch, KVStore, Piece, Span, make_batch
-from mac_runner.nano.cpu.attention import CompiledKVStore
-from mac_runner.nano.errors import ConfigError
-from mac_runner.nano.runner import make_kv_store
+from mac_runner.nano import (
+    ConfigError,
+    ForwardBatch,
+    KVStore,
+    ModelConfig,
+    Piece,
+    make_batch,
+    make_kv_store,
+    read_model_config,
+)
+from mac_runner.nano.testing import Attention, CompiledKVStore, Span
 from tests.nano.tiny_models import ModelMaker
 
 NUM_BLOCKS = 64

@@ -18,8 +18,7 @@ from mac_runner.nano import (
     SamplingParams,
     Tokenizer,
 )
-from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
-from mac_runner.nano.sampling_params import CHOICES_MAX
+from mac_runner.nano.testing import CHOICES_MAX, GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
 from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker
 
 pytest.importorskip("llguidance")

@@ -27,10 +27,9 @@ from mac_runner.nano import (
     VersionSpan,
     WrongShapeError,
     batching,
+    read_state_dict,
 )
-from mac_runner.nano.checkpoint import read_state_dict
-from mac_runner.nano.constraints import Constraint
-from mac_runner.nano.intake import Prompt
+from mac_runner.nano.testing import Constraint, Prompt
 from tests.nano.crowds import finish
 from tests.nano.tiny_models import random_state_dict
 

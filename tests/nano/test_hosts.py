@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from mac_runner.fleet.ports import LoopbackPorts
-from mac_runner.nano import EngineConfig, InferenceEngine, RankFailedError, SamplingParams, TrainingSample
-from mac_runner.nano.errors import DivergenceError
-from mac_runner.nano.model import can_pack
-from mac_runner.nano.parallel.launch import make_engine
-from mac_runner.nano.parallel.lockstep import LockstepEngine
-from mac_runner.nano.parallel.world import world_of
+from mac_runner.fleet.testing import LoopbackPorts
+from mac_runner.nano import (
+    DivergenceError,
+    EngineConfig,
+    InferenceEngine,
+    RankFailedError,
+    SamplingParams,
+    TrainingSample,
+)
+from mac_runner.nano.testing import LockstepEngine, can_pack, make_engine, world_of
 from tests.nano.test_replicas import bits, by_name, settings
 from tests.nano.tiny_models import ModelMaker, make_model, random_state_dict
 from tests.patience import LIMIT_S

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.nano.cache import (
-    KVCache,
-    NoBlocksError,
-    PagedKVCache,
-    RadixKVCache,
-    blocks_for,
-    compute_block_hash,
-    hit_limit,
-)
+from mac_runner.nano import PagedKVCache, RadixKVCache, compute_block_hash
+from mac_runner.nano.testing import KVCache, NoBlocksError, blocks_for, hit_limit
 
 CacheMaker = Callable[..., KVCache]
 CACHES = pytest.mark.parametrize("make", [PagedKVCache, RadixKVCache])

@@ -24,7 +24,7 @@ from mac_runner.nano import (
     WrongDtypeError,
     WrongShapeError,
 )
-from mac_runner.nano.architecture import EMBEDDINGS, HEAD
+from mac_runner.nano.testing import EMBEDDINGS, HEAD
 from tests.nano.tiny_models import make_model, random_state_dict
 
 NORM = "model.norm.weight"

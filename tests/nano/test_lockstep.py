@@ -20,8 +20,7 @@ from mac_runner.nano import (
     RankFailedError,
     SamplingParams,
 )
-from mac_runner.nano.model import can_pack
-from mac_runner.nano.parallel.lockstep import LockstepEngine
+from mac_runner.nano.testing import LockstepEngine, can_pack
 from tests.faults.tier import SCALE
 from tests.nano.crowds import (
     PROMPT,

@@ -26,14 +26,19 @@ from mac_runner.nano import (
     SamplingParams,
     TrainingSample,
 )
-from mac_runner.nano.errors import ReplicaLostError
-from mac_runner.nano.model import can_pack
-from mac_runner.nano.parallel.follower import Follower, serve
-from mac_runner.nano.parallel.launch import make_engine
-from mac_runner.nano.parallel.members import Member
-from mac_runner.nano.parallel.messages import Begin
-from mac_runner.nano.parallel.replica import serve_leader
-from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
+from mac_runner.nano.testing import (
+    Begin,
+    Follower,
+    Load,
+    Member,
+    ReplicaLostError,
+    ReplicatedEngine,
+    can_pack,
+    deal,
+    make_engine,
+    serve,
+    serve_leader,
+)
 from tests.faults.tier import SCALE
 from tests.nano import crowds
 from tests.nano.crowds import assert_ended, assert_same_bits, finish, in_a_crowd

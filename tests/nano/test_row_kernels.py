@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
+from mac_runner.nano.testing import argmax_and_logsumexp, rms_norm
 
 
 def random(*shape: int) -> torch.Tensor:

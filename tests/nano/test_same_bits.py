@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
-from mac_runner.nano.model import Linear, can_pack
+from mac_runner.nano.testing import Linear, can_pack
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker
 
 Bits = tuple[tuple[int, ...], tuple[float, ...]]

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from mac_runner.nano import SamplingParams, sample_with_logprobs
-from mac_runner.nano.sampler import Row, choose
-from mac_runner.nano.sampling_params import FACTOR_MAX, PENALTY_MAX
+from mac_runner.nano.testing import FACTOR_MAX, PENALTY_MAX, Row, choose
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 3.0])
 DRAWS = 1_000

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mac_runner.nano import PagedKVCache, SchedulerConfig, schedule
-from mac_runner.nano.scheduler import PASSED_OVER_MAX
+from mac_runner.nano.testing import PASSED_OVER_MAX
 
 CONFIG = SchedulerConfig(max_batch_size=4, max_tokens_per_batch=32, block_size=4, admission="reserve")
 

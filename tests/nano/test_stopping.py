@@ -12,9 +12,8 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders
 from tokenizers.models import BPE
 
-from mac_runner.nano import SamplingParams, Tokenizer
-from mac_runner.nano.sequence import StopChecker, Verdict
-from mac_runner.nano.tokenizer import TextStream
+from mac_runner.nano import SamplingParams, StopChecker, Tokenizer
+from mac_runner.nano.testing import TextStream, Verdict
 from tests.nano.tiny_models import EOS, ModelMaker
 
 

@@ -22,6 +22,7 @@ from mac_runner.nano import (
     EngineConfig,
     EngineState,
     EngineStoppedError,
+    ForwardBatch,
     InferenceEngine,
     MissingTensorError,
     ModelError,
@@ -29,15 +30,11 @@ from mac_runner.nano import (
     RankFailedError,
     SamplingParams,
     TrainingSample,
+    read_model_config,
+    read_state_dict,
 )
-from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.attention import ForwardBatch, Span
-from mac_runner.nano.checkpoint import read_state_dict
-from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel import group, members, runner
-from mac_runner.nano.parallel.group import Shard, has_ordered_memory
-from mac_runner.nano.parallel.runner import ParallelRunner
-from mac_runner.nano.runner import ModelRunner, Prepared
+from mac_runner.nano.testing import ModelRunner, ParallelRunner, Prepared, Shard, Span, can_pack, has_ordered_memory
 from tests.nano.crowds import assert_ended, assert_same_bits, finish, in_a_crowd, is_alive
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 from tests.patience import LIMIT_S, wait_for

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from mac_runner.nano import InvalidRequestError, ModelError, Tokenizer
-from mac_runner.nano.tokenizer import TextStream
+from mac_runner.nano.testing import TextStream
 from tests.nano.tiny_models import ModelMaker, make_tokenizer
 
 

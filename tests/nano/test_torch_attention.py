@@ -10,11 +10,18 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams
+from mac_runner.nano import (
+    EngineConfig,
+    ForwardBatch,
+    InferenceEngine,
+    ModelConfig,
+    Piece,
+    SamplingParams,
+    make_batch,
+    read_model_config,
+)
 from mac_runner.nano import torch_attention as module
-from mac_runner.nano.architecture import ModelConfig, read_model_config
-from mac_runner.nano.attention import ForwardBatch, Piece, Span, make_batch
-from mac_runner.nano.torch_attention import FREE_SCORES, TorchKVStore, first_key, rectangles
+from mac_runner.nano.testing import FREE_SCORES, Span, TorchKVStore, first_key, rectangles
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker
 
 CPU = torch.device("cpu")

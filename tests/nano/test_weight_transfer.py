@@ -36,8 +36,7 @@ from mac_runner.nano import (
     async_engine,
     weight_transfer,
 )
-from mac_runner.nano.architecture import EMBEDDINGS, HEAD
-from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
+from mac_runner.nano.testing import EMBEDDINGS, HEAD, _alongside, _Group, parse_address, receive
 from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S, until, wait_for
 from tests.sim.held_steps import HeldSteps

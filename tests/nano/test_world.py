@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.nano import ConfigError, EngineConfig, InferenceEngine
-from mac_runner.nano.parallel.world import ALONE, World, world_of
+from mac_runner.nano.parallel.world import ALONE
+from mac_runner.nano.testing import World, world_of
 
 TORCHRUN = {
     "RANK": "3",

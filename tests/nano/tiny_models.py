@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from mac_runner.nano.architecture import expected_shapes, read_model_config
+from mac_runner.nano import read_model_config
+from mac_runner.nano.testing import expected_shapes
 
 ModelMaker = Callable[[str], Path]
 

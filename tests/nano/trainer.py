@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mac_runner.nano import NanoError, weight_transfer
-from mac_runner.nano.weight_transfer import WeightSender
+from mac_runner.nano import NanoError, WeightSender, weight_transfer
 from tests.nano.tiny_models import random_state_dict
 
 

@@ -8,7 +8,7 @@ import io
 import pyarrow.parquet
 
 from mac_runner.reports import GridRow, csv_bytes, grid_table, parquet_bytes, render_grid, summarise_grid
-from mac_runner.reports.grid import ROWS_SHOWN_MAX
+from mac_runner.reports.testing import ROWS_SHOWN_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 

@@ -11,11 +11,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from mac_runner.reports import render_summary
-from mac_runner.reports.conversations import listed, matching
-from mac_runner.reports.filters import parse_condition
-from mac_runner.reports.grid import figures_of
-from mac_runner.reports.outcomes import TEXTS_MAX
+from mac_runner.reports import listed, matching, parse_condition, render_summary
+from mac_runner.reports.testing import TEXTS_MAX, figures_of
 from mac_runner.types import JsonObject
 from tests.kit import index_row, summary_of
 

@@ -8,9 +8,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.plan import Shard
 from mac_runner.reports import status_json, status_text, with_shards
-from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
+from mac_runner.reports.testing import FAILURES_MAX, MODELS_MAX
 from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
-from mac_runner.store.lock import Owner
+from mac_runner.store.testing import Owner
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row
 

@@ -11,9 +11,7 @@ import pytest
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import wilson
 from mac_runner.reports import render_summary, summarise
-from mac_runner.reports.failures import REASONS_MAX
-from mac_runner.reports.summary import STRETCHES_MAX
-from mac_runner.reports.tables import PARTS_MAX
+from mac_runner.reports.testing import PARTS_MAX, REASONS_MAX, STRETCHES_MAX
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row, summary_of
 from tests.reports.games import game, player

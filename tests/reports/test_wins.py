@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.results.games import GameResults
-from mac_runner.environments.town_of_salem.results.tables import win_tables
+from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject
 from tests.reports.games import game, player

@@ -8,8 +8,7 @@ from pathlib import Path
 import mac_runner
 from mac_runner.plan import Shard
 from mac_runner.store import ShardsRecord
-from mac_runner.store.layout import SHARD_DIRECTORIES, SHARDS, WORKERS
-from mac_runner.store.shards import encode_shards, shard_directory
+from mac_runner.store.testing import SHARD_DIRECTORIES, SHARDS, WORKERS, encode_shards, shard_directory
 from mac_runner.types import JsonObject
 from tests.cli.lab import experiment, scripted
 

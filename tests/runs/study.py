@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mac_runner.plan import Shard
-from mac_runner.runs.setup import RunRequest, Setup, set_up
+from mac_runner.runs import RunRequest, Setup, set_up
 from mac_runner.scheduler import RetryPolicy, run_conversations
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, JsonValue
 from tests.sim.sleeping import SleepingEngine

@@ -7,11 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from mac_runner.errors import RunLockedError
-from mac_runner.runs.claims import Claims
+from mac_runner.runs.testing import Claims
 
 if TYPE_CHECKING:
-    from mac_runner.runs.setup import Setup
-    from mac_runner.runs.stream import OpenRun
+    from mac_runner.runs import Setup
+    from mac_runner.runs.testing import OpenRun
 
 SEEDS = 300
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.runs.cost import Cost, CostRequest, cost_of
-from mac_runner.runs.setup import RunRequest
+from mac_runner.runs import RunRequest
+from mac_runner.runs.testing import Cost, CostRequest, cost_of
 from tests.runs.study import experiment, played, written
 from tests.tiers import first
 

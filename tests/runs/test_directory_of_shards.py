@@ -22,10 +22,7 @@ from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.reports import grid_status_json, status_json
-from mac_runner.runs.maintenance import repair_all, verify_all
-from mac_runner.runs.recorded import recorded_plan
-from mac_runner.runs.report import report_of
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import recorded_plan, repair_all, report_of, summary_of, verify_all
 from mac_runner.store import (
     Disk,
     begun_combinations,
@@ -35,11 +32,9 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.lock import locked
+from mac_runner.store.testing import locked
 from mac_runner.view_model import IndexColumns
-from mac_runner.viewer.live import Cursor, Live
-from mac_runner.viewer.publish import PublishRequest, publish
-from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
 from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import wait_for
 from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge

@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.fleet.model import LaneState, LaneStatus
-from mac_runner.runs.play import Player, Results
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.fleet.testing import LaneState, LaneStatus
+from mac_runner.runs import Player, Results, RunRequest, set_up
 from mac_runner.status import StatusFrame
-from mac_runner.status.displays import SilentDisplay
+from mac_runner.status.testing import SilentDisplay
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import RunDir
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.reports.turns import objects
-from mac_runner.runs.recorded import sent_prompt
-from mac_runner.runs.replays import Replays
+from mac_runner.reports.testing import objects
+from mac_runner.runs.testing import Replays, sent_prompt
 from mac_runner.store import read_run, replies_of
-from mac_runner.store.journal import replies
-from mac_runner.store.records import entry
-from mac_runner.store.transcripts import encode_transcript
+from mac_runner.store.testing import encode_transcript, entry, replies
 from mac_runner.types import JsonObject
-from mac_runner.views.conversation import whole_view
+from mac_runner.views.testing import whole_view
 from tests.kit import copied
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"

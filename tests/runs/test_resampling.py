@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.environments.base import Conversation
+from mac_runner.environments import Conversation
 from mac_runner.errors import RequestRefusedError
-from mac_runner.runs.observations import observed
-from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
-from mac_runner.runs.setup import RunRequest, Setup, set_up
-from mac_runner.simulation.prefixes import BLOCK_TOKENS, chain_of
+from mac_runner.runs import RunRequest, Setup, set_up
+from mac_runner.runs.testing import Recorded, Resampled, observed, recorded_conversations
+from mac_runner.simulation.testing import BLOCK_TOKENS, chain_of
 from mac_runner.store import RunContents, read_run
 from mac_runner.types import Request, Sampling, Task
 from tests.runs.study import experiment, played, written

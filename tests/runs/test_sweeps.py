@@ -9,8 +9,8 @@ import pytest
 from mac_runner.calibration import non_negative_least_squares
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
-from mac_runner.runs.sweeps import EngineName, calibrate
-from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
+from mac_runner.runs.testing import EngineName, calibrate
+from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
 from tests.sim.sleeping import SleepingEngine
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")

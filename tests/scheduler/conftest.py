@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends import Backend
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work, tasks

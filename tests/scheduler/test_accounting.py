@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.scheduler import Accounting, RequestScheduler
-from mac_runner.scheduler.pools import READY_HEAP_DEAD_MAX
-from mac_runner.scheduler.state import Answered, Depart, Faulted, ModelReady, Opened
+from mac_runner.scheduler.testing import READY_HEAP_DEAD_MAX, Answered, Depart, Faulted, ModelReady, Opened
 from mac_runner.types import TokenCount, Turn
 from tests.sim.workload import Shape, World
 

@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from mac_runner.environments.replay import replay
+from mac_runner.environments.testing import replay
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.transcripts import replies_of
+from mac_runner.store import replies_of
 from mac_runner.types import JsonValue, Prompt, ReceiptKind, Reply, Task, Turn
 from tests.scheduler.conftest import Stage
 from tests.sim.recorder import MemoryRecorder

@@ -17,7 +17,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.scheduler import RetryPolicy
-from mac_runner.scheduler.engine_policy import (
+from mac_runner.scheduler.testing import (
     ANSWERS_TO_GROW,
     ENGINE_BUSY_S_MAX,
     ENGINE_DEATHS_PER_TURN_MAX,

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.scheduler.engine_policy import ENGINE_DEATHS_PER_TURN_MAX
+from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
 from mac_runner.types import JsonValue, Request
 from tests.faults.tier import SCALE
 from tests.scheduler.conftest import Stage

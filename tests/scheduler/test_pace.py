@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, LoopFairness
+from mac_runner.scheduler.testing import LOOP_PASS_S_MAX, LoopFairness
 from tests.scheduler.conftest import Stage
 
 WORKERS = 40

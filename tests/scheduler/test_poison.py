@@ -9,8 +9,17 @@ import pytest
 
 from mac_runner.errors import EngineCrashedError
 from mac_runner.scheduler import RequestScheduler, RetryPolicy
-from mac_runner.scheduler.engine_policy import ENGINE_DEATHS_PER_TURN_MAX
-from mac_runner.scheduler.state import Answered, Depart, Faulted, ModelReady, Open, Opened, RetryDue, TasksExhausted
+from mac_runner.scheduler.testing import (
+    ENGINE_DEATHS_PER_TURN_MAX,
+    Answered,
+    Depart,
+    Faulted,
+    ModelReady,
+    Open,
+    Opened,
+    RetryDue,
+    TasksExhausted,
+)
 from mac_runner.types import Request, Turn
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine

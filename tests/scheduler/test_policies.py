@@ -10,8 +10,7 @@ from random import Random
 import pytest
 
 from mac_runner.errors import WeightMismatchError, WeightUpdateError
-from mac_runner.scheduler.policies import EngineWeights, Policies
-from mac_runner.scheduler.policy_window import PolicyWindow
+from mac_runner.scheduler.testing import EngineWeights, Policies, PolicyWindow
 from mac_runner.types import JsonObject, PolicyVersion
 from mac_runner.weights import WeightUpdate
 from tests.faults.tier import SCALE

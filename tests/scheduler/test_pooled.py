@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends import Backend
 from mac_runner.errors import StoreError
 from mac_runner.scheduler import Job, RetryPolicy, RunResult, Source, run_pooled
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import JsonValue, Reply, Request
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.backends.base import PassingBackend, destination, isolates, on_resize
+from mac_runner.backends import PassingBackend
+from mac_runner.backends.testing import destination, isolates, on_resize
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RequestScheduler
-from mac_runner.scheduler.state import Answered, Depart, Finished, ModelReady, Open, Opened, Resized, Stop
+from mac_runner.scheduler.testing import Answered, Depart, Finished, ModelReady, Open, Opened, Resized, Stop
 from mac_runner.types import Destination, JsonObject, Reply, Request, Turn
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine

@@ -17,8 +17,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
-from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX
-from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.scheduler.testing import CHECKPOINT_INTERVAL_S, ENGINE_BUSY_S_MAX, SHUTDOWN_GRACE_S
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine

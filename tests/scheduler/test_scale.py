@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.backends.testing import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
 from mac_runner.environments import build_environment
-from mac_runner.environments.echo import EchoConfig
+from mac_runner.environments.testing import EchoConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.scheduler import Progress, RetryPolicy, run_conversations
-from mac_runner.scheduler.pools import OPEN_CONVERSATIONS_PER_SLOT_MAX
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.scheduler.testing import OPEN_CONVERSATIONS_PER_SLOT_MAX
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
 from tests.backends.building import defined
 from tests.sim.engine import SimulatedEngine

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from mac_runner.scheduler import InvalidTransition, RequestScheduler
-from mac_runner.scheduler.engine_policy import REST_S, TURNED_AWAY_MAX
-from mac_runner.scheduler.pools import OPEN_CONVERSATIONS_PER_SLOT_MAX
-from mac_runner.scheduler.state import (
+from mac_runner.scheduler.testing import (
+    OPEN_CONVERSATIONS_PER_SLOT_MAX,
+    REST_S,
+    TURNED_AWAY_MAX,
     Action,
     Answered,
     Depart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mac_runner.backends.base import uncharged
+from mac_runner.backends.testing import uncharged
 from mac_runner.errors import TransientBackendError
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.types import Reply, Request

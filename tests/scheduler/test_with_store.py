@@ -6,14 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
-from mac_runner.store import open_run
-from mac_runner.store.transcripts import without_timing
+from mac_runner.store import open_run, without_timing
 from mac_runner.types import JsonValue, Reply, Request
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "discussion_small.yaml"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 
-from mac_runner.simulation.loop import SimulatedLoop, simulate
+from mac_runner.simulation.testing import SimulatedLoop, simulate
 from mac_runner.types import JsonValue
 from tests.scheduler.conftest import Stage
 from tests.sim.toy import tasks

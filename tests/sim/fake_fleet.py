@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from mac_runner.backends.fleet.lanes import LaneAddress
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.testing import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import EngineDeadError
-from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
+from mac_runner.fleet.testing import LaneState, LaneStatus, OnEvent
 
 
 def lane_at(url: str, name: str = "m@0", *, slots: int = 4, gpus: tuple[str, ...] = ()) -> LaneAddress:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias, get_args
 
-from mac_runner.config.fleet import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
+from mac_runner.config import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.fleet import control as fleet_control
-from mac_runner.fleet.allocator import RoundRobinAllocator
-from mac_runner.fleet.model import LaneSpec, LaneState, Place
+from mac_runner.fleet.testing import LaneSpec, LaneState, Place, RoundRobinAllocator
 
 Fault: TypeAlias = Literal[
     "killed",

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.clock import SystemClock
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue
 from tests.patience import LIMIT_S
 from tests.sim.openai_server import OpenaiServer

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from mac_runner.errors import StoreError
-from mac_runner.store.transcripts import without_timing
+from mac_runner.store import without_timing
 from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply, Task
 from tests.sim.toy import Work
 

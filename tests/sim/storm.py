@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
 from mac_runner.scheduler import RetryPolicy
-from mac_runner.scheduler.engine_policy import ENGINE_DEATHS_PER_TURN_MAX
-from mac_runner.scheduler.runner import SHUTDOWN_GRACE_S
+from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
 from mac_runner.types import JsonValue, Request, Turn
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine

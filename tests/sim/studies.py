@@ -8,15 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from mac_runner.backends.base import Backend
+from mac_runner.backends import Backend
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
-from mac_runner.runs.setup import RunRequest, set_up
+from mac_runner.runs import RunRequest, set_up
 from mac_runner.scheduler import Job, Progress, RetryPolicy, Source, run_pooled
-from mac_runner.scheduler.restoration import Unrecorded
-from mac_runner.simulation.engine import EngineModel
-from mac_runner.simulation.loop import SimulatedClock, simulate
-from mac_runner.simulation.replies import ScriptedReplies
-from mac_runner.simulation.run import Load, Study
+from mac_runner.scheduler.testing import Unrecorded
+from mac_runner.simulation.testing import EngineModel, Load, ScriptedReplies, SimulatedClock, Study, simulate
 
 ROOT = Path(__file__).parents[2]
 STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)

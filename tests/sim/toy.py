@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal, TypeAlias
 
-from mac_runner.environments.base import Policy
+from mac_runner.environments import Policy
 from mac_runner.errors import ConversationError
 from mac_runner.types import (
     Agent,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner import Policy, RecordedConversation, Stream, stream
-from mac_runner.store.records import objects, recorded_from_json
+from mac_runner.store.testing import objects, recorded_from_json
 from mac_runner.types import JsonObject, JsonValue
 
 BATCH: Final = 2

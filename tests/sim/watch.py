@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mac_runner.clock import Clock
-from mac_runner.scheduler import Progress, RequestScheduler
-from mac_runner.scheduler.conversation import LiveConversation
-from mac_runner.scheduler.interfaces import RunLog
-from mac_runner.scheduler.metrics import Accounting
-from mac_runner.scheduler.state import Action, Answered, Broken, Depart, Event, Faulted, Opened, Settle
+from mac_runner.scheduler import Accounting, Progress, RequestScheduler, RunLog
+from mac_runner.scheduler.testing import (
+    Action,
+    Answered,
+    Broken,
+    Depart,
+    Event,
+    Faulted,
+    LiveConversation,
+    Opened,
+    Settle,
+)
 
 
 class Departure(NamedTuple):

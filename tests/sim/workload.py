@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from mac_runner.scheduler import RequestScheduler
-from mac_runner.scheduler.state import (
+from mac_runner.scheduler.testing import (
     Action,
     Answered,
     Depart,

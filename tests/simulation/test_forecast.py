@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from mac_runner.runs.sweeps import EngineName, calibrate
+from mac_runner.runs.testing import EngineName, calibrate
 from mac_runner.scheduler import Progress
-from mac_runner.simulation.forecast import Forecast
-from mac_runner.simulation.loop import SimulatedClock, SimulatedLoop
-from mac_runner.simulation.run import PILOT, Study, forecast
+from mac_runner.simulation.testing import PILOT, Forecast, SimulatedClock, SimulatedLoop, Study, forecast
 from mac_runner.types import Reply, Request, TokenCount
 from tests.sim.stepping import SteppingEngine, SteppingLane
 from tests.sim.studies import STEPS, played, study

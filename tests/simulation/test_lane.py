@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from mac_runner.latency import CHARS_PER_TOKEN, StepModel
-from mac_runner.simulation.lane import Lane, Sequence
-from mac_runner.simulation.prefixes import KvCache, chain_of, prompt_tokens_of
+from mac_runner.simulation.testing import KvCache, Lane, Sequence, chain_of, prompt_tokens_of
 from mac_runner.types import Message, Prompt
 from tests.faults.tier import SCALE
 from tests.sim.stepping import Asked, SteppingLane

@@ -10,7 +10,7 @@ from itertools import permutations
 
 import pytest
 
-from mac_runner.simulation.loop import DeadlockError, ForbiddenError, SimulatedClock, SimulatedLoop, simulate
+from mac_runner.simulation.testing import DeadlockError, ForbiddenError, SimulatedClock, SimulatedLoop, simulate
 
 
 def order(seed: int, names: str = "abc") -> str:

@@ -17,7 +17,7 @@ from typing import TextIO
 import pytest
 
 from mac_runner.status import Display, Reading, StatusFrame, choose_display
-from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
+from mac_runner.status.testing import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
 from tests.patience import LIMIT_S
 
 MakeReading = Callable[..., Reading]

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mac_runner.scheduler import Accounting, Progress, RequestScheduler, WaitingTurn
-from mac_runner.scheduler.state import Faulted, ModelReady, Opened
+from mac_runner.scheduler.testing import Faulted, ModelReady, Opened
 from mac_runner.status import TurnRow, read_progress
-from mac_runner.status.frame import row
+from mac_runner.status.testing import row
 from mac_runner.types import Turn
 from tests.sim.recorder import MemoryRecorder
 from tests.status.conftest import SimulatedClock

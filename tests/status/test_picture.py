@@ -11,10 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.fleet.testing import LaneState, LaneStatus
 from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
-from mac_runner.status.frame import STATUS_ROWS_MAX
-from mac_runner.status.picture import line, picture
+from mac_runner.status.testing import STATUS_ROWS_MAX, line, picture
 
 MakeReading = Callable[..., Reading]
 ATTACK = "[bold]x[/]\x1b[2J\r\n\u202e:smile:" + "長" * 60

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mac_runner.bottleneck import ModelUsage, Usage
 from mac_runner.status import Meter, RateWindow, Reading
-from mac_runner.status.rates import STATUS_RATE_SAMPLES_MAX, time_left_s
+from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, time_left_s
 from mac_runner.types import TokenCount
 
 MakeReading = Callable[..., Reading]

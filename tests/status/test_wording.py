@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.status import Reading, StatusFrame, TurnRow
-from mac_runner.status.picture import line, pending, tokens, turn
-from mac_runner.status.quantities import duration, quantity
+from mac_runner.status.testing import duration, line, pending, quantity, tokens, turn
 from mac_runner.types import TokenCount
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.plan import Plan
 from mac_runner.store import Run, Survey, build_transcript, open_run, replies_of, survey, task_of
-from mac_runner.store.traces import TRACES
+from mac_runner.store.testing import TRACES
 from mac_runner.types import (
     Agent,
     JsonObject,

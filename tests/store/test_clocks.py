@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import read_run, verify_run
-from mac_runner.store.lock import LEASE_INTERVAL_S
+from mac_runner.store.testing import LEASE_INTERVAL_S
 from tests.store import player
 
 HOUR_S, DAY_S = 3600.0, 86_400.0

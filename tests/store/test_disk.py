@@ -9,7 +9,7 @@ import pytest
 
 from mac_runner.errors import StoreError, UnusablePathError
 from mac_runner.store import Disk, System
-from mac_runner.store.disk import OpenFile, TrialDisk
+from mac_runner.store.testing import OpenFile, TrialDisk
 from tests.store import player
 from tests.store.conftest import FaultySystem
 

@@ -12,7 +12,7 @@ import pytest
 from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.store import Disk, read_run
-from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
+from mac_runner.store.testing import Branch, ForkRecord, read_fork, write_fork
 from mac_runner.types import Fork, RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.store import player

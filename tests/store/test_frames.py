@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.store import records
-from mac_runner.store.records import decode_frame, encode_frame, encode_json, lines, scan
+from mac_runner.store.testing import decode_frame, encode_frame, encode_json, lines, scan
 from mac_runner.types import JsonObject
 
 RECORDS: list[JsonObject] = [

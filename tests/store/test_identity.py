@@ -11,8 +11,7 @@ from mac_runner.config import Experiment, upgraded
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.section import RUNTIME, leaf_fields
 from mac_runner.store import Disk, identity
-from mac_runner.store.identity import changes, encode_config, read_yaml
-from mac_runner.store.layout import Layout
+from mac_runner.store.testing import Layout, changes, encode_config, read_yaml
 from mac_runner.types import JsonObject
 
 LEAVES = {

@@ -9,9 +9,7 @@ import pytest
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import Disk, journal
-from mac_runner.store.layout import Layout
-from mac_runner.store.records import encode_frame, entry, lines, lines_with, scan
-from mac_runner.store.run_state import read_state
+from mac_runner.store.testing import Layout, encode_frame, entry, lines, lines_with, read_state, scan
 from mac_runner.types import JsonObject
 from tests.store import player
 

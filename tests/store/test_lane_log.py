@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mac_runner.fleet.model import LaneState
+from mac_runner.fleet.testing import LaneState
 from mac_runner.reports import lanes_json, status_text
-from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
+from mac_runner.store.testing import STATES, LaneRecord, lanes_of, read_lanes
 from mac_runner.types import JsonObject
 
 

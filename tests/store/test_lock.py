@@ -14,10 +14,11 @@ import pytest
 
 from mac_runner.errors import RunLockedError
 from mac_runner.store import Disk, verify_run
-from mac_runner.store.lock import (
+from mac_runner.store.testing import (
     LEASE_INTERVAL_S,
     LEASE_PERIODS,
     LeaseWatch,
+    Machine,
     Owner,
     RunLock,
     is_alive,
@@ -29,7 +30,6 @@ from mac_runner.store.lock import (
     signs_of_life,
     this_process,
 )
-from mac_runner.store.machine import Machine
 from tests.store import player
 
 HOLDER = """

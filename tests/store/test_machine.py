@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mac_runner.store.machine import Machine, filesystem_at, is_network
+from mac_runner.store.testing import Machine, filesystem_at, is_network
 
 MOUNTS = [
     ("/proc", "proc"),

@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner import store
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.manifest import Manifest, decode_manifest
+from mac_runner.store.testing import Manifest, decode_manifest
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 999, 1_000, 1_001, 2_500])

@@ -17,7 +17,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, RunContents, merge_runs, verify_run
-from mac_runner.store.records import scan
+from mac_runner.store.testing import scan
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, tree

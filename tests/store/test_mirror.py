@@ -13,7 +13,7 @@ import pytest
 
 from mac_runner.errors import ConfigError, StoreError
 from mac_runner.store import mirror
-from mac_runner.store.mirror import Mirror, copy_run, file_system
+from mac_runner.store.testing import Mirror, copy_run, file_system
 
 fsspec = pytest.importorskip("fsspec")
 

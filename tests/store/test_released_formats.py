@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mac_runner.clock import SystemClock
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import summary_of
 from mac_runner.store import merge_runs, read_run, read_standing, verify_run
-from mac_runner.store.transcripts import decode_transcript, in_format_of
+from mac_runner.store.testing import decode_transcript, in_format_of
 from tests.kit import copied
 from tests.store import player
 from tests.store.conftest import tree

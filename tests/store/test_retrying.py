@@ -11,8 +11,7 @@ import pytest
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, StoreError
-from mac_runner.store import Disk, Run, merge_runs, read_run, verify_run, writer
-from mac_runner.store.transcripts import replies_before_failure
+from mac_runner.store import Disk, Run, merge_runs, read_run, replies_before_failure, verify_run, writer
 from mac_runner.types import JsonObject
 from tests.kit import copied
 from tests.patience import LIMIT_S

@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.store import Disk, System, read_run, verify_run, writer
-from mac_runner.store.session import MANIFEST_INTERVAL_S
+from mac_runner.store.testing import MANIFEST_INTERVAL_S
 from mac_runner.types import JsonObject, RecordedReply
 from tests.patience import LIMIT_S, wait_for
 from tests.store import player
@@ -385,7 +385,7 @@ def test_name_that_could_lead_out_of_the_directory_is_refused(run_dir: Path, nam
 
 
 def test_journal_of_another_format_is_refused(run_dir: Path) -> None:
-    from mac_runner.store.records import encode_frame
+    from mac_runner.store.testing import encode_frame
 
     play_all(run_dir, 1)
     (run_dir / "journal/000001.jsonl").write_bytes(encode_frame({"id": "1", "kind": "session", "version": 99}))

@@ -15,13 +15,18 @@ from typing import Any
 import pytest
 
 from mac_runner.store import Disk, is_complete, journal, read_run, writer
-from mac_runner.store.identity import encode_config
-from mac_runner.store.layout import Layout
-from mac_runner.store.manifest import Manifest, in_task_order, index_line
-from mac_runner.store.records import Line, records_of
-from mac_runner.store.session import MANIFEST_INTERVAL_S
-from mac_runner.store.space import SAMPLE_CONVERSATIONS
-from mac_runner.store.writer import THREAD_NAME
+from mac_runner.store.testing import (
+    MANIFEST_INTERVAL_S,
+    SAMPLE_CONVERSATIONS,
+    THREAD_NAME,
+    Layout,
+    Line,
+    Manifest,
+    encode_config,
+    in_task_order,
+    index_line,
+    records_of,
+)
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock

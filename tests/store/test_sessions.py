@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import read_run
-from mac_runner.store.run_state import stretches as stretches_of
-from mac_runner.store.run_state import usage_of
+from mac_runner.store.testing import stretches as stretches_of
+from mac_runner.store.testing import usage_of
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import StillClock

@@ -11,9 +11,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Run, ShardsRecord, is_shards, read_shards, read_workers, shard_directories
-from mac_runner.store.layout import SESSIONS_PER_SHARD
-from mac_runner.store.run_state import RunState
-from mac_runner.store.shards import encode_shards, shard_directory
+from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, shard_directory
 from tests.store import player
 from tests.store.conftest import FaultySystem, tree
 

@@ -8,9 +8,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, System, read_run, verify_run, writer
-from mac_runner.store.disk import Free
-from mac_runner.store.space import Need, size_text
+from mac_runner.store import Disk, Need, System, read_run, verify_run, writer
+from mac_runner.store.testing import Free, size_text
 from tests.patience import LIMIT_S
 from tests.store import player
 

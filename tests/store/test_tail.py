@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import Disk
-from mac_runner.store.journal import (
+from mac_runner.store.testing import (
     DoneRow,
+    JournalTail,
+    Layout,
     checkpoint_frame,
     done_frame,
+    read_state,
     replies,
     reply_frame,
     retry_frame,
     session_frame,
 )
-from mac_runner.store.layout import Layout
-from mac_runner.store.run_state import read_state
-from mac_runner.store.tail import JournalTail
 from mac_runner.types import FinishReason, JsonObject, RecordedReply, Reply, Timing, TokenCount
 
 ALL = {"t-0", "t-1", "t-2", "t/3"}

@@ -14,17 +14,21 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Run, journal, open_run, read_run, verify_run
-from mac_runner.store.layout import Layout
-from mac_runner.store.records import decode_frame, encode_frame, entry, objects, recorded_json
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import (
+from mac_runner.store.testing import (
+    Finished,
+    Layout,
+    TraceLog,
     Traces,
+    decode_frame,
     decode_traces,
     digest_of_traces,
+    encode_frame,
     encode_traces,
+    entry,
+    objects,
+    recorded_json,
     with_inline_traces,
 )
-from mac_runner.store.transcripts import Finished
 from mac_runner.types import JsonObject, RecordedReply, Reply, TokenTrace
 from tests.store import player, test_restoring
 from tests.store.conftest import FaultySystem

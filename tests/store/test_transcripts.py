@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.store.records import entry, objects, recorded_from_json, recorded_json, task_from_json, task_json
-from mac_runner.store.transcripts import (
-    build_transcript,
+from mac_runner.store import build_transcript, index_row, replies_of, task_of, without_timing
+from mac_runner.store.testing import (
     decode_transcript,
     encode_transcript,
+    entry,
     in_format_of,
-    index_row,
-    replies_of,
-    task_of,
-    without_timing,
+    objects,
+    recorded_from_json,
+    recorded_json,
+    task_from_json,
+    task_json,
 )
 from mac_runner.types import (
     Agent,

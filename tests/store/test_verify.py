@@ -9,9 +9,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import summary_of
 from mac_runner.store import verify_run
-from mac_runner.store.records import encode_frame
+from mac_runner.store.testing import encode_frame
 from mac_runner.types import JsonObject
 from tests.store import player
 

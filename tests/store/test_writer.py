@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from mac_runner.errors import StoreError
-from mac_runner.store.writer import Writer
+from mac_runner.store.testing import Writer
 from tests.patience import LIMIT_S
 
 LOOKS = 6

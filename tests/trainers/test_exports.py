@@ -11,10 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from mac_runner import fork, open_run, rollouts
-from mac_runner.data.training import FORMATS
+from mac_runner.data.testing import FORMATS
 from mac_runner.errors import ConfigError
-from mac_runner.runs.export import export
-from mac_runner.runs.view import RunView
+from mac_runner.runs.testing import RunView, export
 from tests.cli.lab import Lab, experiment, scripted
 from tests.trainers.learner import HOSTILE, learning, play
 

@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mac_runner.viewer.listening import Address, Opening, listening_at
-from mac_runner.viewer.live import Pace
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.server import Viewer
-from mac_runner.viewer.source import Source
+from mac_runner.viewer.testing import Address, Opening, Pace, RunSource, Source, Viewer, listening_at
 from tests.patience import LIMIT_S
 
 QUICK = Pace(poll_s=0.02, standing_s=0.02, engines_s=0.02)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.viewer.guard import HEADERS, allowed_hosts
-from mac_runner.viewer.listening import Address
+from mac_runner.viewer.testing import HEADERS, Address, allowed_hosts
 from tests.viewer.served import Served, served
 
 

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import read_run
-from mac_runner.store.journal import done_frame, retry_frame
+from mac_runner.store.testing import done_frame, retry_frame
 from mac_runner.view_model import IndexColumns, RunPage
-from mac_runner.viewer.live import Cursor, Live
-from mac_runner.viewer.run_source import RunSource
+from mac_runner.viewer.testing import Cursor, Live, RunSource
 from tests.cli.lab import Lab, experiment
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S, wait_for

@@ -15,10 +15,9 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import read_run
-from mac_runner.store.machine import Machine
+from mac_runner.store.testing import Machine
 from mac_runner.types import JsonObject
-from mac_runner.views.conversation import whole_view
-from mac_runner.views.perspective import perspective
+from mac_runner.views.testing import perspective, whole_view
 from tests.cli.conftest import at_once as at_once
 from tests.cli.lab import AtOnce, Lab, experiment
 from tests.kit import played as run_of

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from mac_runner.store import read_run
-from mac_runner.store.journal import done_frame, retry_frame, session_frame
+from mac_runner.store.testing import done_frame, retry_frame, session_frame
 from mac_runner.types import JsonObject
-from mac_runner.viewer.publish import PublishRequest, publish
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.source import NotThereError
+from mac_runner.viewer.testing import NotThereError, PublishRequest, RunSource, publish
 from tests.kit import StridingClock
 from tests.viewer.served import served
 from tests.viewer.test_live import Page, ended

@@ -12,9 +12,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.store import read_run
 from mac_runner.view_model import SearchPage
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.viewer.search import byte_pattern, excerpt, search
-from mac_runner.viewer.source import Text
+from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from tests.viewer.served import served
 
 

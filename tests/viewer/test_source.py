@@ -12,14 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from mac_runner.reports import listed
-from mac_runner.runs.recorded import sent_prompt
+from mac_runner.runs.testing import sent_prompt
 from mac_runner.store import read_run
-from mac_runner.store.journal import done_frame, retry_frame
+from mac_runner.store.testing import done_frame, retry_frame
 from mac_runner.types import JsonObject
 from mac_runner.view_model import IndexColumns, RunPage, TurnView
-from mac_runner.viewer.run_source import RunSource
-from mac_runner.views.conversation import whole_view
-from mac_runner.views.index import index_columns
+from mac_runner.viewer.testing import RunSource
+from mac_runner.views.testing import index_columns, whole_view
 from tests.cli.lab import Lab, experiment
 from tests.kit import own_game
 from tests.kit import played as run_of

@@ -7,11 +7,10 @@ from pathlib import Path
 from random import Random
 
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments import build_environment
-from mac_runner.environments.base import Environment
-from mac_runner.environments.replay import receive
+from mac_runner.environments import Environment, build_environment
+from mac_runner.environments.testing import receive
 from mac_runner.plan import plan_tasks
-from mac_runner.store.transcripts import build_transcript
+from mac_runner.store import build_transcript
 from mac_runner.testing.replies import usable_reply
 from mac_runner.types import JsonObject, ReceiptKind, RecordedReply, Reply, Task, Timing, TokenCount, TurnRecord
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.reports.turns import objects
-from mac_runner.store.records import entry
+from mac_runner.reports.testing import objects
+from mac_runner.store.testing import entry
 from mac_runner.types import JsonObject
 from mac_runner.view_model import CompareView, ForkArm
-from mac_runner.views.compare import compare_view
-from mac_runner.views.forks import fork_trees
+from mac_runner.views.testing import compare_view, fork_trees
 from tests.environments.discussion.table import everything
 from tests.views.playing import experiment, transcripts
 

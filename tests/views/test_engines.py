@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.store.records import event_line
+from mac_runner.store.testing import event_line
 from mac_runner.types import JsonValue
 from mac_runner.view_model import EnginesPage
-from mac_runner.views.engines import BINS_MAX, FIRST_BIN_S, EngineClock, engines_page
+from mac_runner.views.testing import BINS_MAX, FIRST_BIN_S, EngineClock, engines_page
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import pytest
 
 from mac_runner.errors import ConfigError
 from mac_runner.results import Column, Value
-from mac_runner.views.filter import is_met, parse_filter
+from mac_runner.views.testing import is_met, parse_filter
 
 COLUMNS = {
     "number": Column("number"),

@@ -6,14 +6,12 @@ import pytest
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.reports import listed
-from mac_runner.reports.conversations import Listed
-from mac_runner.reports.filters import words_of
+from mac_runner.reports.testing import Listed, words_of
 from mac_runner.results import Value
-from mac_runner.store.journal import DoneRow
-from mac_runner.store.records import encode_json
+from mac_runner.store.testing import DoneRow, encode_json
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns
-from mac_runner.views.index import column_views, index_columns
+from mac_runner.views.testing import column_views, index_columns
 from tests.kit import index_row
 
 

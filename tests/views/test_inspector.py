@@ -7,13 +7,12 @@ from random import Random
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.reports.turns import objects
-from mac_runner.store.records import entry
-from mac_runner.store.traces import inline_traces
+from mac_runner.reports.testing import objects
+from mac_runner.store.testing import entry, inline_traces
 from mac_runner.structs import encode
 from mac_runner.types import JsonObject, Message, Prompt
 from mac_runner.view_model import TokenView
-from mac_runner.views.inspector import difference, turn_view
+from mac_runner.views.testing import difference, turn_view
 from tests.views.playing import experiment, marker, transcripts
 
 

@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.reports.turns import objects
-from mac_runner.store.records import entry
-from mac_runner.store.transcripts import decode_transcript
+from mac_runner.reports.testing import objects
+from mac_runner.store.testing import decode_transcript, entry
 from mac_runner.structs import encode
 from mac_runner.types import JsonObject
 from mac_runner.view_model import (
@@ -35,10 +34,7 @@ from mac_runner.view_model import (
     ViewTable,
 )
 from mac_runner.views import perspective as module
-from mac_runner.views.conversation import whole_view
-from mac_runner.views.inspector import turn_view
-from mac_runner.views.perspective import perspective
-from mac_runner.views.text import transcript_text
+from mac_runner.views.testing import perspective, transcript_text, turn_view, whole_view
 from tests.environments.discussion.table import everything
 from tests.views.playing import ROOT, experiment, marker, transcripts
 

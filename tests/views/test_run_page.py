@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from mac_runner.reports import listed
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.testing import summary_of
 from mac_runner.store import is_grid, read_grid_standing, read_run, read_standing
 from mac_runner.types import JsonValue
 from mac_runner.view_model import RunPage
-from mac_runner.views.run_page import grid_page, run_page
-from mac_runner.views.typescript import typescript
+from mac_runner.views.testing import grid_page, run_page, typescript
 from tests.cli.lab import ROOT, experiment
 from tests.kit import played
 

@@ -9,7 +9,7 @@ import pytest
 
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ConversationView
-from mac_runner.views.conversation import whole_view
+from mac_runner.views.testing import whole_view
 from tests.environments.discussion.table import everything
 from tests.views.playing import experiment, transcripts
 

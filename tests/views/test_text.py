@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import turns_text
 from mac_runner.types import JsonObject, JsonValue
-from mac_runner.views.text import transcript_text
+from mac_runner.views.testing import transcript_text
 
 
 def event(when: str, day: int, text: str, *audience: str) -> JsonObject:

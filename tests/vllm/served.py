@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mac_runner.fleet.ports import LoopbackPorts
+from mac_runner.fleet.testing import LoopbackPorts
 from tests.patience import LIMIT_S, wait_for
 from tests.vllm.table import CONTEXT_TOKENS
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from mac_runner.backends.vllm.backend import VllmBackend
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
+from mac_runner.backends.vllm.testing import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.types import Reply, Request, Sampling
 

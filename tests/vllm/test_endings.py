@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.backend import VllmBackend
+from mac_runner.backends.vllm.testing import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from tests.patience import until

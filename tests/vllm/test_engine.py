@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.base import updating
-from mac_runner.backends.chat_template import Rendered, Renderer
-from mac_runner.backends.forms import held
-from mac_runner.backends.vllm.backend import VllmBackend
+from mac_runner.backends.testing import Rendered, Renderer, held, updating
+from mac_runner.backends.vllm.testing import VllmBackend
 from mac_runner.clock import SystemClock
-from mac_runner.environments.discussion.reading.answers import Found, read_fields
+from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.errors import EngineDeadError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
 from mac_runner.errors import BackendError, EngineDeadError
 from mac_runner.types import Reply
 from tests.patience import until

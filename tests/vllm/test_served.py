@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.base import updating
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import OpenaiBackend
+from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
 from tests.sim.requests import request

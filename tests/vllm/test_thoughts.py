@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mac_runner.environments.discussion.reading.answers import Found, Problem, read_fields
-from mac_runner.environments.town_of_salem.view.replies import read_object
+from mac_runner.environments.discussion.testing import Found, Problem, read_fields
+from mac_runner.environments.town_of_salem.testing import read_object
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.sim import requests
 from tests.vllm.processes import engine_processes

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.chat_template import Rendered
-from mac_runner.backends.vllm.library import Tokenizer
-from mac_runner.backends.vllm.translation import renderer_for
+from mac_runner.backends.testing import Rendered
+from mac_runner.backends.vllm.testing import Tokenizer, renderer_for
 from mac_runner.types import JsonValue, Message
 
 PROMPT = (Message(role="system", content="rules"), Message(role="user", content="ask"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend, BackendRequest
-from mac_runner.backends.own import own_spec
+from mac_runner.backends.testing import own_spec
 from mac_runner.clock import SystemClock
 from mac_runner.plugins import find_plugin
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.backends.anthropic.backend import AnthropicBackend
-from mac_runner.backends.anthropic.settings import AnthropicConfig
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue, Reply, Request
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Behaviour, Received

@@ -8,7 +8,7 @@ import pytest
 
 from mac_runner.backends.anthropic.backend import AnthropicBackend
 from mac_runner.backends.anthropic.translation import DECLINED
-from mac_runner.environments.discussion.reading.unknowns import refuses
+from mac_runner.environments.discussion.testing import refuses
 from mac_runner.errors import (
     BackendError,
     ConfigError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.anthropic.settings import AnthropicConfig
+from mac_runner.backends.anthropic import AnthropicConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from tests.backends.anthropic.asking import KEY

@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mac_runner.backends.base import PassingBackend, destination, isolates, on_resize
-from mac_runner.backends.fleet.backend import FleetBackend
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends import PassingBackend
+from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.testing import FleetBackend
+from mac_runner.backends.testing import destination, isolates, on_resize
 from mac_runner.errors import EngineDeadError, TransientBackendError
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
 from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say
 from tests.sim.fake_fleet import FakeLanes, lane_at

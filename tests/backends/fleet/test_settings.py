@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.fleet.settings import FleetModelConfig
+from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from tests.backends.building import built, defined

@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 import mac_runner
 from mac_runner import Broadcast, Policy
 from mac_runner.checkpoints import digest_of
-from mac_runner.store.disk import Disk
-from mac_runner.store.layout import Layout
-from mac_runner.store.run_state import read_state
+from mac_runner.store import Disk
+from mac_runner.store.testing import Layout, read_state
 from mac_runner.types import JsonObject
 from tests.backends.nano.test_stream_updates import experiment, starts_of
 from tests.nano.tiny_models import random_state_dict

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends import Backend
+from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import Request
 from tests.sim.nano_model import CONTEXT_TOKENS

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.environments.discussion.reading.answers import Found, read_fields
-from mac_runner.environments.town_of_salem.view.replies import read_object
+from mac_runner.environments.discussion.testing import Found, read_fields
+from mac_runner.environments.town_of_salem.testing import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model

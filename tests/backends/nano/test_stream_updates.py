@@ -10,10 +10,8 @@ from safetensors.torch import load_file
 
 import mac_runner
 from mac_runner import Policy
-from mac_runner.store.disk import Disk
-from mac_runner.store.layout import Layout
-from mac_runner.store.records import objects, recorded_from_json
-from mac_runner.store.run_state import read_state
+from mac_runner.store import Disk
+from mac_runner.store.testing import Layout, objects, read_state, recorded_from_json
 from mac_runner.types import JsonObject
 
 

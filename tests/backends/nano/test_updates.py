@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mac_runner.backends.base import Updating, updating
+from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.backends.testing import Updating, updating
 from mac_runner.errors import (
     BroadcastError,
     MacRunnerError,

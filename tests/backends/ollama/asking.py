@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from mac_runner.backends.ollama.backend import OllamaBackend
-from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.clock import Clock
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Prompt, Reply, Sampling
 from tests.sim.held_time import in_held_time
 from tests.sim.requests import request

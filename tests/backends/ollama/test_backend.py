@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.backends.forms import held
-from mac_runner.backends.ollama.backend import OLLAMA_LOOK_INTERVAL_S, OllamaBackend
-from mac_runner.backends.ollama.connection import OLLAMA_BODY_BYTES_MAX
+from mac_runner.backends.ollama.testing import OLLAMA_BODY_BYTES_MAX, OLLAMA_LOOK_INTERVAL_S, OllamaBackend
+from mac_runner.backends.testing import held
 from mac_runner.errors import (
     RETRY_AFTER_S_MAX,
     BackendError,

@@ -8,8 +8,8 @@ import pytest
 
 import mac_runner.backends
 from mac_runner.backends import Backend
-from mac_runner.backends.ollama.backend import OllamaBackend
-from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from tests.backends.building import bare, built, defined

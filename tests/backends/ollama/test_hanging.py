@@ -10,10 +10,9 @@ from typing import TypeVar
 
 import pytest
 
-from mac_runner.backends.ollama.backend import OLLAMA_LOOK_INTERVAL_S, watched
-from mac_runner.backends.ollama.connection import OLLAMA_ANSWER_S_MAX
+from mac_runner.backends.ollama.testing import OLLAMA_ANSWER_S_MAX, OLLAMA_LOOK_INTERVAL_S, watched
 from mac_runner.errors import TransientBackendError
-from mac_runner.simulation.loop import simulate
+from mac_runner.simulation.testing import simulate
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from ollama import ProgressResponse
 
-from mac_runner.backends.ollama.backend import OLLAMA_PULL_STALL_S_MAX, follow_pull
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.ollama.testing import OLLAMA_PULL_STALL_S_MAX, follow_pull
+from mac_runner.backends.testing import Redactor
 from mac_runner.errors import EngineDeadError
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock, simulate
 
 UNKEYED = Redactor(None)
 

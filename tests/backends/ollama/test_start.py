@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from mac_runner.backends.ollama.backend import OLLAMA_PULL_SAY_INTERVAL_S
-from mac_runner.backends.ollama.settings import missing_in
+from mac_runner.backends.ollama.testing import OLLAMA_PULL_SAY_INTERVAL_S, missing_in
 from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.simulation.loop import SimulatedClock
+from mac_runner.simulation.testing import SimulatedClock
 from tests.backends.ollama.asking import ask, backend_at, started
 from tests.sim.ollama_server import OllamaStub, StubModel
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.errors import (
     BackendError,
 )

@@ -13,12 +13,9 @@ from typing import TypeVar
 import pytest
 from yarl import URL
 
-from mac_runner.backends.openai import data_plane
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing
-from mac_runner.backends.openai.data_plane import DataPlane
-from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
-from mac_runner.backends.openai.settings import OpenaiConfig
-from mac_runner.simulation.loop import SimulatedClock, simulate
+from mac_runner.backends.openai import OpenaiConfig, data_plane
+from mac_runner.backends.openai.testing import Answer, DataPlane, Endpoint, Endpoints, SendingError, Standing
+from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import JsonValue
 from tests.sim.engine_stub import PrefixCache, text_of
 

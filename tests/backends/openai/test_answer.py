@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing, model_names, read_answer
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.openai.testing import Answer, SendingError, Standing, model_names, read_answer
+from mac_runner.backends.testing import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.errors import (
     BackendError,
     ConfigError,

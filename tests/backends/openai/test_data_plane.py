@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.openai.answer import Answer
-from mac_runner.backends.openai.endpoints import Endpoint, Endpoints, Onward
-from mac_runner.backends.openai.weights import ServerWeights
+from mac_runner.backends.openai.testing import Answer, Endpoint, Endpoints, Onward, ServerWeights
 from mac_runner.errors import TransientBackendError, WeightMismatchError
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Request
 from mac_runner.weights import WeightUpdate

@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
-from mac_runner.backends.openai.connection import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX, unpacked
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.openai.testing import (
+    HTTP_BODY_BYTES_MAX,
+    HTTP_GZIP_MEMBERS_MAX,
+    Answer,
+    SendingError,
+    read_answer,
+    unpacked,
+)
+from mac_runner.backends.testing import Redactor
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 UNKEYED = Redactor(None)

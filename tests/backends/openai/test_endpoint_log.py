@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.backends.openai.endpoints import ENDPOINT_SAY_INTERVAL_S, Endpoint, EndpointLog
+from mac_runner.backends.openai.testing import ENDPOINT_SAY_INTERVAL_S, Endpoint, EndpointLog
 
 
 class HandClock:

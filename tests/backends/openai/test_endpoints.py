@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from mac_runner.backends.openai import endpoints as module
-from mac_runner.backends.openai.endpoints import (
+from mac_runner.backends.openai.testing import (
     CANARY_S_MAX,
     ENDPOINT_REST_S,
     ENDPOINT_REST_S_MAX,

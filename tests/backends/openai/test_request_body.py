@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mac_runner.backends.forms import JSON_OBJECT
-from mac_runner.backends.openai.request_body import BodyWriter
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import BodyWriter
+from mac_runner.backends.testing import JSON_OBJECT
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.sim.requests import EVERY_SETTING, request
 

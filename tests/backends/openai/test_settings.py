@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue

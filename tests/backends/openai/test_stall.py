@@ -10,8 +10,7 @@ from contextlib import suppress
 import pytest
 
 from mac_runner.backends.openai import data_plane
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.stall import Looks, Verdict, tokens_counted, verdict
+from mac_runner.backends.openai.testing import Looks, OpenaiBackend, Verdict, tokens_counted, verdict
 from mac_runner.errors import TransientBackendError
 from tests.backends.openai.simulated import Field, in_simulated_time
 from tests.patience import LIMIT_S

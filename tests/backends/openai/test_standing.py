@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.endpoints import CANARY_S_MAX, ENDPOINT_REST_S
+from mac_runner.backends.openai.testing import CANARY_S_MAX, ENDPOINT_REST_S, OpenaiBackend
 from mac_runner.errors import (
     BackendError,
     EngineDeadError,

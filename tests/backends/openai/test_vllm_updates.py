@@ -12,9 +12,7 @@ from struct import pack
 import pytest
 from yarl import URL
 
-from mac_runner.backends.openai.answer import Answer, SendingError, Standing
-from mac_runner.backends.openai.vllm_weights import VllmWeights
-from mac_runner.backends.openai.weights import Sent
+from mac_runner.backends.openai.testing import Answer, SendingError, Sent, Standing, VllmWeights
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan
 from mac_runner.weights import WeightUpdate

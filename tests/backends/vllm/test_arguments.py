@@ -4,8 +4,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from mac_runner.backends.vllm.arguments import check_agents, check_keys, engine_arguments
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
+from mac_runner.backends.vllm.testing import check_agents, check_keys, engine_arguments
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject

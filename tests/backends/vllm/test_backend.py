@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from mac_runner.backends.vllm import backend
-from mac_runner.backends.vllm.arguments import Release
-from mac_runner.backends.vllm.backend import VllmBackend
-from mac_runner.backends.vllm.process_logs import EngineLog
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig, backend
+from mac_runner.backends.vllm.testing import EngineLog, Release, VllmBackend
 from mac_runner.clock import SystemClock
 from tests.patience import LIMIT_S
 

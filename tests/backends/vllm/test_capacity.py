@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from mac_runner.backends.vllm.library import Capacity, EngineConfig, cache_tokens, capacity_of
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
+from mac_runner.backends.vllm.testing import Capacity, EngineConfig, cache_tokens, capacity_of
 
 
 @dataclass

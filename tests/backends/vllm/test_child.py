@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.vllm import child
-from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
+from mac_runner.backends.vllm.testing import OF_A_PROCESS, handing_on
 from tests.patience import LIMIT_S, wait_for
 
 NEST = """

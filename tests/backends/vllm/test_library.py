@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.vllm.library import ErrorClasses
+from mac_runner.backends.vllm.testing import ErrorClasses
 from mac_runner.errors import EngineCrashedError, MacRunnerError, RequestRefusedError, TransientBackendError
 
 

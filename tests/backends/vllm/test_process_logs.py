@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.process_logs import EngineLog, ProcessLogs
+from mac_runner.backends.vllm.testing import EngineLog, ProcessLogs
 from mac_runner.errors import ConfigError
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.chat_template import ChatShape, Renderer
-from mac_runner.backends.vllm.library import Tokenizer
-from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, renderers_for
+from mac_runner.backends.testing import ChatShape, Renderer
+from mac_runner.backends.vllm.testing import Tokenizer, is_free_to_think, renderer_for, renderers_for
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message, Prompt
 

@@ -5,8 +5,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, field_validator
 
-from mac_runner.backends.vllm.arguments import gist_of, refusals
-from mac_runner.backends.vllm.process_logs import cause_in
+from mac_runner.backends.vllm.testing import cause_in, gist_of, refusals
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 

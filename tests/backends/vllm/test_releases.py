@@ -4,8 +4,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from mac_runner.backends.vllm.arguments import argument_names, check_version
-from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.backends.vllm import VllmConfig
+from mac_runner.backends.vllm.testing import argument_names, check_version
 from mac_runner.errors import ConfigError
 from tests.backends.building import built, defined
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mac_runner.backends.chat_template import Rendered
-from mac_runner.backends.vllm.translation import reply_of
+from mac_runner.backends.testing import Rendered
+from mac_runner.backends.vllm.testing import reply_of
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import FinishReason, Reply, TokenCount, TokenTrace
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mac_runner.backends.vllm.translation import sampling_settings
+from mac_runner.backends.vllm.testing import sampling_settings
 from mac_runner.types import JsonObject, Message, Prompt, Sampling
 from tests.sim.requests import EVERY_SETTING
 

@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from mac_runner.backends import Backend
-from mac_runner.backends.factory import build_backend
+from mac_runner.backends.testing import build_backend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, ModelDefinition
 from mac_runner.errors import ConfigError
-from mac_runner.runs import engines
-from mac_runner.runs.engines import Engine, EnginePlan, plan_engines
-from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
+from mac_runner.runs import ExperimentSet, RunRequest, engines, set_up
+from mac_runner.runs.testing import Engine, EnginePlan, plan_engines
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import experiment, scripted
 

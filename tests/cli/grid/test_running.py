@@ -15,8 +15,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.testing import Game, TownOfSalem
 from mac_runner.store import read_grid
 from mac_runner.types import JsonObject, JsonValue, Task
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, discussion, experiment, scripted

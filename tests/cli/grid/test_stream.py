@@ -11,8 +11,7 @@ import pytest
 from mac_runner.cli.process import Exit
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
-from mac_runner.store.lock import RunLock
-from mac_runner.store.writer import THREAD_NAME
+from mac_runner.store.testing import THREAD_NAME, RunLock
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion, scripted
 

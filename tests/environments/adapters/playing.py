@@ -11,8 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments import build_environment
-from mac_runner.environments.base import Conversation
+from mac_runner.environments import Conversation, build_environment
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, stable_hash
 

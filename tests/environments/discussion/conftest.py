@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.discussion.testing import DiscussionConversation
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Task
 from tests.environments.discussion.table import agent, opened, talk

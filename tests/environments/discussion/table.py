@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.backends.testing import ScriptedConfig
 from mac_runner.config import (
     AgentDefinition,
     ConversationConfig,
@@ -15,13 +15,17 @@ from mac_runner.config import (
     RetryConfig,
     RoleSpecificConfig,
 )
-from mac_runner.environments.base import Conversation
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
-from mac_runner.environments.discussion.results.counter import DiscussionResults
-from mac_runner.environments.discussion.selection import QuestionSelection
-from mac_runner.environments.discussion.settings import DiscussionConfig
+from mac_runner.environments import Conversation
+from mac_runner.environments.discussion import DiscussionConfig
+from mac_runner.environments.discussion.testing import (
+    Choice,
+    DiscussionConversation,
+    DiscussionEnvironment,
+    DiscussionResults,
+    Question,
+    QuestionSelection,
+    QuestionType,
+)
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, Reply, Turn
 from tests.backends.building import defined

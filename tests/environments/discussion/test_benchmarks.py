@@ -10,9 +10,15 @@ import pandas
 import pytest
 import scipy.stats
 
-from mac_runner.environments.discussion.benchmarks import benchmark_item
-from mac_runner.environments.discussion.questions import YES_OR_NO, Choice, Question, QuestionType
-from mac_runner.environments.discussion.results.tables import discussion_figures, discussion_tables
+from mac_runner.environments.discussion.testing import (
+    YES_OR_NO,
+    Choice,
+    Question,
+    QuestionType,
+    benchmark_item,
+    discussion_figures,
+    discussion_tables,
+)
 from mac_runner.intervals import mean_interval, student_t
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import counted, outcome

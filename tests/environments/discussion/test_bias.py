@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, read_questions
-from mac_runner.environments.discussion.targets import bias_item
+from mac_runner.environments.discussion.testing import Choice, Question, QuestionType, bias_item, read_questions
 from mac_runner.types import JsonObject, JsonValue
 
 SAMPLE = Path(__file__).parents[3] / "experiments" / "questions" / "bbq_200.jsonl"

@@ -7,9 +7,7 @@ from random import Random
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.environments.discussion.bots import POLICIES
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.testing import POLICIES, DiscussionConversation, DiscussionEnvironment
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, ReceiptKind, Reply, stable_hash
 from tests.environments.discussion.table import agent, everything, talk

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from mac_runner.config import Experiment
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.questions import permuted
-from mac_runner.environments.discussion.reading.unknowns import unknown_choice
-from mac_runner.environments.discussion.settings import DiscussionConfig
-from mac_runner.environments.discussion.targets import bias_item
+from mac_runner.environments.discussion import DiscussionConfig
+from mac_runner.environments.discussion.testing import (
+    DiscussionConversation,
+    DiscussionEnvironment,
+    bias_item,
+    permuted,
+    unknown_choice,
+)
 from mac_runner.plan import plan_tasks
 from tests.environments.discussion.table import BUS, agent, read_by, reply, result, talk
 

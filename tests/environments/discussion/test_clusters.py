@@ -12,11 +12,16 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from mac_runner.environments.discussion.results.bias import BiasTally
-from mac_runner.environments.discussion.results.outcome import BiasItem, Share
-from mac_runner.environments.discussion.results.rates import _NUMBERS, Rate
-from mac_runner.environments.discussion.results.stances import Answer
-from mac_runner.environments.discussion.results.tables import discussion_lines, discussion_tables
+from mac_runner.environments.discussion.testing import (
+    _NUMBERS,
+    Answer,
+    BiasItem,
+    BiasTally,
+    Rate,
+    Share,
+    discussion_lines,
+    discussion_tables,
+)
 from mac_runner.intervals import wilson
 from mac_runner.results import Table
 from mac_runner.types import JsonObject

@@ -14,8 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_effectsize
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, compare_discussions
-from mac_runner.environments.discussion.results.tables import RESULTS
+from mac_runner.environments.discussion.testing import COMPARED, KEY, RESULTS, compare_discussions
 from mac_runner.results import Declared, PlayedCombination, Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import outcome

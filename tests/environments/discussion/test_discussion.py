@@ -4,9 +4,8 @@ import pytest
 
 from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
-from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.testing import DiscussionConversation, DiscussionEnvironment
+from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.errors import ConfigError
 from mac_runner.types import FinishReason, Receipt, ReceiptKind, Reply, Task
 from tests.environments.discussion.table import opened, read_by, say, shown, turn_of

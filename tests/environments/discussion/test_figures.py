@@ -10,9 +10,7 @@ import pandas
 import pytest
 from statsmodels.stats.power import NormalIndPower
 
-from mac_runner.environments.discussion.results.outcome import Share
-from mac_runner.environments.discussion.results.rates import Rate
-from mac_runner.environments.discussion.results.tables import discussion_lines, discussion_tables
+from mac_runner.environments.discussion.testing import Rate, Share, discussion_lines, discussion_tables
 from mac_runner.intervals import ClusteredDifference, detectable_difference
 from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue

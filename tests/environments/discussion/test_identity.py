@@ -7,9 +7,8 @@ from typing import Any
 
 import yaml
 
-from mac_runner.environments.discussion.identity import identity_of
-from mac_runner.environments.discussion.settings import IdentityRevealConfig
-from mac_runner.environments.personas import article, phrase
+from mac_runner.environments.discussion.testing import IdentityRevealConfig, identity_of
+from mac_runner.environments.testing import article, phrase
 from mac_runner.types import JsonValue
 from tests.environments.discussion.table import agent, all_say, opened, read_by, talk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mac_runner.environments.discussion.influence import NOT_SHOWN
+from mac_runner.environments.discussion.testing import NOT_SHOWN
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import agent, all_say, opened, reply, result, talk
 

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.discussion.results.bias import BiasTally
-from mac_runner.environments.discussion.results.counter import DiscussionResults
-from mac_runner.environments.discussion.results.outcome import BiasItem
-from mac_runner.environments.discussion.results.stances import Answer
-from mac_runner.environments.discussion.results.tables import discussion_tables
+from mac_runner.environments.discussion.testing import Answer, BiasItem, BiasTally, DiscussionResults, discussion_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import counted, outcome

@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from mac_runner.environments.discussion.results.identities import own_identity
-from mac_runner.environments.discussion.results.tables import discussion_tables
+from mac_runner.environments.discussion.testing import discussion_tables, own_identity
 from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import agent, counted, opened, reply, result, talk

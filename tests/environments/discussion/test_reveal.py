@@ -9,11 +9,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.identity import identity_of
-from mac_runner.environments.discussion.settings import IdentityRevealConfig
-from mac_runner.environments.personas import phrase
+from mac_runner.environments.discussion.testing import (
+    DiscussionConversation,
+    DiscussionEnvironment,
+    IdentityRevealConfig,
+    identity_of,
+)
+from mac_runner.environments.testing import phrase
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
 from tests.environments.discussion.table import agent, all_say, opened, read_by, result, say, talk, turn_of

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.reading.answers import Cause
+from mac_runner.environments.discussion.testing import Cause, DiscussionConversation
 from mac_runner.types import ReceiptKind
 from tests.environments.discussion.table import agent, all_say, opened, read_by, reply, result, say, talk, turn_of
 

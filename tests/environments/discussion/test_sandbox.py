@@ -14,9 +14,8 @@ from jinja2.defaults import DEFAULT_NAMESPACE
 from jinja2.filters import FILTERS
 from jinja2.sandbox import SandboxedEnvironment
 
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.templates import KIND
-from mac_runner.environments.templates import PromptTemplate, Recorder, Rendering, check_reproduced
+from mac_runner.environments.discussion.testing import KIND, DiscussionEnvironment
+from mac_runner.environments.testing import PromptTemplate, Recorder, Rendering, check_reproduced
 from mac_runner.errors import ConfigError, ConversationError
 from tests.environments.discussion.test_templates import with_template
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from mac_runner.environments.discussion.scene import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
+from mac_runner.environments.discussion.testing import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
 from mac_runner.registry import results_specs
-from mac_runner.store.records import entry
+from mac_runner.store.testing import entry
 from mac_runner.types import JsonObject
-from mac_runner.views.conversation import whole_view
-from mac_runner.views.flows import flow_page
+from mac_runner.views.testing import flow_page, whole_view
 from tests.environments.discussion.table import everything
 from tests.views.playing import experiment, transcripts
 

@@ -11,9 +11,9 @@ import pytest
 
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion import DiscussionConfig
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.selection import (
+from mac_runner.environments.discussion.testing import (
+    DiscussionEnvironment,
+    Question,
     QuestionSelection,
     SelectionError,
     repetition,

@@ -9,10 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.discussion_prefix import EXPERIMENT, measure
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.reading.matching import listed
-from mac_runner.environments.discussion.settings import ChoiceFormat
+from mac_runner.environments.discussion.testing import Choice, ChoiceFormat, DiscussionEnvironment, listed
 from mac_runner.errors import ConfigError
 from mac_runner.types import Prompt
 from tests.environments.discussion.table import agent, all_say, opened, read_by, say, talk, turn_of

@@ -11,12 +11,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment
-from mac_runner.environments.base import Conversation
+from mac_runner.environments import Conversation
 from mac_runner.environments.discussion import DiscussionConfig
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
-from mac_runner.environments.discussion.settings import RoutingStrategy
-from mac_runner.environments.discussion.state import readable
+from mac_runner.environments.discussion.testing import (
+    DiscussionEnvironment,
+    DiscussionView,
+    RoutingStrategy,
+    aside_field,
+    readable,
+)
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonValue, Prompt, Reply, Turn
 from tests.environments.discussion.table import agent, all_say, opened, read_by, reply, shown, talk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.base import Conversation
+from mac_runner.environments import Conversation
 from mac_runner.types import Agent, Sampling, Task
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mac_runner.environments.generators import Ask, Table
-from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
-from mac_runner.environments.replay import replay
+from mac_runner.environments.generators import Ask, AskView, Table
+from mac_runner.environments.generators.conversation import GeneratorConversation
+from mac_runner.environments.testing import replay
 from mac_runner.errors import ConversationError
 from mac_runner.testing.environments import GARBAGE
 from mac_runner.types import FinishReason, JsonObject, Prompt, ReceiptKind, RecordedReply, Reply, Turn, stable_hash

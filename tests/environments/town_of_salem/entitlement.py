@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Options, Player
+from mac_runner.environments.town_of_salem.testing import EventKind, Options, Player
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.facts import ALL_ROLES, MAFIA, VAMPIRES, Day, Notice
 

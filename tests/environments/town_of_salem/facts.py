@@ -9,8 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Options
+from mac_runner.environments.town_of_salem.testing import EventKind, Options
 from mac_runner.types import JsonObject
 
 MAFIA = frozenset(

@@ -12,18 +12,30 @@ from dataclasses import replace
 from random import Random
 from typing import get_args
 
-from mac_runner.environments.base import Policy
-from mac_runner.environments.replay import receive
-from mac_runner.environments.town_of_salem.bots.statements import write
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES
-from mac_runner.environments.town_of_salem.game.rules import EndRound, Move, apply, new_game, validate
-from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Player, ToolName
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments import Policy
+from mac_runner.environments.testing import receive
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    NAMES,
+    TOOLS,
+    Act,
+    Asking,
+    Death,
+    EndRound,
+    Event,
+    EventKind,
+    Game,
+    Move,
+    Options,
+    Phase,
+    Player,
+    SeatView,
+    ToolName,
+    apply,
+    new_game,
+    validate,
+    write,
+)
 from mac_runner.types import (
     Agent,
     JsonObject,

@@ -8,12 +8,26 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, Offer, offers
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError, apply, check
-from mac_runner.environments.town_of_salem.game.state import Ballot, GameState, Options, Phase
-from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
-from mac_runner.environments.town_of_salem.roles.base import DOUSED, Changed
-from mac_runner.environments.town_of_salem.view.replies import Chosen, read
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    DOUSED,
+    ROLES,
+    Act,
+    Ballot,
+    Changed,
+    Chosen,
+    DayAbility,
+    Form,
+    GameState,
+    IllegalActError,
+    Offer,
+    Options,
+    Phase,
+    apply,
+    check,
+    offers,
+    read,
+)
 from mac_runner.types import Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, random_roles
 

@@ -13,18 +13,22 @@ import pytest
 
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments import build_environment
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.game.state import Options, Phase, ToolName
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.prompts import system_text
-from mac_runner.environments.town_of_salem.view.template import DEFAULT
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    DEFAULT,
+    LOBBIES,
+    POLICIES,
+    ROLES,
+    TOOLS,
+    Asking,
+    Game,
+    Options,
+    Phase,
+    SeatView,
+    ToolName,
+    TownOfSalem,
+    system_text,
+)
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Prompt, ReceiptKind, Reply, ReplyForm, Turn

@@ -6,10 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.channels import channels
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
+from mac_runner.environments.town_of_salem.testing import EventKind, IllegalActError, Options, Phase, channels
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
 CLASSIC = ELEVEN[:10]

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment, Grid, Loaded, load
-from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, deal, role_list
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.testing import LOBBIES, ROLES, TownOfSalem, deal, role_list
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonValue

@@ -7,13 +7,15 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.rules import new_game
-from mac_runner.environments.town_of_salem.game.state import Options
-from mac_runner.environments.town_of_salem.view.context import tokens_of
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.narration import without_heading
+from mac_runner.environments.town_of_salem.testing import (
+    POLICIES,
+    Game,
+    Options,
+    SeatView,
+    new_game,
+    tokens_of,
+    without_heading,
+)
 from mac_runner.errors import ConversationError
 from mac_runner.types import FinishReason, Prompt, Receipt, ReceiptKind, Reply, Turn
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, make_task, play

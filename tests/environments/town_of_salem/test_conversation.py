@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.testing import LOBBIES, TOOL_CALLS_PER_TURN_MAX, Game, Options, Phase
 from mac_runner.types import Prompt, Receipt, ReceiptKind, Reply, TokenCount, Turn
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play
 

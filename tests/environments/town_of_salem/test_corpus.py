@@ -11,10 +11,20 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.rules import check, check_beside
-from mac_runner.environments.town_of_salem.game.state import DiscussionMode, GameState, Options, Phase
-from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
+from mac_runner.environments.town_of_salem.testing import (
+    Act,
+    Chosen,
+    DiscussionMode,
+    GameState,
+    Options,
+    Phase,
+    Problem,
+    Reading,
+    ToolRequest,
+    check,
+    check_beside,
+    read,
+)
 from mac_runner.types import FinishReason, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table
 

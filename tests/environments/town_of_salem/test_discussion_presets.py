@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.discussion_presets import experiment_of, mean_cost
-from mac_runner.environments.town_of_salem import SPEC
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameConfig
+from mac_runner.environments.town_of_salem import SPEC, GameConfig
+from mac_runner.environments.town_of_salem.testing import DISCUSSIONS, GameCalendar
 
 DOCS = Path(__file__).parents[3] / "docs" / "town_of_salem.md"
 GAMES = 3

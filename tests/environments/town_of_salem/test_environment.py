@@ -8,9 +8,7 @@ import pytest
 
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments import build_environment
-from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES
-from mac_runner.environments.town_of_salem.game.state import Options
+from mac_runner.environments.town_of_salem.testing import LOBBIES, NAMES, Options, TownOfSalem
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 

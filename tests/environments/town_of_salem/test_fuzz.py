@@ -13,13 +13,28 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, offers
-from mac_runner.environments.town_of_salem.game.calendar import dusk
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
-from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, new_game, validate
-from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction, Options, Phase
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.roles.base import DOUSED
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    DOUSED,
+    LOBBIES,
+    NAMES,
+    ROLES,
+    Act,
+    Death,
+    EndRound,
+    Form,
+    GameState,
+    IllegalActError,
+    NightAction,
+    Options,
+    Phase,
+    apply,
+    deal,
+    dusk,
+    new_game,
+    offers,
+    validate,
+)
 from tests.tiers import first
 
 NIGHTS = 1_200

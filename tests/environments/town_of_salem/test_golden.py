@@ -10,11 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import get_args
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.game.state import Phase
-from mac_runner.environments.town_of_salem.view.asking import Asking
+from mac_runner.environments.town_of_salem.testing import LOBBIES, POLICIES, Asking, Game, Phase
 from mac_runner.types import Prompt, Reply, ReplyForm, Turn
 from tests.environments.town_of_salem.table import open_game, play
 

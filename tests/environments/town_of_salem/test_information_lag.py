@@ -9,12 +9,17 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.rules import new_game
-from mac_runner.environments.town_of_salem.game.state import DiscussionMode, Options, Phase
-from mac_runner.environments.town_of_salem.settings import GameLatency
-from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
+from mac_runner.environments.town_of_salem.testing import (
+    Completed,
+    DiscussionMode,
+    EventKind,
+    Game,
+    GameLatency,
+    Options,
+    Phase,
+    SpeakingQueue,
+    new_game,
+)
 from mac_runner.types import JsonObject, Receipt, Reply, TokenCount, Turn
 from tests.environments.town_of_salem.table import make_task
 

@@ -7,10 +7,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Seance
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.testing import Death, EventKind, Game, Options, Phase, Seance, SeatView
 from mac_runner.types import Reply, Turn
 from tests.environments.town_of_salem.table import make_task, open_game, play
 

@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.knowledge import view_of
+from mac_runner.environments.town_of_salem.testing import ROLES, EventKind, Faction, view_of
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game

@@ -6,11 +6,18 @@ from collections import Counter
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal, role_list, roles_in_play, roles_of
-from mac_runner.environments.town_of_salem.game.rules import new_game
-from mac_runner.environments.town_of_salem.game.state import Options
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.testing import (
+    LOBBIES,
+    NAMES,
+    ROLES,
+    EventKind,
+    Options,
+    deal,
+    new_game,
+    role_list,
+    roles_in_play,
+    roles_of,
+)
 from mac_runner.errors import ConfigError
 from tests.environments.town_of_salem.table import ELEVEN
 

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, GROUPS, MEASURES
-from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
-from mac_runner.environments.town_of_salem.results.tables import RESULTS
+from mac_runner.environments.town_of_salem.testing import COUNTED, GROUPS, MEASURES, RESULTS, MeasureResults
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredMean, ClusteredRate
-from mac_runner.reports.tables import render_summary
+from mac_runner.reports import render_summary
 from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
 

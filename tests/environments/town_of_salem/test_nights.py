@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.game.events import BEFALLS, Event, EventKind
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.game.victory import check, has_won
-from mac_runner.environments.town_of_salem.view.narration import line
+from mac_runner.environments.town_of_salem.game.victory import check
+from mac_runner.environments.town_of_salem.testing import (
+    BEFALLS,
+    Event,
+    EventKind,
+    IllegalActError,
+    Options,
+    Phase,
+    has_won,
+    line,
+)
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
 # Enough of the Town and a Mafia that no game ends while a case is played.

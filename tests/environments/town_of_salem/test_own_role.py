@@ -8,30 +8,36 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.environments.base import Policy
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.claims import extract
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import deal, role_list, roles_of
-from mac_runner.environments.town_of_salem.game.rules import validate
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, NightAction, Options
-from mac_runner.environments.town_of_salem.roles import (
+from mac_runner.environments import Policy
+from mac_runner.environments.town_of_salem.roles import NightState
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    POLICIES,
     ROLES,
+    Aim,
     Alignment,
+    Bot,
+    Choice,
     DayAbility,
+    DeathCause,
+    EventKind,
+    Faction,
     Level,
     NightAbility,
-    NightState,
+    NightAction,
+    Options,
     Role,
     Step,
+    deal,
+    extract,
+    others,
     register,
+    role_list,
+    roles_of,
+    system_text,
     unregister,
+    validate,
 )
-from mac_runner.environments.town_of_salem.roles.base import others
-from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot
-from mac_runner.environments.town_of_salem.view.knowledge import Choice
-from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.types import ReceiptKind
 from tests.environments.town_of_salem.table import open_game, play
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.config import Experiment, Grid
-from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.environments.town_of_salem import GameConfig
+from mac_runner.environments.town_of_salem.testing import TownOfSalem
 from mac_runner.plan import plan_tasks
 from tests.environments.town_of_salem.test_casting import dealt, read, refused
 

@@ -9,15 +9,24 @@ import pytest
 
 from mac_runner.environments.town_of_salem import conversation
 from mac_runner.environments.town_of_salem.game import calendar, channels
-from mac_runner.environments.town_of_salem.game.channels import Channel
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind, Events
-from mac_runner.environments.town_of_salem.game.state import Death, GameState, Player
-from mac_runner.environments.town_of_salem.game.victory import announcement
-from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.testing import (
+    Asking,
+    Channel,
+    Choice,
+    Death,
+    Event,
+    EventKind,
+    Events,
+    GameLog,
+    GameState,
+    NightState,
+    Player,
+    SeatView,
+    announcement,
+    turn_text,
+    view_of,
+)
 from mac_runner.environments.town_of_salem.view import context
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.prompts import turn_text
 from mac_runner.types import Message, Prompt
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.watch import TABLES, watch_game

@@ -11,18 +11,37 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.base import Policy
+from mac_runner.environments import Policy
 from mac_runner.environments.town_of_salem import bots
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
-from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Form
-from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.game.state import Options, Phase, Seance
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, read
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    LOBBIES,
+    POLICIES,
+    Cause,
+    Choice,
+    Chosen,
+    EventKind,
+    Form,
+    Game,
+    Options,
+    Phase,
+    Problem,
+    Room,
+    Seance,
+    SeatView,
+    Statement,
+    accuse,
+    chances_of_lie,
+    claim,
+    clear,
+    form_beliefs,
+    private,
+    public,
+    read,
+    understand,
+    view_of,
+    write,
+)
 from mac_runner.types import ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles
 from tests.tiers import first

@@ -11,13 +11,22 @@ from typing import Any
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.bots.night_talk import TARGET
-from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, understand
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private, public
-from mac_runner.environments.town_of_salem.game.state import Phase
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.testing import (
+    POLICIES,
+    ROLES,
+    TARGET,
+    Event,
+    EventKind,
+    GameLog,
+    Phase,
+    SeatView,
+    accuse,
+    claim,
+    private,
+    public,
+    understand,
+    view_of,
+)
 from tests.environments.town_of_salem.table import Table
 from tests.environments.town_of_salem.test_nights import Case, listed
 from tests.tiers import first

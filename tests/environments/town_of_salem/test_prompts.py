@@ -6,18 +6,21 @@ import pytest
 
 from benchmarks.prefix_cache import measure, trial
 from mac_runner.environments import build_environment
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.narration import sentence
-from mac_runner.environments.town_of_salem.view.prompts import system_text
-from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    EVENT_WORDS,
+    POLICIES,
+    ROLES,
+    TOOLS,
+    Asking,
+    EventKind,
+    Game,
+    Options,
+    Phase,
+    roles_in_play,
+    sentence,
+    system_text,
+)
 from mac_runner.types import Prompt, Reply, ReplyForm, Turn
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, Table, clumsy, open_game, play
 from tests.tiers import first

@@ -7,12 +7,22 @@ from random import Random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.town_of_salem.game.acts import ACTS, WILL_CHARS_MAX, Act
-from mac_runner.environments.town_of_salem.game.rules import check
-from mac_runner.environments.town_of_salem.game.state import GameState, Phase
-from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, Reading, ToolRequest, read
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments.testing import SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    TOOLS,
+    WILL_CHARS_MAX,
+    Act,
+    Cause,
+    Chosen,
+    GameState,
+    Phase,
+    Problem,
+    Reading,
+    ToolRequest,
+    check,
+    read,
+)
 from mac_runner.types import FinishReason, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table
 

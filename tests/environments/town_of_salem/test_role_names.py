@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mac_runner.environments import town_of_salem
-from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.testing import ROLES, Faction
 
 PACKAGE = Path(town_of_salem.__file__).parent
 RULEBOOK = {"game/lobbies.py", "view/texts.py"}

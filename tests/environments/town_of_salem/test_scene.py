@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.results.scene import game_scene
+from mac_runner.environments.town_of_salem.testing import POLICIES, game_scene
 from mac_runner.view_model import Cell, Fact, Scene
 from tests.environments.town_of_salem.table import ELEVEN, open_game, play
 

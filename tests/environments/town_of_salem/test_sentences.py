@@ -12,17 +12,27 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner.environments.town_of_salem.bots import POLICIES, night_talk
-from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
-from mac_runner.environments.town_of_salem.bots.statements import understand
-from mac_runner.environments.town_of_salem.claims import extract
-from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES
-from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.bots import night_talk
 from mac_runner.environments.town_of_salem.roles.base import NightAbility
+from mac_runner.environments.town_of_salem.testing import (
+    CONTINUING,
+    KINDS,
+    LOBBIES,
+    NAMES,
+    POLICIES,
+    ROLES,
+    Event,
+    EventKind,
+    Faction,
+    Game,
+    Kind,
+    Means,
+    Sentence,
+    extract,
+    join_names,
+    names_of,
+    understand,
+)
 from tests.environments.town_of_salem.table import open_game, play
 
 ACCOUNTS = [

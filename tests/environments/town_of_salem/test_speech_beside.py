@@ -6,14 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.rules import Beside, IllegalActError, apply
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, read
+from mac_runner.environments.town_of_salem.testing import (
+    POLICIES,
+    Act,
+    Asking,
+    Beside,
+    Cause,
+    Chosen,
+    Event,
+    EventKind,
+    Game,
+    IllegalActError,
+    Options,
+    Phase,
+    Problem,
+    apply,
+    read,
+)
 from mac_runner.types import JsonObject, Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 

@@ -13,15 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act
-from mac_runner.environments.town_of_salem.game.state import GameState, Options, Phase
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
-from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
+from mac_runner.environments.testing import SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    POLICIES,
+    TOOL_CALLS_PER_TURN_MAX,
+    TOOLS,
+    Act,
+    Asking,
+    Chosen,
+    Game,
+    GameState,
+    Options,
+    Phase,
+    Problem,
+    Reading,
+    SeatView,
+    ToolRequest,
+    read,
+)
 from mac_runner.types import FinishReason, JsonObject, Prompt, ReceiptKind, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
 

@@ -7,16 +7,26 @@ import json
 import jsonschema
 import pytest
 
-from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.town_of_salem.game.acts import NOTES_CHARS_MAX
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
-from mac_runner.environments.town_of_salem.view.public_record import conduct_of
-from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
-from mac_runner.environments.town_of_salem.view.tools import OBSERVATION_CHARS_MAX, TOOLS, observe
+from mac_runner.environments.testing import SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.testing import (
+    ATTRIBUTES,
+    NOTES_CHARS_MAX,
+    OBSERVATION_CHARS_MAX,
+    PHASE_RULES,
+    ROLES,
+    TOOLS,
+    Event,
+    EventKind,
+    GameLog,
+    Options,
+    Phase,
+    SeatView,
+    conduct_of,
+    observe,
+    system_text,
+    turn_text,
+    view_of,
+)
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, Table, Who, open_game
 

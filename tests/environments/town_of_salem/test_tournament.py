@@ -11,8 +11,7 @@ from random import Random
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.town_of_salem.results.tables import RESULTS
-from mac_runner.environments.town_of_salem.results.tournament import compare_games
+from mac_runner.environments.town_of_salem.testing import RESULTS, compare_games
 from mac_runner.results import PlayedCombination, Table
 from mac_runner.types import JsonObject
 

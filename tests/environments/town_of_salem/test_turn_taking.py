@@ -11,17 +11,22 @@ from typing import get_args
 
 import pytest
 
-from mac_runner.environments.replay import replay
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS, offers
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import deal
-from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
-from mac_runner.environments.town_of_salem.game.rules import validate
-from mac_runner.environments.town_of_salem.game.state import DiscussionMode, Options, Phase
-from mac_runner.environments.town_of_salem.settings import GameCalendar
-from mac_runner.environments.town_of_salem.view.prompts import system_text
+from mac_runner.environments.testing import replay
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    POLICIES,
+    DiscussionMode,
+    EventKind,
+    Game,
+    GameCalendar,
+    Options,
+    Phase,
+    deal,
+    offers,
+    system_text,
+    turn_taking_rule,
+    validate,
+)
 from mac_runner.types import Prompt, Reply, Turn, TurnRecord
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded
 from tests.tiers import first

@@ -12,15 +12,27 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from mac_runner.environments.town_of_salem.bots.statements import write
-from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, deal, slot_name
-from mac_runner.environments.town_of_salem.game.state import Death, DiscussionMode, Options, Phase, Player
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments.town_of_salem.testing import (
+    ACTS,
+    LOBBIES,
+    TOOLS,
+    UNKNOWN_ROLE,
+    Asking,
+    Choice,
+    Death,
+    DiscussionMode,
+    Event,
+    EventKind,
+    Game,
+    Options,
+    Phase,
+    Player,
+    SeatView,
+    deal,
+    slot_name,
+    view_of,
+    write,
+)
 from mac_runner.types import Prompt, Turn
 from tests.environments.town_of_salem import entitlement
 from tests.environments.town_of_salem.entitlement import KILLERS_BY_CAUSE, roles_named

@@ -12,13 +12,10 @@ import pytest
 import yaml
 
 import mac_runner
-from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.model import Figure, Value
+from mac_runner.environments.town_of_salem.testing import ROLES, opposes_town
 from mac_runner.figures.registry import run_sections, study_sections
-from mac_runner.runs.report_data import run_data
-from mac_runner.runs.tables import run_sources
+from mac_runner.figures.testing import Figure, RunData, Study, Value
+from mac_runner.runs.testing import run_data, run_sources
 from tests.cli.lab import experiment, scripted
 
 pytest.importorskip("altair")

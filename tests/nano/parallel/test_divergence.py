@@ -19,16 +19,16 @@ from mac_runner.nano import (
     SamplingParams,
     make_batch,
 )
-from mac_runner.nano.parallel.divergence import (
+from mac_runner.nano.testing import (
     MISSING,
+    Call,
     Difference,
+    Follower,
     StepDigests,
     first_difference,
     join_digests,
     require_equal,
 )
-from mac_runner.nano.parallel.follower import Follower
-from mac_runner.nano.parallel.ranks import Call
 from tests.nano.crowds import ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
 

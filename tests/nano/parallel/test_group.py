@@ -13,8 +13,9 @@ import torch
 
 from mac_runner.nano import RankFailedError
 from mac_runner.nano.parallel import group
-from mac_runner.nano.parallel.group import (
+from mac_runner.nano.testing import (
     ALONE,
+    LOCAL,
     GatherMemory,
     Group,
     MemoryGroup,
@@ -25,7 +26,6 @@ from mac_runner.nano.parallel.group import (
     host_store,
     join_store,
 )
-from mac_runner.nano.parallel.world import LOCAL
 
 CPU = torch.device("cpu")
 Groups = Callable[[int, torch.dtype], AbstractContextManager[list[Group]]]

@@ -7,7 +7,7 @@ import pickle
 
 import torch
 
-from mac_runner.nano.parallel.ranks import pack
+from mac_runner.nano.testing import pack
 
 
 def test_tensors_of_all_types_and_layouts_come_out_as_they_were() -> None:

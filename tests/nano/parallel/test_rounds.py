@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from mac_runner.nano import ConstraintError, Delta, DivergenceError, EngineStats, NanoError, SamplingParams
-from mac_runner.nano.intake import PreparedRequest
-from mac_runner.nano.parallel.group import PeerLostError
-from mac_runner.nano.parallel.rounds import Admission, Replica, Report, Round
+from mac_runner.nano.testing import Admission, PeerLostError, PreparedRequest, Replica, Report, Round
 from tests.patience import LIMIT_S
 
 SIZE = 3

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mac_runner.nano import ConfigError
-from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.model import Linear, can_pack
-from mac_runner.nano.parallel.group import WHOLE, Shard, require_divisible
+from mac_runner.nano import ConfigError, read_model_config
+from mac_runner.nano.testing import WHOLE, Linear, Shard, can_pack, require_divisible
 from tests.nano.tiny_models import ModelMaker
 
 SIZES = (1, 2, 4)

@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.nano.server.answers import RefusedError
-from mac_runner.nano.server.bodies import JSON_PARTS_MAX, Body, parse_body
-from mac_runner.nano.server.ollama import ChatRequest, GenerateRequest
-from mac_runner.nano.server.openai import ChatBody, CompletionBody
+from mac_runner.nano.testing import (
+    JSON_PARTS_MAX,
+    Body,
+    ChatBody,
+    ChatRequest,
+    CompletionBody,
+    GenerateRequest,
+    RefusedError,
+    parse_body,
+)
 
 KINDS = (ChatBody, CompletionBody, ChatRequest, GenerateRequest)
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

@@ -7,12 +7,13 @@ import random
 import pytest
 from starlette.datastructures import Headers
 
-from mac_runner.nano.server.answers import Refusal, RefusedError
-from mac_runner.nano.server.gates import (
+from mac_runner.nano.server.gates import BodyBudget
+from mac_runner.nano.testing import (
     BODY_BYTES_FREE,
     BODY_BYTES_MAX,
-    BodyBudget,
     BodyShare,
+    Refusal,
+    RefusedError,
     require_length_within_bounds,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.nano.server.lifecycle import DESCRIPTORS_KEPT, connections_within
+from mac_runner.nano.testing import DESCRIPTORS_KEPT, connections_within
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mac_runner.nano.server import BodyBudget
-from mac_runner.nano.server.gates import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX
+from mac_runner.nano.testing import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX, BodyBudget
 from tests.patience import LIMIT_S
 from tests.sim.nano_server import MODEL, Served, served
 

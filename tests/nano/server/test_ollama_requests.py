@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from mac_runner.nano import NanoError
-from mac_runner.nano.server.bodies import parse_body
-from mac_runner.nano.server.ollama import OLLAMA_DEFAULTS, ChatRequest, GenerateRequest, ShowRequest
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Job
+from mac_runner.nano.testing import (
+    ANY_OBJECT,
+    OLLAMA_DEFAULTS,
+    Chat,
+    ChatRequest,
+    GenerateRequest,
+    Job,
+    ShowRequest,
+    parse_body,
+)
 
 
 def chat(*, can_think: bool = False, **more: object) -> Job | None:

@@ -7,10 +7,7 @@ import json
 import pytest
 
 from mac_runner.nano import NanoError, SamplingParams
-from mac_runner.nano.server.answers import RefusedError
-from mac_runner.nano.server.bodies import parse_body
-from mac_runner.nano.server.openai import ChatBody, CompletionBody
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Job
+from mac_runner.nano.testing import ANY_OBJECT, Chat, ChatBody, CompletionBody, Job, RefusedError, parse_body
 
 MODEL = SamplingParams(temperature=0.6, top_k=20)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

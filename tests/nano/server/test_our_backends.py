@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.base import Backend
-from mac_runner.backends.forms import FormBackend
+from mac_runner.backends import Backend
+from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.ollama.backend import OllamaBackend
-from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaBackend
+from mac_runner.backends.testing import FormBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError

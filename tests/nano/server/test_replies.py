@@ -8,10 +8,7 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, TokenLogprob, TrainingSample, VersionSpan
-from mac_runner.nano.server.answers import JsonObject, Refusal, ollama_error
-from mac_runner.nano.server.ollama import Course, OllamaEnvelope
-from mac_runner.nano.server.openai import Envelope, usage
-from mac_runner.nano.server.thoughts import Said
+from mac_runner.nano.testing import Course, Envelope, JsonObject, OllamaEnvelope, Refusal, Said, ollama_error, usage
 
 SAMPLE = TrainingSample(
     prompt_tokens=(1, 2, 3),

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from mac_runner.nano import EngineStats, Tokenizer
 from mac_runner.nano.server import bodies
-from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
+from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
 from tests.patience import LIMIT_S
 from tests.sim.held_steps import HeldSteps
 from tests.sim.nano_model import write_other_weights

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi import FastAPI, Response
 
-from mac_runner.nano.server import bound, serving
-from mac_runner.nano.server.answers import NDJSON, Stream
-from mac_runner.nano.server.lifecycle import Listener, is_loopback
+from mac_runner.nano.testing import NDJSON, Listener, Stream, bound, is_loopback, serving
 from tests.patience import LIMIT_S
 from tests.sim.held_time import in_held_time, move
 

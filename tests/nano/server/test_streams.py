@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TrainingSample
-from mac_runner.nano.server.openai import Envelope, events_of
-from mac_runner.nano.server.service import Generation
+from mac_runner.nano.testing import Envelope, Generation, events_of
 
 SAMPLE = TrainingSample(
     prompt_tokens=(1,), completion_tokens=(7,), logprobs=(-0.5,), weight_version=0, finish_reason="stop", text="abc"

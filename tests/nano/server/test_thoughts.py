@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
+from mac_runner.nano.testing import Said, Stage, ThoughtParser
 
 TEXTS = [
     (Stage.BEFORE, "<think>\nwell, well\n</think>\n\nYes.", Said("well, well", "Yes.")),

@@ -6,8 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mac_runner.nano import EngineState, EngineStats, errors
-from mac_runner.nano.server.answers import QUOTED_CHARS_MAX, refusal_of
-from mac_runner.nano.server.metrics import STALL_S_MAX, Health, Metrics, ProgressWatch, Tally
+from mac_runner.nano.testing import QUOTED_CHARS_MAX, STALL_S_MAX, Health, Metrics, ProgressWatch, Tally, refusal_of
 
 RUNNING = EngineState.RUNNING
 

@@ -14,11 +14,11 @@ import httpx
 import pytest
 from safetensors.torch import load_file
 
-from mac_runner.backends.base import updating
+from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import OpenaiBackend
+from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
 from mac_runner.errors import (
     BroadcastError,

@@ -9,12 +9,20 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
-from mac_runner.environments.discussion.reading.answers import Cause, Problem, read_fields
-from mac_runner.environments.discussion.reading.matching import Match, Matcher
-from mac_runner.environments.discussion.reading.unknowns import unknown_choice
-from mac_runner.environments.discussion.roles import ROLES, Moment
-from mac_runner.environments.discussion.settings import ChoiceFormat
+from mac_runner.environments.discussion.testing import (
+    ROLES,
+    Cause,
+    Choice,
+    ChoiceFormat,
+    Match,
+    Matcher,
+    Moment,
+    Problem,
+    Question,
+    QuestionType,
+    read_fields,
+    unknown_choice,
+)
 from mac_runner.types import Reply
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
-from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
-from mac_runner.environments.discussion.reading.matching import Match, Matcher
-from mac_runner.environments.discussion.roles import ROLES, Moment
-from mac_runner.environments.discussion.settings import DiscussionRole
-from mac_runner.environments.discussion.state import Said
+from mac_runner.environments.discussion.testing import (
+    ROLES,
+    Cause,
+    Choice,
+    DiscussionRole,
+    Found,
+    Match,
+    Matcher,
+    Moment,
+    Problem,
+    Question,
+    QuestionType,
+    Said,
+    read_fields,
+)
 from mac_runner.types import FinishReason, Reply
 
 CHOICES = (Choice(id="A", text="The doctor"), Choice(id="B", text="The nurse"), Choice(id="C", text="Unknown"))

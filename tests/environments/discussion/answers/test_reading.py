@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
-from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
-from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
+from mac_runner.environments.discussion.testing import Cause, Found, Problem, read_fields
+from mac_runner.environments.testing import lowered, may_have_key, mended_object
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.questions import Question, read_questions
+from mac_runner.environments.discussion.testing import Question, convert, read_questions
 from mac_runner.errors import ConfigError
 
 ASKED = "Which group may it hire?\n(a) Jews (b) Presbyterians (c) Neither (both may apply)"

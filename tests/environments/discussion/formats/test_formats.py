@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.questions import read_questions
+from mac_runner.environments.discussion.testing import convert, read_questions
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 

@@ -10,9 +10,16 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.cli.results import format_questions
-from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.questions import Question, read_questions
-from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
+from mac_runner.environments.discussion.testing import (
+    NO_ANSWER_INFO,
+    NO_TARGET,
+    NOT_A_GROUP,
+    NOT_AVAILABLE,
+    Question,
+    bias_item,
+    convert,
+    read_questions,
+)
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 

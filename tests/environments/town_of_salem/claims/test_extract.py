@@ -9,9 +9,7 @@ from random import Random
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES
+from mac_runner.environments.town_of_salem.testing import NAMES, Claim, ClaimKind, Says, accuse, claim, clear, extract
 
 
 def told(claim: Claim) -> str:

@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.claims import extract
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private, public
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES
-from mac_runner.environments.town_of_salem.record.claim_verdicts import Utterance, claim_row, judged_claims
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.testing import (
+    NAMES,
+    POLICIES,
+    Event,
+    EventKind,
+    RoleHistory,
+    Utterance,
+    claim_row,
+    extract,
+    judged_claims,
+    private,
+    public,
+)
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 

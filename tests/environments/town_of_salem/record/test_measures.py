@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.claims.estimates import estimates
-from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.events import Event
-from mac_runner.environments.town_of_salem.game.rules import EndRound, Move
-from mac_runner.environments.town_of_salem.game.state import GameState, Phase
-from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of
-from mac_runner.environments.town_of_salem.record.measures import measure
-from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, MEASURES, Count
-from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.testing import (
+    COUNTED,
+    MEASURES,
+    POLICIES,
+    Act,
+    ActRecord,
+    Count,
+    EndRound,
+    Event,
+    GameState,
+    MeasureResults,
+    Move,
+    Phase,
+    estimates,
+    hindsight_of,
+    measure,
+)
 from mac_runner.types import JsonObject, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.state import Phase
-from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
-from mac_runner.environments.town_of_salem.record.nights import night_row
+from mac_runner.environments.town_of_salem.testing import Phase, night_row, play_out, resolve
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import Table, Who
 

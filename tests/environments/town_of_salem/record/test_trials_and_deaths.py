@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.town_of_salem.bots import POLICIES
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.rules import EndRound
-from mac_runner.environments.town_of_salem.game.state import Phase
-from mac_runner.environments.town_of_salem.night.resolution import play_out
-from mac_runner.environments.town_of_salem.night.state import NightState
-from mac_runner.environments.town_of_salem.record.game_record import trial_rows
-from mac_runner.environments.town_of_salem.record.nights import death_rows
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.testing import (
+    POLICIES,
+    EndRound,
+    EventKind,
+    NightState,
+    Phase,
+    RoleHistory,
+    death_rows,
+    play_out,
+    trial_rows,
+)
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 

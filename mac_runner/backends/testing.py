@@ -1,0 +1,26 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.backends.author import Backend
+from mac_runner.backends.base import Updating, Waiting, destination, isolates, on_resize, uncharged, updating
+from mac_runner.backends.chat_template import (
+    ChatShape,
+    Conversation,
+    Rendered,
+    Renderer,
+    Write,
+    ends_in_thought,
+    merge_neighbours,
+    merge_system,
+    plain_text,
+    probe_shape,
+    renderer_of,
+)
+from mac_runner.backends.factory import DelayedBackend, build_backend
+from mac_runner.backends.forms import JSON_OBJECT, FormBackend, held
+from mac_runner.backends.http_errors import Meaning, error_body_of, is_busy, meaning_of, retry_after_s
+from mac_runner.backends.own import own_spec
+from mac_runner.backends.redaction import KEY_CHARS_MAX, Redactor, key_in, redacting
+from mac_runner.backends.scripted import SPEC, ScriptedBackend, ScriptedConfig
+from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped

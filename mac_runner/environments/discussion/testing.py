@@ -1,0 +1,52 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.environments.discussion.benchmarks import benchmark_item
+from mac_runner.environments.discussion.bots import POLICIES
+from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.formats import convert
+from mac_runner.environments.discussion.identity import identity_of
+from mac_runner.environments.discussion.imports.yaml_text import yaml_text
+from mac_runner.environments.discussion.influence import NOT_SHOWN
+from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
+from mac_runner.environments.discussion.questions import (
+    YES_OR_NO,
+    Choice,
+    Question,
+    QuestionType,
+    permuted,
+    read_questions,
+    topic_question,
+)
+from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Cause, Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
+from mac_runner.environments.discussion.reading.unknowns import refuses, unknown_choice
+from mac_runner.environments.discussion.reading.words import words
+from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
+from mac_runner.environments.discussion.results.bias import BiasTally
+from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, compare_discussions
+from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.identities import own_identity
+from mac_runner.environments.discussion.results.outcome import BiasItem, Share
+from mac_runner.environments.discussion.results.rates import _NUMBERS, Clusters, Rate
+from mac_runner.environments.discussion.results.stances import Answer
+from mac_runner.environments.discussion.results.tables import (
+    RESULTS,
+    discussion_figures,
+    discussion_lines,
+    discussion_tables,
+)
+from mac_runner.environments.discussion.roles import ROLES, Moment
+from mac_runner.environments.discussion.scene import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
+from mac_runner.environments.discussion.selection import QuestionSelection, SelectionError, repetition, selected
+from mac_runner.environments.discussion.settings import (
+    ChoiceFormat,
+    DiscussionRole,
+    IdentityRevealConfig,
+    RoutingStrategy,
+)
+from mac_runner.environments.discussion.state import Said, readable
+from mac_runner.environments.discussion.targets import NO_ANSWER_INFO, NO_TARGET, NOT_A_GROUP, NOT_AVAILABLE, bias_item
+from mac_runner.environments.discussion.templates import KIND

@@ -1,0 +1,128 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
+from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
+from mac_runner.environments.town_of_salem.bots.night_talk import TARGET
+from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
+from mac_runner.environments.town_of_salem.claims.estimates import estimates
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.game.acts import (
+    ACTS,
+    NOTES_CHARS_MAX,
+    WILL_CHARS_MAX,
+    Act,
+    Form,
+    Offer,
+    offers,
+)
+from mac_runner.environments.town_of_salem.game.calendar import dusk
+from mac_runner.environments.town_of_salem.game.channels import Channel, channels
+from mac_runner.environments.town_of_salem.game.events import (
+    BEFALLS,
+    UNKNOWN_ROLE,
+    Event,
+    EventKind,
+    Events,
+    private,
+    public,
+)
+from mac_runner.environments.town_of_salem.game.lobbies import (
+    LOBBIES,
+    NAMES,
+    deal,
+    role_list,
+    roles_in_play,
+    roles_of,
+    slot_name,
+)
+from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
+from mac_runner.environments.town_of_salem.game.rules import (
+    Beside,
+    EndRound,
+    IllegalActError,
+    Move,
+    apply,
+    check,
+    check_beside,
+    new_game,
+    validate,
+)
+from mac_runner.environments.town_of_salem.game.state import (
+    Ballot,
+    Death,
+    DeathCause,
+    DiscussionMode,
+    Faction,
+    GameState,
+    NightAction,
+    Options,
+    Phase,
+    Player,
+    Seance,
+    ToolName,
+)
+from mac_runner.environments.town_of_salem.game.victory import announcement, has_won
+from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
+from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.record.claim_verdicts import (
+    Utterance,
+    claim_row,
+    judged_claims,
+    opposes_town,
+)
+from mac_runner.environments.town_of_salem.record.edition import essence
+from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of, trial_rows
+from mac_runner.environments.town_of_salem.record.measures import measure
+from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.results.games import GameResults
+from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, GROUPS, MEASURES, Count
+from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.results.scene import game_scene
+from mac_runner.environments.town_of_salem.results.tables import RESULTS, win_tables
+from mac_runner.environments.town_of_salem.results.tournament import compare_games
+from mac_runner.environments.town_of_salem.roles import (
+    ROLES,
+    Alignment,
+    DayAbility,
+    Level,
+    NightAbility,
+    Role,
+    Step,
+    register,
+    unregister,
+)
+from mac_runner.environments.town_of_salem.roles.base import DOUSED, Changed, others
+from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
+from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
+from mac_runner.environments.town_of_salem.view.asking import Asking
+from mac_runner.environments.town_of_salem.view.context import tokens_of
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.view.mending import MENDED_CHARS_MAX
+from mac_runner.environments.town_of_salem.view.narration import line, sentence, without_heading
+from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.view.public_record import conduct_of
+from mac_runner.environments.town_of_salem.view.replies import (
+    Cause,
+    Chosen,
+    Problem,
+    Reading,
+    ToolRequest,
+    read,
+    read_object,
+)
+from mac_runner.environments.town_of_salem.view.template import DEFAULT
+from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, EVENT_WORDS, PHASE_RULES
+from mac_runner.environments.town_of_salem.view.tools import (
+    OBSERVATION_CHARS_MAX,
+    TOOL_CALLS_PER_TURN_MAX,
+    TOOLS,
+    observe,
+)

@@ -1,0 +1,88 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.nano.architecture import EMBEDDINGS, HEAD, expected_shapes
+from mac_runner.nano.attention import Attention, Span
+from mac_runner.nano.cache import KVCache, NoBlocksError, blocks_for, hit_limit
+from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, Grammar, GrammarCompiler, knows_bounds
+from mac_runner.nano.cpu.attention import CompiledKVStore
+from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
+from mac_runner.nano.errors import ReplicaLostError
+from mac_runner.nano.intake import PreparedRequest, Prompt
+from mac_runner.nano.model import Linear, can_pack
+from mac_runner.nano.parallel.divergence import (
+    MISSING,
+    Difference,
+    StepDigests,
+    first_difference,
+    join_digests,
+    require_equal,
+)
+from mac_runner.nano.parallel.follower import Follower, Servant, serve
+from mac_runner.nano.parallel.group import (
+    ALONE,
+    WHOLE,
+    GatherMemory,
+    Group,
+    MemoryGroup,
+    PeerLostError,
+    Shard,
+    TorchGroup,
+    anonymous_memory,
+    has_ordered_memory,
+    host_store,
+    join_store,
+    require_divisible,
+)
+from mac_runner.nano.parallel.launch import make_engine, replica_config
+from mac_runner.nano.parallel.lockstep import LockstepEngine
+from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
+from mac_runner.nano.parallel.members import Member
+from mac_runner.nano.parallel.messages import Begin
+from mac_runner.nano.parallel.ranks import Call, Done, pack
+from mac_runner.nano.parallel.replica import serve_leader
+from mac_runner.nano.parallel.replicas import Load, ReplicatedEngine, deal
+from mac_runner.nano.parallel.rounds import Admission, Replica, Report, Round
+from mac_runner.nano.parallel.runner import Joined, ParallelRunner
+from mac_runner.nano.parallel.world import LOCAL, World, world_of
+from mac_runner.nano.runner import ModelRunner, Prepared
+from mac_runner.nano.sampler import Row, choose
+from mac_runner.nano.sampling_params import CHOICES_MAX, FACTOR_MAX, PENALTY_MAX
+from mac_runner.nano.scheduler import PASSED_OVER_MAX
+from mac_runner.nano.sequence import Verdict
+from mac_runner.nano.server import BodyBudget, bound, serving
+from mac_runner.nano.server.answers import (
+    NDJSON,
+    QUOTED_CHARS_MAX,
+    JsonObject,
+    Refusal,
+    RefusedError,
+    Stream,
+    ollama_error,
+    refusal_of,
+)
+from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, JSON_PARTS_MAX, Body, Parsed, parse_body
+from mac_runner.nano.server.gates import (
+    BODIES_BYTES_MAX,
+    BODY_BYTES_FREE,
+    BODY_BYTES_MAX,
+    BodyShare,
+    require_length_within_bounds,
+)
+from mac_runner.nano.server.lifecycle import DESCRIPTORS_KEPT, Listener, connections_within, is_loopback
+from mac_runner.nano.server.metrics import STALL_S_MAX, Health, Metrics, ProgressWatch, Tally
+from mac_runner.nano.server.ollama import (
+    OLLAMA_DEFAULTS,
+    ChatRequest,
+    Course,
+    GenerateRequest,
+    OllamaEnvelope,
+    ShowRequest,
+)
+from mac_runner.nano.server.openai import ChatBody, CompletionBody, Envelope, events_of, usage
+from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job
+from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
+from mac_runner.nano.tokenizer import TextStream
+from mac_runner.nano.torch_attention import FREE_SCORES, TorchKVStore, first_key, rectangles
+from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive

@@ -1,0 +1,32 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.runs.claims import Claims
+from mac_runner.runs.cost import Cost, CostRequest, cost_of
+from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
+from mac_runner.runs.event_loop import run
+from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
+from mac_runner.runs.fork_plan import ForkRequest, plan_fork
+from mac_runner.runs.grid_tables import check_tables
+from mac_runner.runs.maintenance import repair_all, verify_all
+from mac_runner.runs.observations import observed
+from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections
+from mac_runner.runs.recorded import (
+    parent_conversation,
+    rebuilt_transcript,
+    recorded_experiment,
+    recorded_plan,
+    sent_prompt,
+)
+from mac_runner.runs.replays import Replays
+from mac_runner.runs.report import report_of
+from mac_runner.runs.report_data import run_data
+from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
+from mac_runner.runs.stream import OpenRun
+from mac_runner.runs.summary import summary_of
+from mac_runner.runs.sweeps import EngineName, calibrate
+from mac_runner.runs.tables import run_sources
+from mac_runner.runs.trust import trust
+from mac_runner.runs.values import RESAMPLED, SAID, Rollout, value_of
+from mac_runner.runs.view import RecordedConversation, RunView, open_run

@@ -1,0 +1,73 @@
+"""What the tests of this room hold on to below its face, so that a move inside the room changes no test."""
+
+from __future__ import annotations
+
+from mac_runner.store.disk import Free, OpenFile, StagedFile, TrialDisk
+from mac_runner.store.fork import Branch, ForkRecord, read_fork, write_fork
+from mac_runner.store.identity import changes, encode_config, read_yaml
+from mac_runner.store.journal import (
+    DoneRow,
+    checkpoint_frame,
+    done_frame,
+    marks,
+    replies,
+    reply_frame,
+    retry_frame,
+    session_frame,
+)
+from mac_runner.store.lane_log import STATES, LaneRecord, lanes_of, read_lanes
+from mac_runner.store.layout import SESSIONS_PER_SHARD, SHARD_DIRECTORIES, SHARDS, WORKERS, Layout, traces_beside
+from mac_runner.store.lock import (
+    LEASE_INTERVAL_S,
+    LEASE_PERIODS,
+    LeaseWatch,
+    Owner,
+    RunLock,
+    is_alive,
+    last_sign_of_life,
+    locked,
+    read_owner,
+    show_life,
+    sign,
+    sign_off,
+    signs_of_life,
+    this_process,
+)
+from mac_runner.store.machine import Machine, filesystem_at, is_network
+from mac_runner.store.manifest import Manifest, decode_manifest, in_task_order, index_line
+from mac_runner.store.mirror import Mirror, copy_run, file_system
+from mac_runner.store.records import (
+    Line,
+    decode_frame,
+    decode_json,
+    encode_frame,
+    encode_json,
+    entry,
+    event_line,
+    lines,
+    lines_with,
+    objects,
+    recorded_from_json,
+    recorded_json,
+    records_of,
+    scan,
+    task_from_json,
+    task_json,
+)
+from mac_runner.store.run_state import RunState, read_state, stretches, usage_of
+from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
+from mac_runner.store.shards import encode_shards, shard_directory
+from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
+from mac_runner.store.tail import JournalTail
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import (
+    TRACES,
+    Traces,
+    decode_traces,
+    digest_of_traces,
+    encode_traces,
+    inline_traces,
+    with_inline_traces,
+)
+from mac_runner.store.transcripts import Finished, decode_transcript, encode_transcript, in_format_of
+from mac_runner.store.writer import THREAD_NAME, Writer
