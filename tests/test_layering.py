@@ -56,6 +56,7 @@ MAY_IMPORT = {
 PLACES: dict[str, set[str]] = {
     # The program of each rank takes the options of `mac-serve`, which imports the island in its turn.
     "import from the right": {"nano/serve_ranks.py: serve"},
+    "hold what is for tests": set(),
     "say nothing of themselves": set(),
     # Nano imports nothing of the package but itself, not even the ground floor; its backend imports it too.
     "visit the island": {"serve.py"},
@@ -270,6 +271,9 @@ def _privileges(module: Module) -> Iterator[tuple[str, str]]:
     allowed = {module.room} if module.room == "nano" else {module.room, *GROUND, *MAY_IMPORT.get(module.room, ())}
     for target in module.rooms - allowed:
         yield "import from the right", f"{module.name}: {target}"
+    for target in module.imports:
+        if ".testing." in target and not target.startswith("mac_runner.testing."):
+            yield "hold what is for tests", f"{module.name}: {target}"
     if not module.is_described:
         yield "say nothing of themselves", module.name
     if "nano" in module.rooms and not module.name.startswith(("nano/", "backends/nano/")):
