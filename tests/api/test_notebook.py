@@ -40,7 +40,7 @@ try:
         )
         return outputs
 
-    cell("import json, mac_runner; from tests.cli.held import hold")
+    cell("import json, mac_runner; from tests.sim.held_run import hold")
     cell("experiment = json.load(open('experiment.json'))")
     for call, directory in zip(sys.argv[1::2], sys.argv[2::2]):
         cell("held = hold(5); held.__enter__()")

@@ -23,10 +23,10 @@ from mac_runner.cli.process import Exit
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
 from mac_runner.runs.testing import RunView, export, open_run
 from mac_runner.types import JsonObject
-from tests.cli.held import hold
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say
+from tests.sim.held_run import hold
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -358,7 +358,7 @@ def test_second_run_of_a_directory_in_this_process_is_refused(lab: Lab) -> None:
 
 _SCRIPT = """
 import json, mac_runner.api
-from tests.cli.held import hold
+from tests.sim.held_run import hold
 experiment = json.load(open("experiment.json"))
 with hold({replies}):
     view = mac_runner.api.run(experiment, progress={progress})

@@ -27,6 +27,7 @@ from mac_runner.store.testing import decode_transcript, encode_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests import patience
 from tests.conftest import kept_signals
+from tests.sim.held_run import held
 
 AtOnce: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `mac-run` with the given arguments inside the test's own process: the fixture `at_once`."""
@@ -226,11 +227,6 @@ def refusals(at_once: AtOnce, commands: Iterable[str | Sequence[str]]) -> str:
         assert (process.returncode, process.stdout) == (Exit.BAD_INPUT, ""), (args, process.stderr)
         told.append(f"{shlex.join(args)}\n{process.stderr}")
     return "\n".join(told)
-
-
-def held(replies: int) -> tuple[str, ...]:
-    """The program of a run that gives so many replies, and no more until it is asked to stop."""
-    return sys.executable, "-m", "tests.cli.held", str(replies)
 
 
 def run_main(*args: str) -> int:

@@ -162,7 +162,7 @@ def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> No
     )
     conversations, run, gate = 40, lab.run_dir(NAME), lab.path / "gate"
     file = lab.write(talk(nano, conversations=conversations))
-    process = lab.start(file, "--no-live", program=held(FLEET, 60, gate))
+    process = lab.start(file, "--no-live", program=held(60, gate, FLEET))
     wait_for_events(process, run, "EVENT_LANE_UP", 2)
     wait_for_events(process, run, "EVENT_INFER_DONE", 20)
     assert process.poll() is None, ended(process)

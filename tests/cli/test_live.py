@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.lab import MAC_RUN, AtOnce, Lab, environ, experiment, held, scripted
+from tests.cli.lab import MAC_RUN, AtOnce, Lab, environ, experiment, scripted
 from tests.patience import LIMIT_S, wait_for
+from tests.sim.held_run import held
 
 pytestmark = pytest.mark.ci
 

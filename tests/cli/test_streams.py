@@ -16,9 +16,10 @@ from subprocess import PIPE
 import pytest
 
 from mac_runner import __version__
-from tests.cli.lab import MAC_RUN, AtOnce, Lab, environ, experiment, held
+from tests.cli.lab import MAC_RUN, AtOnce, Lab, environ, experiment
 from tests.faults.tier import one_in
 from tests.patience import ended, run, wait_for
+from tests.sim.held_run import held
 
 
 @pytest.fixture

@@ -1,47 +1,63 @@
-"""`mac-run` whose engine is asked for so many replies, and for no more until a file is there.
+"""`mac-run` whose engine is asked for so many replies, and for no more until the test lets it go on.
 
-    python -m tests.sim.held_run MODULE:CLASS COUNT FILE ARGUMENT...
+    python -m tests.sim.held_run COUNT GATE MODULE:CLASS ARGUMENT...
 
-CLASS is that of the backend. So a run is under way for as long as a test needs it: it can neither be over before the
-test disturbs it, nor get far meanwhile.
+GATE is a file, whose coming lets the run go on, or `stop`: then it goes on once it is asked to stop. CLASS is that of
+the backend. So a run is under way for as long as a test needs it, whichever of the two the machine lets go first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from mac_runner.cli import main
+from mac_runner.scheduler import runner, state
 from mac_runner.types import Reply, Request
 from tests.patience import until
 
+SCRIPTED = "mac_runner.backends.scripted:ScriptedBackend"
 VLLM = "mac_runner.backends.vllm.backend:VllmBackend"
 FLEET = "mac_runner.backends.fleet.backend:FleetBackend"
+STOP = "stop"
 
 
-def held(backend: str, count: int, gate: Path) -> tuple[str, ...]:
+def held(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> tuple[str, ...]:
     """The program in place of `mac-run`."""
-    return (sys.executable, "-m", "tests.sim.held_run", backend, str(count), str(gate))
+    return (sys.executable, "-m", "tests.sim.held_run", str(count), str(gate), backend)
 
 
-def hold(backend: str, count: int, gate: Path) -> None:
-    """Hold the requests of this process."""
+@contextmanager
+def hold(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> Iterator[None]:
+    """Hold the requests of this process inside the block."""
     module, name = backend.split(":")
-    kind: Any = getattr(import_module(module), name)
-    ask, numbers = kind.generate, iter(range(count))
+    kind, runs = (getattr(import_module(module), name), runner)  # type: Any, Any
+    ask, stopped, numbers = kind.generate, asyncio.Event(), iter(range(count))
 
     async def generate(self: Any, request: Request) -> Reply:
         if next(numbers, None) is None:
-            await until(gate.exists, "the file that lets it go on")
+            await (stopped.wait() if gate == STOP else until(Path(gate).exists, "the file that lets it go on"))
         reply: Reply = await ask(self, request)
         return reply
 
-    kind.generate = generate
+    def stop() -> state.Stop:
+        stopped.set()
+        return state.Stop()
+
+    kind.generate, runs.Stop = generate, stop
+    try:
+        yield
+    finally:
+        kind.generate, runs.Stop = ask, state.Stop
 
 
 if __name__ == "__main__":
-    hold(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    count, gate, backend = sys.argv[1:4]
     sys.argv[1:4] = []
-    main()
+    with hold(int(count), gate, backend):
+        main()

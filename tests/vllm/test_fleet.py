@@ -63,7 +63,7 @@ def requests_at(server: psutil.Process) -> int:
 def test_run_over_a_lane_that_is_killed_ends_well_once_it_is_back(lab: Lab, tiny_model: Path) -> None:
     """Its engine stands still before, so that it is at work on a request when it is killed."""
     gate = lab.path / "gate"
-    process = lab.start(lab.write(talk(tiny_model)), "--no-live", program=held(FLEET, REPLIES, gate))
+    process = lab.start(lab.write(talk(tiny_model)), "--no-live", program=held(REPLIES, gate, FLEET))
     run = lab.run_dir("talk")
 
     def is_under_way() -> bool:

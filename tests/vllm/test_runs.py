@@ -57,7 +57,7 @@ class MacRun:
         self.errors, self._gate = lab.path / "errors.txt", lab.path / f"gate-{len(lab.started)}"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [*held(VLLM, REPLIES, self._gate), *args],
+                [*held(REPLIES, self._gate, VLLM), *args],
                 cwd=lab.path,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
