@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for mark, meaning in tiers.MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     config.pluginmanager.register(tiers.Guard(), "tiers")
+    config.option.warn_unused_snapshots = True  # One whose case is of another tier is unused in this one.
     # Else each worker would compile the tests in each run, and each process that a test starts the package.
     if sys.dont_write_bytecode:
         sys.dont_write_bytecode = False
