@@ -21,14 +21,10 @@ SHARDS = ("--shards", "3")
 HELD = """
 import asyncio
 from pathlib import Path
-from typing import Annotated
 from mac_runner import Backend, Reply
-from mac_runner.section import RUNTIME, Section
 
 class Held(Backend):
-    class Settings(Section):
-        max_in_flight: Annotated[int, RUNTIME] = 1
-
+    capacity = 1
     asked = 0
 
     async def generate(self, request):
