@@ -25,9 +25,9 @@ Published: TypeAlias = Callable[..., Path]
 """Publishes a run directory, with flags; the folder."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A Chromium for the tests of this room."""
+    """A Chromium for the tests of one file. As long as it is there an event loop runs, and others can run none."""
     with chromium() as browser:
         yield browser
 
