@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from mac_runner.cli import main
 from mac_runner.scheduler import runner, state
@@ -36,7 +37,7 @@ def held(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> tuple[
 def hold(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> Iterator[None]:
     """Hold the requests of this process inside the block."""
     module, name = backend.split(":")
-    kind, runs = (getattr(import_module(module), name), runner)  # type: Any, Any
+    kind: Any = getattr(import_module(module), name)
     ask, stopped, numbers = kind.generate, asyncio.Event(), iter(range(count))
 
     async def generate(self: Any, request: Request) -> Reply:
@@ -49,11 +50,8 @@ def hold(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> Iterat
         stopped.set()
         return state.Stop()
 
-    kind.generate, runs.Stop = generate, stop
-    try:
+    with patch.object(kind, "generate", generate), patch.object(runner, "Stop", stop):
         yield
-    finally:
-        kind.generate, runs.Stop = ask, state.Stop
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -49,8 +48,8 @@ class FaultySystem(System):
         if self.gate is not None:
             self.gate(call, name)
         self.calls.append((call, name))
-        later = len(self.calls) - (self.fail_at or math.inf)
-        if later == 0 or (later > 0 and not self.is_once):
+        count = len(self.calls)
+        if self.fail_at is not None and (count == self.fail_at if self.is_once else count >= self.fail_at):
             raise OSError(self.fault, os.strerror(self.fault))
 
     def create(self, path: Path) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mac_runner.types import JsonObject
+from tests.cli.lab import discussion
 from tests.sim.behaviour import Behaviour, Hang, Received, Say, echo
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -34,13 +35,8 @@ class Engine:
     def experiment(self, name: str, conversations: int) -> JsonObject:
         """Discussions of more turns than that."""
         config: JsonObject = {"model": "stub", "base_urls": [self.url], "max_in_flight": 4 * conversations}
-        return {
-            "experiment_metadata": {"experiment_name": name},
-            "conversation_config": {"environment": "discussion", "conversations": conversations},
-            "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 4},
-            "model_definitions": {"m": {"backend": "openai", "openai_config": config}},
-            "agent_definitions": [{"agent_id": each, "role": "participant", "model": "m"} for each in ("ann", "bob")],
-        }
+        model: JsonObject = {"backend": "openai", "openai_config": config}
+        return discussion(model, name, conversations=conversations, max_rounds=4)
 
 
 @contextmanager
