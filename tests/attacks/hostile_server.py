@@ -6,7 +6,6 @@ requests, so the same run meets the same faults; but for modes that take turns, 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -19,9 +18,8 @@ from typing import Final
 
 from mac_runner.types import JsonObject
 from tests.attacks.modes import Asked, Mode
-from tests.sim.behaviour import Behaviour, Drip, Flood, Hang, Raw, Received, Reset, Say, Send, completion, echo
-from tests.sim.behaviour import head as head_of
-from tests.sim.ollama_server import Fault, OllamaStub, Sent, StubModel
+from tests.sim.behaviour import Behaviour, Received, Say, Send, completion, echo
+from tests.sim.ollama_server import OllamaServer, StubModel
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -106,53 +104,18 @@ def openai_server(hostility: Hostility) -> Iterator[str]:
 def ollama_server(hostility: Hostility) -> Iterator[str]:
     """A server of Ollama's protocol for the time of the block; its address. It wants the key of `hostility`."""
 
-    def script(path: str, body: JsonObject, due: Sent) -> Fault | None:
-        if not isinstance(due.body, dict):
-            return None
-        is_completion = path == "/api/chat" and bool(body["messages"])
-        data = json.dumps(body, sort_keys=True).encode()
-        behaviour = hostility.answer(data, due.body, is_completion=is_completion)
-        return None if behaviour is None else fault_of(behaviour)
+    def look(received: Received, due: Send) -> Behaviour | None:
+        is_completion = received.path == "/api/chat" and bool(received.json["messages"])
+        return hostility.answer(asked_of(received), json.loads(due.body), is_completion=is_completion)
 
-    stub = OllamaStub(models={MODEL: StubModel()}, api_key=hostility.key)
-    stub.reply = lambda body: f"word {hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]}"
-    stub.script = script
-    with stub:
+    def answer(received: Received) -> Say:
+        return Say(f"word {hashlib.sha256(asked_of(received)).hexdigest()[:12]}")
+
+    stub = OllamaServer(shelf={MODEL: StubModel()}, api_key=hostility.key, look=look, answer=answer, keeps=False)
+    with in_a_thread(stub):
         yield stub.host
 
 
-def fault_of(behaviour: Behaviour) -> Fault:
-    """A behaviour as the stub of Ollama takes it."""
-
-    async def fault(writer: asyncio.StreamWriter) -> bool:
-        match behaviour:
-            case Send():
-                headers = behaviour.headers
-                writer.write(head_of(behaviour.status, len(behaviour.body), headers) + behaviour.body)
-            case Reset():
-                writer.transport.abort()
-                return False
-            case Hang():
-                await asyncio.Event().wait()
-            case Raw():
-                return await _poured(behaviour, writer)
-            case Say() | Drip() | Flood():
-                raise NotImplementedError(behaviour)
-        await writer.drain()
-        return True
-
-    return fault
-
-
-async def _poured(raw: Raw, writer: asyncio.StreamWriter) -> bool:
-    for piece in raw.pieces:
-        writer.write(piece)
-        await writer.drain()
-        await asyncio.sleep(raw.interval_s)
-    while raw.is_endless:
-        writer.write(raw.pieces[-1])
-        await writer.drain()
-        await asyncio.sleep(raw.interval_s)
-    if raw.then == "reset":
-        writer.transport.abort()
-    return raw.then == "keep"
+def asked_of(received: Received) -> bytes:
+    """What a request asks for, in whatever order."""
+    return json.dumps(received.json, sort_keys=True).encode() if received.body else b""

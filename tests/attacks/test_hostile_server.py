@@ -9,15 +9,14 @@ from collections import Counter
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.types import Reply
 from tests.attacks.hostile_run import CASES, play
 from tests.attacks.hostile_server import Schedule
 from tests.attacks.modes import MODES, http
 from tests.attacks.tally import Tally
-from tests.backends.openai.asking import run
+from tests.backends.asking import up
 from tests.sim.behaviour import Raw, Received, Say, completion
-from tests.sim.held_time import move
+from tests.sim.held_time import held, move
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 from tests.sim.seeds import told
@@ -50,7 +49,8 @@ def test_every_mode_is_played_by_day() -> None:
 
 
 @pytest.mark.ci
-def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+@held
+async def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that speaks out of turn would otherwise answer each request with the reply to another."""
     replies: list[Reply] = []
     stray = http(b'{"choices": [{"message": {"content": "stray"}, "finish_reason": "stop"}]}')
@@ -64,16 +64,14 @@ def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(monkeypat
 
     monkeypatch.setattr(ResponseHandler, "data_received", noting)
 
-    async def program(backend: OpenaiBackend) -> None:
+    def script(received: Received) -> Raw:
+        return Raw((http(completion(Say(f"reply {received.number}"), received)), stray), interval_s=1.0)
+
+    async with up(OpenaiServer(script=script)) as backend:
         for number in range(3):
             has_come.clear()
             replies.append(await backend.generate(request(conversation=f"task {number}")))
             move(1.0)
             await has_come.wait()  # While nothing is on its way.
-
-    def script(received: Received) -> Raw:
-        return Raw((http(completion(Say(f"reply {received.number}"), received)), stray), interval_s=1.0)
-
-    run(program, OpenaiServer(script=script))
 
     assert [reply.text for reply in replies] == ["reply 0", "reply 1", "reply 2"]

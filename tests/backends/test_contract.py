@@ -1,10 +1,8 @@
-"""The contract of every backend, kept by the scripted one and by the HTTP backends at stub servers."""
+"""What every backend does, and every one that speaks to a server, whatever its protocol."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -15,19 +13,31 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
+from mac_runner.errors import BackendError, ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
-from mac_runner.types import JsonObject, Request
-from tests.backends.anthropic.asking import KEY as ANTHROPIC_KEY
-from tests.backends.anthropic.asking import backend_at as anthropic_at
-from tests.backends.ollama.asking import backend_at
-from tests.backends.openai.asking import KEY
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, Request
+from tests.backends.asking import (
+    KEY,
+    NOBODY,
+    WIRES,
+    Wire,
+    backend_of,
+    error_of,
+    first,
+    found,
+    only,
+    outcome,
+    reply_of,
+    started,
+    up,
+)
 from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer
-from tests.sim.anthropic_server import failure as declined
-from tests.sim.behaviour import Behaviour, Hang, Received, Say, Send, echo, failure
-from tests.sim.ollama_server import Fault, OllamaStub, Sent, answering, hang
-from tests.sim.openai_run import backend_for
+from tests.sim.behaviour import Behaviour, Flood, Hang, Raw, Received, Reset, Say, Send, echo, squeezed
+from tests.sim.held_time import held
+from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_server import OpenaiServer
+from tests.sim.requests import EVERY_SETTING, request
 
 
 class HeldClock(SystemClock):
@@ -43,13 +53,9 @@ class HeldClock(SystemClock):
         await super().sleep(seconds)
 
 
-class PatientHarness(BackendHarness):
-    """On a machine with other work to do."""
-
+class ScriptedHarness(BackendHarness):
     patience_s = LIMIT_S
 
-
-class ScriptedHarness(PatientHarness):
     def __init__(self) -> None:
         self.clock = HeldClock()
 
@@ -79,60 +85,16 @@ def policy(view: object, chance: Random) -> str:
     return f"word {chance.randrange(10**6)}"
 
 
-class OpenaiHarness(PatientHarness):
+class WireHarness(BackendHarness):
+    """A server that does what the last message says, or what is wrong with it."""
+
+    patience_s = LIMIT_S
     secret = KEY
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
         self.wrong: Trouble | None = None
-        self.server = OpenaiServer(script=self.answer)
-
-    @asynccontextmanager
-    async def engine(self) -> AsyncIterator[None]:
-        async with self.server:
-            yield
-
-    def build(self) -> Backend:
-        return backend_for(self.server.url, key=KEY, settings={"max_in_flight": 4})
-
-    async def trouble(self, kind: Trouble) -> None:
-        self.wrong = kind
-        if kind is Trouble.DEAD:
-            await self.server.die()
-
-    async def heal(self) -> None:
-        self.wrong = None
-
-    def request_too_long(self) -> Request:
-        return self.request("long")
-
-    def request_cut_off(self) -> Request:
-        return self.request("cut")
-
-    def request_slow(self) -> Request:
-        return self.request("slow")
-
-    def answer(self, received: Received) -> Behaviour:
-        faults: dict[Trouble | None, Behaviour] = {
-            Trouble.BUSY: failure(429, f"not now, {KEY}"),
-            Trouble.HUNG: Hang(),
-            Trouble.GARBAGE: Send(200, f"<html>Bearer {KEY}".encode()),
-        }
-        if self.wrong in faults:
-            return faults[self.wrong]
-        ways: dict[str, Behaviour] = {
-            "long": failure(400, "too long", code="context_length_exceeded"),
-            "cut": Say("So be", "length"),
-            "slow": Hang(),
-        }
-        return ways.get(content_of(received.json), echo(received))
-
-
-class AnthropicHarness(PatientHarness):
-    secret = ANTHROPIC_KEY
-
-    def __init__(self) -> None:
-        self.wrong: Trouble | None = None
-        self.server = AnthropicServer(answer=self.answer, api_key=ANTHROPIC_KEY)
+        self.server = wire.serve(self.answer)
         self.slow = 0
 
     @asynccontextmanager
@@ -141,7 +103,7 @@ class AnthropicHarness(PatientHarness):
             yield
 
     def build(self) -> Backend:
-        return anthropic_at(self.server.host)
+        return backend_of(self.server, key=KEY, settings={"max_in_flight": 4})
 
     async def trouble(self, kind: Trouble) -> None:
         self.wrong = kind
@@ -162,75 +124,26 @@ class AnthropicHarness(PatientHarness):
 
     def unfinished(self) -> int:
         """The connections of requests that were not answered; a client that lets go of one closes its connection."""
+        if isinstance(self.server, OllamaServer):
+            raise CannotError("connections of its start are kept")
         return self.slow if self.server.connections else 0
 
     def answer(self, received: Received) -> Behaviour:
-        faults: dict[Trouble | None, Behaviour] = {
-            Trouble.BUSY: declined(529, f"Overloaded, {ANTHROPIC_KEY}", kind="overloaded_error"),
-            Trouble.HUNG: Hang(),
-            Trouble.GARBAGE: Send(200, f"<html>Bearer {ANTHROPIC_KEY}".encode()),
-        }
-        if self.wrong in faults:
-            return faults[self.wrong]
-        asked = content_of(received.json)
+        asked = content_of(received)
         self.slow += asked == "slow"
-        ways: dict[str, Behaviour] = {
-            "long": declined(400, "prompt is too long: 9 tokens > 8 maximum"),
+        ways: dict[Trouble | str | None, Behaviour] = {
+            Trouble.BUSY: self.wire.fail(429, f"not now, {KEY}"),
+            Trouble.HUNG: Hang(),
+            Trouble.GARBAGE: Send(200, f"<html>Bearer {KEY}".encode()),
+            "long": self.wire.too_long,
             "cut": Say("So be", "length"),
             "slow": Hang(),
         }
-        return ways.get(asked, echo(received))
+        return ways.get(self.wrong) or ways.get(asked) or echo(received)
 
 
-class OllamaHarness(PatientHarness):
-    def __init__(self) -> None:
-        self.wrong: Trouble | None = None
-        self.stub = OllamaStub()
-        self.stub.script, self.stub.reply = self.answer, reply
-
-    @asynccontextmanager
-    async def engine(self) -> AsyncIterator[None]:
-        with self.stub:
-            yield
-
-    def build(self) -> Backend:
-        return backend_at(self.stub.host)
-
-    async def trouble(self, kind: Trouble) -> None:
-        self.wrong = kind
-        self.stub.is_hung = kind is Trouble.HUNG
-        if kind is Trouble.DEAD:
-            self.stub.stop()
-
-    async def heal(self) -> None:
-        self.wrong = None
-        self.stub.is_hung = False
-
-    def request_too_long(self) -> Request:
-        return self.request("word " * 10_000)
-
-    def request_cut_off(self) -> Request:
-        return self.request(max_tokens=1)
-
-    def request_slow(self) -> Request:
-        return self.request("slow")
-
-    def answer(self, path: str, body: JsonObject, due: Sent) -> Fault | None:
-        if path != "/api/chat" or not body["messages"]:
-            return None
-        if self.wrong is Trouble.BUSY:
-            return answering({"error": "server busy, please try again. maximum pending requests exceeded"}, status=503)
-        if self.wrong is Trouble.GARBAGE:
-            return answering(b"<html>Welcome!</html>")
-        return hang if content_of(body) == "slow" else None
-
-
-def reply(body: JsonObject) -> str:
-    return f"word {hashlib.sha256(json.dumps(body).encode()).hexdigest()[:12]}"
-
-
-def content_of(body: JsonObject) -> str:
-    return cast("list[dict[str, str]]", body["messages"])[-1]["content"]
+def content_of(received: Received) -> str:
+    return cast("list[dict[str, str]]", received.json["messages"])[-1]["content"]
 
 
 @pytest.mark.ci
@@ -241,21 +154,264 @@ class TestScripted(BackendContract):
 
 
 @pytest.mark.ci
-class TestOpenai(BackendContract):
+class TestWires(BackendContract):
     @pytest.fixture
-    def harness(self) -> BackendHarness:
-        return OpenaiHarness()
+    def harness(self, wire: Wire) -> BackendHarness:
+        return WireHarness(wire)
 
 
-@pytest.mark.ci
-class TestAnthropic(BackendContract):
-    @pytest.fixture
-    def harness(self) -> BackendHarness:
-        return AnthropicHarness()
+@pytest.fixture(params=[*WIRES])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    return WIRES[request.param]
 
 
-@pytest.mark.ci
-class TestOllama(BackendContract):
-    @pytest.fixture
-    def harness(self) -> BackendHarness:
-        return OllamaHarness()
+NAMES = {"openai": {}, "ollama": {"max_tokens": "num_predict", "repetition_penalty": "repeat_penalty"}}
+
+
+@pytest.mark.parametrize("protocol", NAMES)
+def test_every_setting_is_sent_under_its_name(protocol: str) -> None:
+    server = WIRES[protocol].serve(echo)
+    vllm = {"server": "vllm"} if protocol == "openai" else {}
+    reply_of(server, request(sampling=EVERY_SETTING), key=KEY, settings=vllm)
+    (received,) = server.received
+
+    sent = cast("JsonObject", received.json.get("options", received.json))
+    assert {name: value for name, value in sent.items() if name not in ("model", "messages")} == {
+        NAMES[protocol].get(name, name): value
+        for name, value in {
+            "temperature": 0.5,
+            "max_tokens": 9,
+            "top_p": 0.9,
+            "top_k": 40,
+            "min_p": 0.1,
+            "presence_penalty": 0.2,
+            "frequency_penalty": 0.3,
+            "repetition_penalty": 1.1,
+            "stop": ["END"],
+            "seed": 3,
+        }.items()
+    }
+
+
+def test_half_a_surrogate_pair_stops_neither_a_request_nor_a_reply(wire: Wire) -> None:
+    server = wire.serve(lambda _received: Say("c\ud83dd"))
+
+    assert reply_of(server, request("a\ud83db"), key=KEY).text == "c\ufffdd"
+    assert content_of(server.received[0]) == "a?b"
+
+
+GARBAGE = {
+    "a page of HTML": Send(200, b"<html>Welcome!</html>"),
+    "truncated JSON": Send(200, b'{"choices": [{"mess'),
+    "a list": Send(200, b"[1, 2]"),
+    "brackets 100,000 deep": Send(200, b"[" * 100_000),
+    "no UTF-8": Send(200, b"\xff\xfe"),
+    "an empty object": Send(200, b"{}"),
+    "a compressed reply, not asked for": squeezed(b'{"choices": []}'),
+    "a body without an end": Flood(),
+    "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
+}
+"""It is no reply, and the next one may be."""
+CUT = {
+    "an answer that is no HTTP": Raw((b"SSH-2.0-OpenSSH_9.9\r\n\r\n",), then="close"),
+    "a connection that breaks": Reset(),
+    "one that breaks after the work": Reset(is_done=True),
+    "one that breaks in the head": Reset(sent=60),
+    "one that breaks in the body": Reset(sent=200),
+}
+
+
+@pytest.mark.parametrize("behaviour", [*GARBAGE.values(), *CUT.values()], ids=[*GARBAGE, *CUT])
+def test_answer_that_is_none_is_worth_another_sending(wire: Wire, behaviour: Behaviour) -> None:
+    error = error_of(wire.serve(only(behaviour)), key=KEY)
+
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_busy
+    assert not error.is_engine_death
+    assert behaviour in CUT.values() or error.is_attempt
+
+
+@pytest.mark.parametrize("status", [409, 429, 503, 529])
+def test_server_that_asks_for_a_pause_is_busy(wire: Wire, status: int) -> None:
+    error = error_of(wire.serve(first(wire.fail(status, "slow down", headers=(("Retry-After", "7"),)))), key=KEY)
+
+    assert isinstance(error, TransientBackendError)
+    assert (error.retry_after_s, error.is_busy, error.is_attempt) == (7.0, True, False)
+    assert f"status {status}: slow down" in str(error)
+
+
+def test_one_request_is_sent_once_whatever_becomes_of_it(wire: Wire) -> None:
+    server = wire.serve(lambda _received: wire.fail(500, "out of memory"))
+    error = error_of(server, key=KEY)
+
+    assert isinstance(error, TransientBackendError)
+    assert (error.is_attempt, error.is_engine_death) == (True, False)
+    assert f":{server.port}" in str(error)
+    assert "status 500: out of memory" in str(error)
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+@held
+async def test_refused_request_fails_its_conversation_alone_where_a_word_is_answered(wire: Wire, status: int) -> None:
+    async with up(wire.serve(first(wire.fail(status, "not with these words"))), key=KEY) as backend:
+        with pytest.raises(RequestRefusedError, match=f"status {status}: not with these"):
+            await backend.generate(request())
+        assert (await backend.generate(request())).text
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+def test_server_that_denies_everybody_ends_the_run(wire: Wire, status: int) -> None:
+    error = error_of(wire.serve(lambda _received: wire.fail(status, "not you")), key=KEY)
+
+    assert isinstance(error, EngineDeadError)
+    assert f"status {status}: not you" in str(error)
+
+
+@held
+async def test_server_that_hangs_up_on_kept_connections_is_sent_the_request_over_a_new_one(wire: Wire) -> None:
+    server = wire.serve(echo)
+    server.answers_per_connection = 1
+    async with up(server, key=KEY) as backend:
+        texts = {(await backend.generate(request())).text for _ in range(3)}
+
+    assert (len(texts), server.requests) == (1, 3)
+
+
+@pytest.mark.parametrize("protocol", ["openai", "ollama"])
+@held
+async def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death(protocol: str) -> None:
+    is_there = asyncio.Event()
+
+    def hang(received: Received) -> Behaviour:
+        if received.number:
+            is_there.set()
+        return Hang() if received.number else Say()
+
+    server = WIRES[protocol].serve(hang)
+    async with up(server, key=KEY) as backend:
+        await backend.generate(request())
+        asked = asyncio.create_task(found(backend))
+        await is_there.wait()
+        await server.die()
+        error = await asked
+
+    assert isinstance(error, TransientBackendError)
+    assert (error.is_engine_death, error.is_unreachable) == (True, True)
+
+
+@held
+async def test_server_that_went_away_is_unreachable(wire: Wire) -> None:
+    server = wire.serve(echo)
+    async with up(server, key=KEY) as backend:
+        await server.die()
+        error = await found(backend)
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_unreachable
+
+
+@pytest.mark.parametrize("text", [f"bad header: Bearer {KEY}", f'"{KEY}'])
+def test_key_is_blotted_out_of_what_a_server_says(wire: Wire, text: str) -> None:
+    told: list[str] = []
+    for behaviour in (wire.fail(400, text), wire.fail(429, text), wire.fail(500, text), Send(200, text.encode())):
+        error = error_of(wire.serve(first(behaviour)), key=KEY, said=told)
+        assert KEY not in f"{error} {told}"
+        assert "***" in str(error) or behaviour.status == 200
+
+
+@pytest.mark.parametrize("key", ["EMPTY", "stop", "null"])
+def test_key_that_is_a_word_takes_nothing_out_of_a_reply(key: str) -> None:
+    text = f"The box says {key}."
+    for server in (
+        OpenaiServer(script=lambda _received: Say(text)),
+        OllamaServer(answer=lambda _received: Say(text)),
+        AnthropicServer(answer=lambda _received: Say(text)),
+    ):
+        assert reply_of(server, key=key).text == text
+
+
+def canary_tells(protocol: str, key: str, said: Send) -> Reply | BackendError:
+    """What a request comes to that only a canary tells more of."""
+    server = WIRES[protocol].serve(only(said))
+    if isinstance(server, OllamaServer):
+        server.api_key = key
+    return outcome(server, key=key)
+
+
+def test_verdict_goes_by_the_words_of_the_server_even_where_they_hold_the_key() -> None:
+    spent = WIRES["openai"].fail(429, "spent", code="insufficient_quota")
+    broken = WIRES["openai"].fail(500, "EngineCore encountered an issue. See the log.")
+    ended = WIRES["ollama"].fail(500, "llama runner process has terminated")
+    too_long = WIRES["ollama"].fail(400, "context_length exceeded")
+
+    assert isinstance(canary_tells("openai", "insufficient_quota", spent), RequestRefusedError)
+    for protocol, key, said, is_death in (
+        ("openai", "encountered", broken, False),
+        ("ollama", "terminated", ended, True),
+    ):
+        error = canary_tells(protocol, key, said)
+        assert isinstance(error, TransientBackendError)
+        assert error.is_engine_death is is_death
+        assert key not in str(error)
+    for protocol, key, said in (
+        ("openai", "context_length_exceeded", WIRES["openai"].too_long),
+        ("ollama", "context_length", too_long),
+    ):
+        reply = canary_tells(protocol, key, said)
+        assert isinstance(reply, Reply)
+        assert reply.finish_reason is FinishReason.OVERFLOW
+
+
+@held
+async def test_start_where_nobody_listens_names_the_address(wire: Wire) -> None:
+    server = wire.serve(echo)
+    server.port = 9  # The discard port.
+    backend = backend_of(server, key=KEY)
+
+    with pytest.raises(EngineDeadError, match=NOBODY):
+        async with started(backend):
+            pass
+
+
+def denying(_received: Received) -> Send:
+    return WIRES["openai"].fail(401, f"who are you, {KEY}?")
+
+
+WRONG = {
+    "openai, key": (OpenaiServer(page=denying, script=denying), r"base_urls: .*401: who are you.*key in \$STUB_KEY"),
+    "openai, model": (
+        OpenaiServer(models=("llama", f"model-of-{KEY}")),
+        r"model: .*'stub'; .*: llama, model-of-\*\*\*$",
+    ),
+    "ollama, key": (OllamaServer(api_key="another"), "401: unauthorized; set OLLAMA_API_KEY"),
+    "ollama, model": (OllamaServer(shelf={}), "model: .*run `ollama pull qwen3:4b`, or start the run with --pull"),
+    "anthropic, key": (AnthropicServer(api_key="another"), r"api_key_env: .*invalid bearer.*\$ANTHROPIC_API_KEY"),
+    "anthropic, model": (
+        AnthropicServer(models=(), answer=lambda _received: WIRES["anthropic"].fail(404, "model: stub")),
+        "model: .*check .* name",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@held
+async def test_start_with_a_wrong_setting_is_bad_input_under_its_key(wrong: str) -> None:
+    server, text = WRONG[wrong]
+    protocol, _ = wrong.split(",")
+    variable: dict[str, JsonValue] = {"api_key_env": "STUB_KEY"} if protocol == "openai" else {}
+    with pytest.raises(ConfigError, match=rf"m\.{protocol}_config.*{text}") as caught:
+        async with up(server, key=KEY, settings=variable):
+            pass
+
+    assert KEY not in str(caught.value)
+    assert str(caught.value).startswith(".".join(map(str, caught.value.key)))
+
+
+@pytest.mark.parametrize("protocol", ["ollama", "anthropic"])
+@held
+async def test_backend_that_is_closed_answers_nobody(protocol: str) -> None:
+    async with up(WIRES[protocol].serve(echo), key=KEY) as backend:
+        pass
+    with pytest.raises(EngineDeadError, match="not started"):
+        await backend.generate(request())

@@ -5,12 +5,10 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import factory
-from mac_runner.backends.testing import ScriptedBackend, ScriptedConfig
-from mac_runner.errors import ConfigError, MissingPackageError, RequestRefusedError
+from mac_runner.backends.testing import ScriptedBackend
+from mac_runner.errors import RequestRefusedError
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
-from tests.backends.building import built, defined
 from tests.sim.requests import request
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
@@ -58,29 +56,3 @@ def test_a_failing_policy_refuses_its_request() -> None:
 
     with pytest.raises(RequestRefusedError, match="'no such player'"):
         ask(scripted(broken), 0)
-
-
-def test_registry_builds_what_the_definition_says() -> None:
-    definition = defined(ScriptedConfig(policy="echo", capacity=7))
-    backend = built(definition, policy=echo)
-
-    assert isinstance(backend, ScriptedBackend)
-    assert backend.capacity == 7
-    assert ask(backend, 1) == ask(scripted(), 1)
-
-
-def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
-    definition = defined(ScriptedConfig(policy="echo"), record_tokens=True)
-    with pytest.raises(ConfigError, match="report tokens") as caught:
-        built(definition)
-
-    assert caught.value.key == ("model_definitions", "m", "record_tokens")
-
-
-def test_recording_tokens_without_the_package_for_their_files_is_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(factory, "find_spec", lambda _name: None)
-    with pytest.raises(MissingPackageError, match=r"record_tokens: .*'pyarrow'.*mac_runner\[data\]"):
-        built(defined(ScriptedConfig(policy="echo"), record_tokens=True))
-    built(defined(ScriptedConfig(policy="echo")), policy=echo)

@@ -18,12 +18,13 @@ from mac_runner.cli.doctor import gpus, packages
 from mac_runner.registry import backend_specs
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment, scripted
-from tests.sim.ollama_server import OllamaStub, answering
+from tests.sim.ollama_server import OllamaServer, failure
+from tests.sim.openai_run import in_a_thread
 
 
 @pytest.fixture
-def stub() -> Iterator[OllamaStub]:
-    with OllamaStub() as stub:
+def stub() -> Iterator[OllamaServer]:
+    with in_a_thread(OllamaServer()) as stub:
         yield stub
 
 
@@ -41,7 +42,7 @@ def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:
 
 @pytest.mark.ci
 def test_machine_is_described_without_an_experiment(
-    at_once: AtOnce, stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
+    at_once: AtOnce, stub: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ollama may or may not run on the machine of the test.
     monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", stub.host)
@@ -79,7 +80,7 @@ def test_programs_are_started_and_nothing_is_written(at_once: AtOnce, lab: Lab) 
 
 
 @pytest.mark.ci
-def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
+def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: OllamaServer) -> None:
     process = at_once("doctor", lab.write(experiment(models={"m": ollama(stub.host)})))
 
     assert process.returncode == 0
@@ -93,7 +94,7 @@ def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: Ol
 
 @pytest.mark.ci
 def test_each_problem_has_its_line_and_hides_no_other_model(
-    at_once: AtOnce, lab: Lab, stub: OllamaStub, dead_host: str
+    at_once: AtOnce, lab: Lab, stub: OllamaServer, dead_host: str
 ) -> None:
     models = {"gone": ollama(dead_host), "absent": ollama(stub.host, "llama3.2:3b"), "well": ollama(stub.host)}
 
@@ -110,8 +111,8 @@ def test_each_problem_has_its_line_and_hides_no_other_model(
 
 
 @pytest.mark.ci
-def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
-    stub.faults.append(answering({"error": "llama runner process has terminated"}, status=500))
+def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, lab: Lab, stub: OllamaServer) -> None:
+    stub.answer = lambda _received: failure(500, "llama runner process has terminated")
 
     process = at_once("doctor", lab.write(experiment(models={"m": ollama(stub.host)})))
 
@@ -135,7 +136,7 @@ def test_engine_that_cannot_be_built_is_a_problem_of_its_own(at_once: AtOnce, la
 @pytest.mark.parametrize("flags", [("doctor",), ()], ids=["doctor", "run"])
 @pytest.mark.parametrize("port", ["99999", "0", "abc"])
 def test_port_that_cannot_be_one_is_bad_input_before_anything_is_sent(
-    at_once: AtOnce, lab: Lab, stub: OllamaStub, port: str, flags: tuple[str, ...]
+    at_once: AtOnce, lab: Lab, stub: OllamaServer, port: str, flags: tuple[str, ...]
 ) -> None:
     served: JsonObject = {"backend": "openai", "openai_config": {"model": "m", "base_urls": [f"http://h:{port}/v1"]}}
     models = {"well": ollama(stub.host), "served": served, "local": ollama(f"http://h:{port}")}
@@ -145,7 +146,7 @@ def test_port_that_cannot_be_one_is_bad_input_before_anything_is_sent(
     assert process.returncode == 2
     assert f"""openai_config.base_urls.0: found the text "http://h:{port}/v1";""" in process.stderr
     assert f"""ollama_config.host: found the text "http://h:{port}";""" in process.stderr
-    assert not stub.requests
+    assert not stub.pages
 
 
 @pytest.mark.ci
@@ -161,7 +162,7 @@ def test_addresses_of_one_model_are_examined_one_by_one(at_once: AtOnce, lab: La
 
 
 @pytest.mark.ci
-def test_profile_and_settings_are_those_of_a_run(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
+def test_profile_and_settings_are_those_of_a_run(at_once: AtOnce, lab: Lab, stub: OllamaServer) -> None:
     profiles: JsonObject = {"big": {"model_definitions": {"m": ollama("http://127.0.0.1:1")}}}
     file = lab.write(experiment(profiles=profiles))
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.lab import ROOT, Lab
-from tests.sim.ollama_server import OllamaStub, reset
+from tests.sim.behaviour import Reset
+from tests.sim.ollama_server import OllamaServer, says
+from tests.sim.openai_run import in_a_thread
 
 pytestmark = pytest.mark.ci
 
@@ -16,12 +18,12 @@ MODEL = "qwen3:4b"
 
 
 @pytest.fixture
-def stub() -> Iterator[OllamaStub]:
-    with OllamaStub() as stub:
+def stub() -> Iterator[OllamaServer]:
+    with in_a_thread(OllamaServer()) as stub:
         yield stub
 
 
-def job(stub: OllamaStub, *more: str) -> tuple[str, ...]:
+def job(stub: OllamaServer, *more: str) -> tuple[str, ...]:
     """The main job with the models of the stub; one small game of it."""
     host = f"model_definitions.townsfolk.ollama_config.host={stub.host}"
     small = (
@@ -37,8 +39,8 @@ def job(stub: OllamaStub, *more: str) -> tuple[str, ...]:
     return (MAIN_JOB, "--profile", "ollama", "--set", host, *small, *more)
 
 
-def test_main_job_is_played_by_a_model_of_ollama(lab: Lab, stub: OllamaStub) -> None:
-    stub.faults.append(reset)
+def test_main_job_is_played_by_a_model_of_ollama(lab: Lab, stub: OllamaServer) -> None:
+    stub.answer = lambda received: says(received) if received.number else Reset()
 
     lab.done(*job(stub))
 
@@ -48,8 +50,8 @@ def test_main_job_is_played_by_a_model_of_ollama(lab: Lab, stub: OllamaStub) -> 
     lab.verified(lab.run_dir().path)
 
 
-def test_missing_model_is_bad_input_unless_it_is_to_be_pulled(lab: Lab, stub: OllamaStub) -> None:
-    stub.library, stub.models = dict(stub.models), {}
+def test_missing_model_is_bad_input_unless_it_is_to_be_pulled(lab: Lab, stub: OllamaServer) -> None:
+    stub.library, stub.shelf = stub.shelf, {}
 
     refused = lab.run(*job(stub))
     pulled = lab.done(*job(stub, "--pull"))
@@ -60,8 +62,9 @@ def test_missing_model_is_bad_input_unless_it_is_to_be_pulled(lab: Lab, stub: Ol
     assert lab.run_dir().statuses == {"finished": 1}
 
 
-def test_server_that_is_not_there_leaves_a_run_that_can_go_on(lab: Lab, stub: OllamaStub) -> None:
-    stub.stop()
+def test_server_that_is_not_there_leaves_a_run_that_can_go_on(lab: Lab) -> None:
+    with in_a_thread(OllamaServer()) as stub:
+        pass
 
     process = lab.run(*job(stub))
 
@@ -70,7 +73,7 @@ def test_server_that_is_not_there_leaves_a_run_that_can_go_on(lab: Lab, stub: Ol
     assert "Traceback" not in process.stderr
 
 
-def test_dry_run_sends_no_request(lab: Lab, stub: OllamaStub) -> None:
+def test_dry_run_sends_no_request(lab: Lab, stub: OllamaServer) -> None:
     lab.done(*job(stub, "--dry-run"))
 
-    assert stub.requests == []
+    assert not stub.pages

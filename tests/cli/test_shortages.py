@@ -23,7 +23,7 @@ from tests.cli.lab import MAC_RUN, Lab, environ, experiment
 from tests.faults.tier import one_in
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Behaviour, Received
-from tests.sim.ollama_server import OllamaStub, Sent
+from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import Connection, OpenaiServer
 
@@ -54,15 +54,8 @@ class HeldOpenai(OpenaiServer):
             asyncio.get_running_loop().call_later(LOOK_S, self._finish, connection, behaviour, received)
 
 
-class HeldOllama(OllamaStub):
+class HeldOllama(HeldOpenai, OllamaServer):
     """The same."""
-
-    gate: threading.Event
-
-    async def _chat(self, body: JsonObject) -> Sent:
-        while body["messages"] and not self.gate.is_set():  # noqa: ASYNC110 - the gate is opened by another thread
-            await asyncio.sleep(LOOK_S)
-        return await super()._chat(body)
 
 
 @dataclass
@@ -76,19 +69,14 @@ class Served:
 
 @contextmanager
 def served(backend: str) -> Iterator[Served]:
-    if backend == "openai":
-        with in_a_thread(HeldOpenai(slots=4 * IN_FLIGHT)) as server:
-            section: JsonObject = {"model": "stub", "base_urls": [server.url], "max_in_flight": IN_FLIGHT}
-            found = Served({"backend": "openai", "openai_config": section}, lambda: server.requests)
-            server.gate = found.gate
-            yield found
-    else:
-        stub = HeldOllama()
-        with stub:
-            section = {"model": "qwen3:4b", "host": stub.host, "max_in_flight": IN_FLIGHT, "num_ctx": 4096}
-            found = Served({"backend": "ollama", "ollama_config": section}, lambda: len(stub.chats))
-            stub.gate = found.gate
-            yield found
+    is_openai = backend == "openai"
+    with in_a_thread((HeldOpenai if is_openai else HeldOllama)(slots=4 * IN_FLIGHT)) as server:
+        section: JsonObject = {"model": "stub", "base_urls": [server.url], "max_in_flight": IN_FLIGHT}
+        if isinstance(server, OllamaServer):
+            section = {"model": "qwen3:4b", "host": server.host, "max_in_flight": IN_FLIGHT, "num_ctx": 4096}
+        found = Served({"backend": backend, f"{backend}_config": section}, lambda: server.requests)
+        server.gate = found.gate
+        yield found
 
 
 def echoes(model: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""What a stub server of the OpenAI protocol can do with a request."""
+"""What a stub server can do with a request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Received:
     @property
     def is_canary(self) -> bool:
         """Whether this asks for one token only."""
-        return self.json.get("max_tokens") == 1
+        options = self.json.get("options")  # Ollama has them here.
+        return (options.get("num_predict") if isinstance(options, dict) else self.json.get("max_tokens")) == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+from mac_runner.simulation.testing import simulate
 from tests.patience import LIMIT_S
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Patient(selectors.DefaultSelector):
@@ -45,6 +48,26 @@ def in_held_time(program: Coroutine[Any, Any, T]) -> T:
     """Run a program as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=HeldLoop) as runner:
         return runner.run(program)
+
+
+def held(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, in held time."""
+
+    @wraps(test)
+    def play(*given: P.args, **named: P.kwargs) -> None:
+        in_held_time(test(*given, **named))
+
+    return play
+
+
+def simulated(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, in simulated time: it has no sockets, and its sleeps take none."""
+
+    @wraps(test)
+    def play(*given: P.args, **named: P.kwargs) -> None:
+        simulate(lambda: test(*given, **named))
+
+    return play
 
 
 def move(by_s: float) -> None:

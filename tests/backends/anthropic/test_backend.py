@@ -1,26 +1,17 @@
-"""The backend at a stub of the Messages API on a real socket: what is sent, and what becomes of each answer."""
+"""What the backend does in its own way at a stub of the Messages API: what is sent, and what each answer means."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mac_runner.backends.anthropic.backend import AnthropicBackend
 from mac_runner.backends.anthropic.translation import DECLINED
 from mac_runner.environments.discussion.testing import refuses
-from mac_runner.errors import (
-    BackendError,
-    ConfigError,
-    EngineDeadError,
-    FormRefusedError,
-    RequestRefusedError,
-    TransientBackendError,
-)
+from mac_runner.errors import BackendError, EngineDeadError, FormRefusedError, TransientBackendError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
-from tests.backends.anthropic.asking import KEY, ask, backend_at, using
+from tests.backends.asking import NOBODY, outcome, reply_of, up
 from tests.sim.anthropic_server import AnthropicServer, failure, message
-from tests.sim.behaviour import Behaviour, Received, Reset, Send
+from tests.sim.behaviour import Behaviour, Reset, Send
+from tests.sim.held_time import held
 from tests.sim.requests import request
 
 TALK = (
@@ -41,15 +32,15 @@ SCHEMA: JsonObject = {
 
 def sent(sampling: Sampling, prompt: Prompt | None = None, **settings: JsonValue) -> JsonObject:
     """The body of a request."""
-    bodies: list[JsonObject] = []
+    server = AnthropicServer(answer=lambda _received: message())
+    reply_of(server, request(prompt=prompt, sampling=sampling), settings=settings)
+    (received,) = server.received
+    return received.json
 
-    def answer(received: Received) -> Behaviour:
-        bodies.append(received.json)
-        return message()
 
-    ask(answer, request(prompt=prompt, sampling=sampling), **settings)
-    (body,) = bodies
-    return body
+def answered(answer: Behaviour, prompt: Prompt | None = None) -> Reply | BackendError:
+    """What a request comes to, where every request has this answer."""
+    return outcome(AnthropicServer(answer=lambda _received: answer), request(prompt=prompt))
 
 
 def test_request_has_the_system_message_apart_and_messages_that_alternate() -> None:
@@ -130,7 +121,7 @@ def test_reply_has_text_thought_and_every_token() -> None:
         "output_tokens": 7,
     }
 
-    assert ask(lambda _: message("A bridge.", thinking="Both.", usage=usage), request()) == Reply(
+    assert answered(message("A bridge.", thinking="Both.", usage=usage)) == Reply(
         text="A bridge.", thinking="Both.", tokens=TokenCount(prompt=125, cached=100, completion=7)
     )
 
@@ -156,8 +147,9 @@ def test_reply_has_text_thought_and_every_token() -> None:
     ],
 )
 def test_why_a_reply_ended(answer: Send, text: str, reason: FinishReason) -> None:
-    reply = ask(lambda _: answer, request())
+    reply = answered(answer)
 
+    assert isinstance(reply, Reply)
     assert (reply.text, reply.finish_reason) == (text, reason)
 
 
@@ -165,108 +157,44 @@ def test_refusal_without_words_is_read_as_one() -> None:
     assert refuses(DECLINED)
 
 
-def fault(answer: Behaviour, *, prompt: Prompt | None = None) -> BackendError:
-    """The error that a request ends in, where every request has this answer."""
-    with pytest.raises(BackendError) as caught:
-        ask(lambda _: answer, request(prompt=prompt))
-    return caught.value
+@pytest.mark.parametrize(
+    ("answer", "is_busy", "is_unreachable"),
+    [
+        (failure(529, "Overloaded", kind="overloaded_error"), True, False),
+        (failure(529, "Overloaded", kind="overloaded_error", sent_as=200), True, False),
+        (failure(503, "down"), False, True),
+        (Reset(sent=10), False, True),
+        (Send(200, b'{"content": 3}'), False, False),
+        (message("x", "odd"), False, False),
+    ],
+)
+def test_what_may_pass_is_sent_again(answer: Behaviour, is_busy: bool, is_unreachable: bool) -> None:
+    error = answered(answer)
 
-
-@pytest.mark.ci
-def test_what_may_pass_is_sent_again() -> None:
-    """A rate limit and overload cost no attempt, and the API says how long to wait."""
-    limited = fault(failure(429, "rate limit", kind="rate_limit_error", headers=(("retry-after", "7"),)))
-    overloaded = fault(failure(529, "Overloaded", kind="overloaded_error"))
-    inside = fault(failure(529, "Overloaded", kind="overloaded_error", sent_as=200))
-    broken, gateway, cut = fault(failure(500, "oops")), fault(failure(503, "down")), fault(Reset(sent=10))
-    garbage = [fault(Send(200, body)) for body in (b"<html>", b"[1]", b'{"content": 3}', message("x", "odd").body)]
-
-    assert isinstance(limited, TransientBackendError)
-    assert (limited.retry_after_s, limited.is_busy, limited.is_attempt) == (7.0, True, False)
-    for busy in (overloaded, inside):
-        assert isinstance(busy, TransientBackendError)
-        assert busy.is_busy
-    assert isinstance(broken, TransientBackendError)
-    assert broken.is_attempt
-    for gone in (gateway, cut):
-        assert isinstance(gone, TransientBackendError)
-        assert gone.is_unreachable
-    assert all(isinstance(each, TransientBackendError) and each.is_attempt for each in garbage)
+    assert isinstance(error, TransientBackendError)
+    assert (error.is_busy, error.is_unreachable) == (is_busy, is_unreachable)
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        failure(401, "invalid bearer token"),
-        failure(402, "billing", kind="billing_error"),
-        failure(403, "no permission", kind="permission_error"),
-        failure(404, "model: stub"),
-        failure(400, "Your credit balance is too low to access the Anthropic API."),
-        failure(400, "temperature is deprecated for this model"),
-    ],
+    "text", ["Your credit balance is too low to access the Anthropic API.", "temperature is deprecated for this model"]
 )
-def test_what_waiting_does_not_change_ends_the_run(answer: Send) -> None:
+def test_what_waiting_does_not_change_ends_the_run(text: str) -> None:
     """The last refuses the settings of an agent, as a single word shows that is refused too."""
-    assert isinstance(fault(answer), EngineDeadError)
-
-
-@pytest.mark.parametrize("status", [400, 403])
-def test_one_refused_prompt_fails_its_conversation_alone(status: int) -> None:
-    """A gateway's filter may deny what the API would take."""
-
-    def picky(received: Received) -> Behaviour:
-        return failure(status, "this prompt will not do") if b"Bridge" in received.body else message()
-
-    async def two(backend: AnthropicBackend) -> Reply:
-        with pytest.raises(RequestRefusedError, match="this prompt"):
-            await backend.generate(request("Bridge or ferry?"))
-        return await backend.generate(request("Anything?"))
-
-    assert using(AnthropicServer(answer=picky), two).text == "So be it."
+    assert isinstance(answered(failure(400, text)), EngineDeadError)
 
 
 def test_form_that_the_model_refuses_is_named() -> None:
-    refused = fault(
-        failure(400, "output_config.format: Extra inputs are not permitted"),
-        prompt=Prompt(messages=TALK, schema=SCHEMA),
-    )
+    refused = failure(400, "output_config.format: Extra inputs are not permitted")
 
-    assert isinstance(refused, FormRefusedError)
+    assert isinstance(answered(refused, Prompt(messages=TALK, schema=SCHEMA)), FormRefusedError)
 
 
-def test_redirect_is_not_followed_with_the_key() -> None:
-    moved = fault(Send(307, b"", (("Location", "http://127.0.0.1:9/v1/messages"),)))
-
-    assert "redirects" in str(moved)
+def test_redirect_is_told_as_one_that_is_not_followed() -> None:
+    assert "redirects" in str(answered(Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),))))
 
 
-def test_start_finds_what_is_wrong() -> None:
-    async def nothing(backend: AnthropicBackend) -> None:
+@pytest.mark.parametrize("answer", [message(), failure(529, "Overloaded")])
+@held
+async def test_gateway_without_a_list_of_models_starts(answer: Send) -> None:
+    async with up(AnthropicServer(models=(), answer=lambda _received: answer)):
         pass
-
-    async def nowhere() -> None:
-        backend = backend_at("http://127.0.0.1:9")
-        try:
-            await backend.start()
-        finally:
-            await backend.close()
-
-    with pytest.raises(
-        ConfigError, match=r"anthropic_config\.api_key_env: .*invalid bearer token.*\$ANTHROPIC_API_KEY"
-    ):
-        using(AnthropicServer(api_key="another"), nothing)
-    with pytest.raises(ConfigError, match=r"anthropic_config\.model: .*check .* name"):
-        using(AnthropicServer(models=(), answer=lambda _: failure(404, "model: stub")), nothing)
-    using(AnthropicServer(models=()), nothing)  # A gateway without a list of models.
-    using(AnthropicServer(models=(), answer=lambda _: failure(529, "Overloaded")), nothing)
-    with pytest.raises(EngineDeadError, match="no answer from"):
-        asyncio.run(nowhere())
-
-
-def test_client_sends_nothing_again_and_shows_the_key_to_nobody() -> None:
-    server = AnthropicServer(answer=lambda received: failure(500, f"you sent {received.headers['authorization']}"))
-
-    with pytest.raises(TransientBackendError) as caught:
-        using(server, lambda backend: backend.generate(request()))
-
-    assert (server.requests, KEY in str(caught.value), "***" in str(caught.value)) == (1, False, True)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import pytest
 
-from mac_runner.backends.openai.testing import CANARY_S_MAX, ENDPOINT_REST_S, OpenaiBackend
-from mac_runner.errors import (
-    BackendError,
-    EngineDeadError,
-    RequestRefusedError,
-    TransientBackendError,
-)
+from mac_runner.backends import Backend
+from mac_runner.backends.openai.testing import CANARY_S_MAX, ENDPOINT_REST_S
+from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Reply
-from tests.backends.openai.asking import error_of, only, run
+from tests.backends.asking import Script, error_of, found, only, up
 from tests.sim.behaviour import Behaviour, Drip, Hang, Received, Reset, Say, Send, encoded, failure
-from tests.sim.held_time import move
+from tests.sim.held_time import held, move
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
 TIMEOUT_S = 20.0  # Longer than a canary is waited for.
+HURRIED = {"timeout_s": TIMEOUT_S}
 LATENCY_S = 1.0
+
+
+def always(behaviour: Behaviour) -> OpenaiServer:
+    return OpenaiServer(script=lambda _received: behaviour)
 
 
 def silence(_received: Received) -> Hang:
@@ -31,7 +32,7 @@ def silence(_received: Received) -> Hang:
     return Hang()
 
 
-def once_there(number: int, behaviour: Behaviour) -> Callable[[Received], Behaviour]:
+def once_there(number: int, behaviour: Behaviour) -> Script:
     """Every request is answered so, the first of them once there are `number`."""
 
     def script(received: Received) -> Behaviour:
@@ -47,44 +48,47 @@ def unkept(_received: Received) -> Send:
     return Send(200, encoded({"data": [{"id": "stub"}]}), (("Connection", "close"),))
 
 
-def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
-    server = OpenaiServer(script=lambda received: failure(503, "loading", headers=(("Retry-After", "30"),)))
+def asking(backend: Backend, numbers: Iterable[int]) -> list[asyncio.Task[Reply | BackendError]]:
+    """A request of each of these conversations, all at once."""
+    return [asyncio.create_task(found(backend, request(conversation=f"c-{number}"))) for number in numbers]
 
-    async def program(backend: OpenaiBackend) -> None:
-        for number in range(3):
-            with pytest.raises(TransientBackendError, match="loading"):
-                await backend.generate(request(conversation=f"c-{number}"))
+
+async def faults(backend: Backend, count: int) -> list[TransientBackendError]:
+    """The faults of so many requests, each of a conversation of its own, one after the other."""
+    errors = [await found(backend, request(conversation=f"c-{number}")) for number in range(count)]
+    assert all(isinstance(error, TransientBackendError) for error in errors), errors
+    return [error for error in errors if isinstance(error, TransientBackendError)]
+
+
+@held
+async def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
+    server = always(failure(503, "loading", headers=(("Retry-After", "30"),)))
+    async with up(server) as backend:
+        assert all("loading" in str(error) for error in await faults(backend, 3))
         move(29.0)
-        with pytest.raises(TransientBackendError, match="none of") as caught:
-            await backend.generate(request())
+        (error,) = await faults(backend, 1)
 
-        assert caught.value.retry_after_s == 1.0
-        assert server.requests == 3
-
-    run(program, server)
+    assert "none of" in str(error)
+    assert error.retry_after_s == 1.0
+    assert server.requests == 3
 
 
 @pytest.mark.parametrize("is_well", [True, False])
-def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> None:
+@held
+async def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> None:
     broken = failure(500, "CUDA error")
-    server = OpenaiServer(script=only(broken) if is_well else lambda received: broken)
+    server = OpenaiServer(script=only(broken)) if is_well else always(broken)
+    async with up(server) as backend:
+        errors = await faults(backend, 3)
 
-    async def program(backend: OpenaiBackend) -> None:
-        told: list[bool] = []
-        for number in range(3):
-            with pytest.raises(TransientBackendError, match="CUDA error") as caught:
-                await backend.generate(request(conversation=f"c-{number}"))
-            told.append(caught.value.is_unreachable)
-
-        assert told == [False, False, not is_well]
-        assert [received.is_canary for received in server.received] == [False, False, False, True]
-
-    run(program, server)
+    assert all("CUDA error" in str(error) for error in errors)
+    assert [error.is_unreachable for error in errors] == [False, False, not is_well]
+    assert [received.is_canary for received in server.received] == [False, False, False, True]
 
 
 @pytest.mark.ci
 def test_silent_server_is_found_out_by_a_canary() -> None:
-    error = error_of(OpenaiServer(script=silence), settings={"timeout_s": TIMEOUT_S})
+    error = error_of(OpenaiServer(script=silence), settings=HURRIED)
 
     assert isinstance(error, TransientBackendError)
     assert "within 20 s" in str(error)
@@ -109,35 +113,29 @@ def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
         return behaviour
 
     server = OpenaiServer(script=script)
+    error = error_of(server, settings=HURRIED)
 
-    error = error_of(server, settings={"timeout_s": TIMEOUT_S})
     assert isinstance(error, TransientBackendError)
     assert not error.is_unreachable
     assert [received.is_canary for received in server.received] == [False, True]
 
 
 @pytest.mark.ci
-def test_requests_that_time_out_together_share_one_canary() -> None:
+@held
+async def test_requests_that_time_out_together_share_one_canary() -> None:
     server = OpenaiServer(script=lambda received: Hang() if received.number < 19 else silence(received))
+    async with up(server, settings=HURRIED) as backend:
+        errors = await asyncio.gather(*asking(backend, range(20)))
 
-    async def program(backend: OpenaiBackend) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(20):
-                group.create_task(expect(backend, f"c-{number}"))
-
-    async def expect(backend: OpenaiBackend, conversation: str) -> None:
-        with pytest.raises(TransientBackendError):
-            await backend.generate(request(conversation=conversation))
-
-    run(program, server, settings={"timeout_s": TIMEOUT_S})
+    assert all(isinstance(error, TransientBackendError) for error in errors)
     assert sum(received.is_canary for received in server.received) == 1
 
 
-def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
+@held
+async def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
     first, second = OpenaiServer(page=unkept), OpenaiServer()
     said: list[str] = []
-
-    async def program(backend: OpenaiBackend) -> None:
+    async with up(first, second, said=said) as backend:
         await first.die()
         with pytest.raises(TransientBackendError, match="no connection") as caught:
             await backend.generate(request(conversation="x"))
@@ -151,11 +149,9 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
                 break
             await backend.generate(request(conversation=f"c-{number}"))
 
-        assert not caught.value.is_unreachable
-        assert served_alone == 10
-        assert [received.is_canary for received in first.received] == [True, False]
-
-    run(program, first, second, said=said)
+    assert not caught.value.is_unreachable
+    assert served_alone == 10
+    assert [received.is_canary for received in first.received] == [True, False]
     assert [line.removeprefix(f"model m: {first.url} ").split(" (")[0] for line in said] == [
         "is set aside",
         "serves again",
@@ -163,10 +159,10 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int) -> None:
+@held
+async def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int) -> None:
     """Every request that it had tells of it, those of another server do not; one canary is sent for all of them."""
-    caught: list[TransientBackendError] = []
-    all_there, all_told = asyncio.Event(), asyncio.Event()
+    all_there = asyncio.Event()
 
     def hang(_received: Received) -> Hang:
         if sum(one.requests for one in servers) == 6:
@@ -174,27 +170,20 @@ def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int
         return Hang()
 
     servers = [OpenaiServer(script=hang) for _ in range(1 + others)]
-    server = servers[0]
+    async with up(*servers) as backend:
+        left = {*asking(backend, range(6))}
+        await all_there.wait()
+        await servers[0].die()
+        caught: list[Reply | BackendError] = []
+        while len(caught) < servers[0].requests:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            caught += [task.result() for task in done]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
-    async def program(backend: OpenaiBackend) -> None:
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(expect(backend, f"c-{number}")) for number in range(6)]
-            await all_there.wait()
-            await server.die()
-            await all_told.wait()
-            for task in asking:
-                task.cancel()
-
-    async def expect(backend: OpenaiBackend, conversation: str) -> None:
-        with pytest.raises(TransientBackendError) as fault:
-            await backend.generate(request(conversation=conversation))
-        caught.append(fault.value)
-        if len(caught) == server.requests:
-            all_told.set()
-
-    run(program, *servers)
-    assert len(caught) == server.requests == 6 // (1 + others)
-    assert all(fault.is_engine_death for fault in caught)
+    assert len(caught) == servers[0].requests == 6 // (1 + others)
+    assert all(isinstance(fault, TransientBackendError) and fault.is_engine_death for fault in caught)
 
 
 @pytest.mark.parametrize("behaviour", [Reset(), failure(500, "EngineCore encountered an issue. See stack trace")])
@@ -206,74 +195,53 @@ def test_server_that_breaks_off_and_answers_a_canary_has_not_died(behaviour: Beh
 
 
 def test_server_whose_engine_has_ended_is_dead() -> None:
-    error = error_of(OpenaiServer(script=lambda received: failure(500, "EngineCore encountered an issue. See")))
+    error = error_of(always(failure(500, "EngineCore encountered an issue. See")))
 
     assert isinstance(error, TransientBackendError)
     assert error.is_engine_death
     assert error.is_unreachable
 
 
-def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
+@held
+async def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
     server = OpenaiServer(page=unkept)
-
-    async def program(backend: OpenaiBackend) -> None:
+    async with up(server) as backend:
         await server.die()
-        errors: list[TransientBackendError] = []
-        for _ in range(3):
-            with pytest.raises(TransientBackendError) as caught:
-                await backend.generate(request())
-            errors.append(caught.value)
+        errors = await faults(backend, 3)
 
-        assert [error.is_unreachable for error in errors] == [True, True, True]
-        assert "no connection" in str(errors[0])
-        assert f"none of {server.url} answers" in str(errors[1])
-        assert errors[1].retry_after_s is not None
-
-    run(program, server)
+    assert [error.is_unreachable for error in errors] == [True, True, True]
+    assert "no connection" in str(errors[0])
+    assert f"none of {server.url} answers" in str(errors[1])
+    assert errors[1].retry_after_s is not None
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_server_that_refuses_everybody_ends_the_run(status: int) -> None:
-    error = error_of(
-        OpenaiServer(script=lambda received: failure(status, "no such key")), settings={"api_key_env": "STUB_KEY"}
-    )
+def test_server_that_denies_everybody_ends_the_run_with_the_name_of_the_key() -> None:
+    error = error_of(always(failure(401, "no such key")), settings={"api_key_env": "STUB_KEY"})
 
     assert isinstance(error, EngineDeadError)
-    assert f"status {status}: no such key" in str(error)
     assert "key in $STUB_KEY" in str(error)
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_server_that_refuses_whatever_it_is_asked_costs_two_conversations_at_most(others: int) -> None:
-    refused = failure(400, "no chat template")
-    server = OpenaiServer(script=once_there(20 // (1 + others), refused), latency_s=LATENCY_S)
-    kinds: list[type[BackendError]] = []
+@held
+async def test_server_that_refuses_whatever_it_is_asked_costs_two_conversations_at_most(others: int) -> None:
+    refusing = once_there(20 // (1 + others), failure(400, "no chat template"))
+    server = OpenaiServer(script=refusing, latency_s=LATENCY_S)
+    async with up(server, *(OpenaiServer() for _ in range(others))) as backend:
+        kinds = [type(one) for one in await asyncio.gather(*asking(backend, range(20))) if not isinstance(one, Reply)]
 
-    async def program(backend: OpenaiBackend) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(20):
-                group.create_task(ask(backend, f"c-{number}"))
-
-    async def ask(backend: OpenaiBackend, conversation: str) -> None:
-        try:
-            await backend.generate(request(conversation=conversation))
-        except BackendError as error:
-            kinds.append(type(error))
-
-    run(program, server, *(OpenaiServer() for _ in range(others)))
     assert kinds.count(RequestRefusedError) == 2
     assert set(kinds) == {RequestRefusedError, TransientBackendError if others else EngineDeadError}
 
 
-def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> None:
+@held
+async def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> None:
     server = OpenaiServer(script=only(failure(400, "not with these words")))
-
-    async def program(backend: OpenaiBackend) -> None:
+    async with up(server) as backend:
         for number in range(7):
             with pytest.raises(RequestRefusedError):
                 await backend.generate(request(conversation=f"c-{number}"))
 
-    run(program, server)
     assert [received.is_canary for received in server.received].count(True) == 2
 
 
@@ -282,88 +250,69 @@ def test_server_that_refuses_the_canary_alone_is_alive() -> None:
     def script(received: Received) -> Behaviour:
         return failure(400, "at least 16 tokens") if received.is_canary else silence(received)
 
-    error = error_of(OpenaiServer(script=script), settings={"timeout_s": TIMEOUT_S})
+    error = error_of(OpenaiServer(script=script), settings=HURRIED)
 
     assert isinstance(error, TransientBackendError)
     assert not error.is_unreachable
 
 
-def test_requests_refused_together_all_end_the_run() -> None:
+@held
+async def test_requests_refused_together_all_end_the_run() -> None:
     """None of them fails its conversation while the canary is under way."""
     server = OpenaiServer(script=once_there(20, failure(401, "expired")), latency_s=LATENCY_S)
-    errors: list[BackendError] = []
+    async with up(server) as backend:
+        errors = await asyncio.gather(*asking(backend, range(20)))
 
-    async def program(backend: OpenaiBackend) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(20):
-                group.create_task(expect(backend, f"c-{number}"))
-
-    async def expect(backend: OpenaiBackend, conversation: str) -> None:
-        with pytest.raises(BackendError) as caught:
-            await backend.generate(request(conversation=conversation))
-        errors.append(caught.value)
-
-    run(program, server)
     assert {type(error) for error in errors} == {EngineDeadError}
 
 
-def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
-    bad, good = OpenaiServer(script=lambda received: failure(401, "who?")), OpenaiServer()
+@held
+async def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
+    good = OpenaiServer()
+    async with up(always(failure(401, "who?")), good) as backend:
+        errors = [await found(backend, request(conversation=f"c-{number}")) for number in range(10)]
 
-    async def program(backend: OpenaiBackend) -> None:
-        refused = 0
-        for number in range(10):
-            try:
-                await backend.generate(request(conversation=f"c-{number}"))
-            except TransientBackendError:
-                refused += 1
-
-        assert refused == 1
-        assert good.requests == 9
-
-    run(program, bad, good)
+    assert [type(error) for error in errors if not isinstance(error, Reply)] == [TransientBackendError]
+    assert good.requests == 9
 
 
-def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_time_to_answer() -> None:
-    server = OpenaiServer(script=silence)
-
-    async def program(backend: OpenaiBackend) -> None:
-        for _ in range(3):
-            await give_up(backend, CANARY_S_MAX)
-        with pytest.raises(TransientBackendError, match="none of") as caught:
-            await backend.generate(request())
-        assert caught.value.is_unreachable
-
-    run(program, server)
-
-
-@pytest.mark.ci
-def test_requests_given_up_from_outside_too_soon_count_against_nobody() -> None:
-    def script(_received: Received) -> Hang:
-        move(CANARY_S_MAX - 1.0)
-        return Hang()
-
-    server = OpenaiServer(script=script)
-
-    async def program(backend: OpenaiBackend) -> None:
-        for _ in range(4):
-            await give_up(backend, CANARY_S_MAX - 1.0)
-
-    run(program, server)
-    assert not any(received.is_canary for received in server.received)
-
-
-async def give_up(backend: OpenaiBackend, after_s: float) -> None:
+async def give_up(backend: Backend, after_s: float) -> None:
     """Wait no longer for a reply."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(after_s):
             await backend.generate(request())
 
 
-def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good() -> None:
-    server = OpenaiServer(script=lambda received: failure(401, "starting"))
+@held
+async def test_requests_given_up_from_outside_count_against_an_endpoint_that_had_the_time_to_answer() -> None:
+    async with up(OpenaiServer(script=silence)) as backend:
+        for _ in range(3):
+            await give_up(backend, CANARY_S_MAX)
+        with pytest.raises(TransientBackendError, match="none of") as caught:
+            await backend.generate(request())
 
-    async def program(backend: OpenaiBackend) -> None:
+    assert caught.value.is_unreachable
+
+
+@pytest.mark.ci
+@held
+async def test_requests_given_up_from_outside_too_soon_count_against_nobody() -> None:
+    def script(_received: Received) -> Hang:
+        move(CANARY_S_MAX - 1.0)
+        return Hang()
+
+    server = OpenaiServer(script=script)
+    async with up(server) as backend:
+        for _ in range(4):
+            await give_up(backend, CANARY_S_MAX - 1.0)
+
+    assert not any(received.is_canary for received in server.received)
+
+
+@held
+async def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good() -> None:
+    server = always(failure(401, "starting"))
+    async with up(server) as backend:
         with pytest.raises(EngineDeadError):
             await backend.generate(request())
         await server.die()
@@ -371,67 +320,20 @@ def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_goo
         with pytest.raises(TransientBackendError, match="none of"):
             await backend.generate(request())
 
-    run(program, server)
+
+@held
+async def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> None:
+    async with up(always(failure(400, "no such parameter"))) as backend:
+        errors = [await found(backend) for _ in range(3)]
+
+    assert [type(error) for error in errors] == [RequestRefusedError, RequestRefusedError, EngineDeadError]
+    assert "no such parameter; " in str(errors[-1])
+    assert "key" not in str(errors[-1])
 
 
-def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> None:
-    server = OpenaiServer(script=lambda received: failure(400, "no such parameter"))
-
-    async def program(backend: OpenaiBackend) -> None:
-        for _ in range(2):
-            with pytest.raises(RequestRefusedError):
-                await backend.generate(request())
-        with pytest.raises(EngineDeadError, match="no such parameter; ") as caught:
-            await backend.generate(request())
-        assert "key" not in str(caught.value)
-
-    run(program, server)
-
-
-def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
-    server = OpenaiServer(script=lambda received: Send(200, b"<html>Welcome!</html>"))
-
-    async def program(backend: OpenaiBackend) -> None:
-        for _ in range(3):
-            with pytest.raises(TransientBackendError, match="malformed"):
-                await backend.generate(request())
+@held
+async def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
+    async with up(always(Send(200, b"<html>Welcome!</html>"))) as backend:
+        assert all("malformed" in str(error) for error in await faults(backend, 3))
         with pytest.raises(TransientBackendError, match=r"none of .*: malformed"):
             await backend.generate(request())
-
-    run(program, server)
-
-
-def test_server_that_hangs_up_on_kept_connections_is_sent_the_request_over_a_new_one() -> None:
-    server = OpenaiServer(answers_per_connection=1)
-    replies: list[Reply] = []
-
-    async def program(backend: OpenaiBackend) -> None:
-        for number in range(3):
-            replies.append(await backend.generate(request(conversation=f"c-{number}")))
-
-    run(program, server)
-    assert [reply.text for reply in replies] == [replies[0].text] * 3
-    assert server.requests == 3
-
-
-def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death() -> None:
-    is_there = asyncio.Event()
-
-    def hang(received: Received) -> Behaviour:
-        if received.number == 0:
-            return Say()
-        is_there.set()
-        return Hang()
-
-    server = OpenaiServer(script=hang)
-
-    async def program(backend: OpenaiBackend) -> None:
-        await backend.generate(request())
-        asked = asyncio.ensure_future(backend.generate(request()))
-        await is_there.wait()
-        await server.die()
-        with pytest.raises(TransientBackendError, match="the connection broke") as caught:
-            await asked
-        assert caught.value.is_engine_death
-
-    run(program, server)

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
-from mac_runner.backends.vllm import VllmConfig
 from mac_runner.backends.vllm.testing import argument_names, check_version
 from mac_runner.errors import ConfigError
-from tests.backends.building import built, defined
 
 SOURCE = '''
 class Other:
@@ -41,12 +37,3 @@ def test_release_is_taken(version: str) -> None:
 def test_release_that_is_too_old_is_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=rf"vLLM {version}.* 0\.31 or newer"):
         check_version(version)
-
-
-@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
-def test_missing_package_is_told_before_anything_starts() -> None:
-    definition = defined(VllmConfig(model="some/model"))
-    with pytest.raises(ConfigError, match=r"vLLM .*mac_runner\[vllm\]") as caught:
-        built(definition)
-
-    assert caught.value.key == ("model_definitions", "m", "backend")

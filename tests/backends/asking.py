@@ -1,0 +1,170 @@
+"""Backends at stub servers on real sockets, in a time that stands still, and what becomes of requests to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypedDict, Unpack
+
+import pytest
+
+from mac_runner.backends import Backend
+from mac_runner.backends.anthropic import AnthropicConfig
+from mac_runner.backends.anthropic.backend import AnthropicBackend
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.ollama.testing import OllamaBackend
+from mac_runner.clock import Clock
+from mac_runner.errors import BackendError
+from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.types import Reply, Request
+from tests.sim import anthropic_server, ollama_server
+from tests.sim.anthropic_server import AnthropicServer
+from tests.sim.behaviour import Behaviour, Received, Say, Send, failure
+from tests.sim.held_time import in_held_time
+from tests.sim.ollama_server import OllamaServer
+from tests.sim.openai_run import Settings, backend_for
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.requests import request
+
+KEY = "sk-canary-0123456789"
+NOBODY = "http://127.0.0.1:9"  # The discard port: nobody listens there.
+
+Script = Callable[[Received], Behaviour]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """How a protocol says what all of them say: `serve` makes a server that takes KEY alone and answers by a script."""
+
+    serve: Callable[[Script], OpenaiServer]
+    fail: Callable[..., Send] = failure
+    too_long: Send
+
+
+WIRES = {
+    "openai": Wire(
+        serve=lambda script: OpenaiServer(script=script),
+        too_long=failure(400, "too long", code="context_length_exceeded"),
+    ),
+    "ollama": Wire(
+        serve=lambda script: OllamaServer(answer=script, api_key=KEY),
+        fail=ollama_server.failure,
+        too_long=ollama_server.failure(400, "the input length exceeds the context length"),
+    ),
+    "anthropic": Wire(
+        serve=lambda script: AnthropicServer(answer=script, api_key=KEY),
+        fail=anthropic_server.failure,
+        too_long=anthropic_server.failure(400, "prompt is too long: 9 tokens > 8 maximum"),
+    ),
+}
+
+
+def ollama_at(
+    host: str,
+    settings: Settings = MappingProxyType({}),
+    *,
+    is_pulling: bool = False,
+    key: str | None = None,
+    clock: Clock | None = None,
+    said: list[str] | None = None,
+) -> OllamaBackend:
+    """A backend of model `m`, not started. Without a key the one of the environment holds."""
+    config = OllamaConfig.model_validate({"model": "qwen3:4b", "host": host, "max_in_flight": 4, **settings})
+    say = (said if said is not None else []).append
+    with pytest.MonkeyPatch.context() as patch:
+        if key is not None:
+            patch.setenv("OLLAMA_API_KEY", key)
+        return OllamaBackend(
+            name="m", config=config, settings=(), is_pulling=is_pulling, clock=clock or SimulatedClock(), say=say
+        )
+
+
+def anthropic_at(url: str, settings: Settings, key: str | None) -> AnthropicBackend:
+    """A backend of model `m`, not started."""
+    config = AnthropicConfig.model_validate({"model": "stub", "base_url": url, "max_in_flight": 4, **settings})
+    return AnthropicBackend("m", config, key=key or KEY, clock=SimulatedClock())
+
+
+class How(TypedDict, total=False):
+    """Of a backend: its key, where it puts what it tells, and settings in its section."""
+
+    key: str
+    said: list[str]
+    settings: Settings
+
+
+def backend_of(*servers: OpenaiServer, **how: Unpack[How]) -> Backend:
+    """A backend for servers of one protocol, not started."""
+    settings, key, said = how.get("settings", {}), how.get("key"), how.get("said")
+    match servers[0]:
+        case OllamaServer() as server:
+            return ollama_at(server.host, settings, key=key, said=said)
+        case AnthropicServer() as server:
+            return anthropic_at(server.host, settings, key)
+    return backend_for(*(server.url for server in servers), key=key, said=said, settings=settings)
+
+
+@asynccontextmanager
+async def started(backend: Backend) -> AsyncIterator[Backend]:
+    """It is closed whatever happens, and may be closed twice."""
+    try:
+        await backend.start()
+        yield backend
+    finally:
+        await backend.close()
+        await backend.close()
+
+
+@asynccontextmanager
+async def up(*servers: OpenaiServer, **how: Unpack[How]) -> AsyncIterator[Backend]:
+    """A started backend for these servers."""
+    async with AsyncExitStack() as stack:
+        for server in servers:
+            await stack.enter_async_context(server)
+        yield await stack.enter_async_context(started(backend_of(*servers, **how)))
+
+
+async def found(backend: Backend, asked: Request | None = None) -> Reply | BackendError:
+    """What a request comes to."""
+    try:
+        return await backend.generate(asked or request())
+    except BackendError as error:
+        return error
+
+
+def outcome(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> Reply | BackendError:
+    """What a request to this server comes to."""
+
+    async def program() -> Reply | BackendError:
+        async with up(server, **how) as backend:
+            return await found(backend, asked)
+
+    return in_held_time(program())
+
+
+def reply_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> Reply:
+    """The reply to a request."""
+    reply = outcome(server, asked, **how)
+    assert isinstance(reply, Reply), repr(reply)
+    return reply
+
+
+def error_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> BackendError:
+    """The error a request ends in."""
+    error = outcome(server, asked, **how)
+    assert isinstance(error, BackendError), repr(error)
+    return error
+
+
+def only(behaviour: Behaviour) -> Script:
+    """Every request is answered so, a canary well."""
+    return lambda received: Say() if received.is_canary else behaviour
+
+
+def first(*behaviours: Behaviour) -> Script:
+    """The first requests are answered so, and all that follow well."""
+    left = deque(behaviours)
+    return lambda _received: left.popleft() if left else Say()
