@@ -37,7 +37,7 @@ from tests.sim.behaviour import Behaviour, Flood, Hang, Raw, Received, Reset, Sa
 from tests.sim.held_time import held
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_server import OpenaiServer
-from tests.sim.requests import EVERY_SETTING, request
+from tests.sim.requests import EVERY_SETTING, SETTINGS, request
 
 
 class HeldClock(SystemClock):
@@ -177,19 +177,7 @@ def test_every_setting_is_sent_under_its_name(protocol: str) -> None:
 
     sent = cast("JsonObject", received.json.get("options", received.json))
     assert {name: value for name, value in sent.items() if name not in ("model", "messages")} == {
-        NAMES[protocol].get(name, name): value
-        for name, value in {
-            "temperature": 0.5,
-            "max_tokens": 9,
-            "top_p": 0.9,
-            "top_k": 40,
-            "min_p": 0.1,
-            "presence_penalty": 0.2,
-            "frequency_penalty": 0.3,
-            "repetition_penalty": 1.1,
-            "stop": ["END"],
-            "seed": 3,
-        }.items()
+        NAMES[protocol].get(name, name): value for name, value in SETTINGS.items()
     }
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from mac_runner.types import Message, Prompt, Request, Sampling, Turn
+from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Turn
 
-EVERY_SETTING: Final = Sampling(
-    temperature=0.5,
-    max_tokens=9,
-    top_p=0.9,
-    top_k=40,
-    min_p=0.1,
-    presence_penalty=0.2,
-    frequency_penalty=0.3,
-    repetition_penalty=1.1,
-    stop=("END",),
-    seed=3,
-)
-"""Differs from the default in every field that says how tokens are drawn."""
+SETTINGS: Final[JsonObject] = {
+    "temperature": 0.5,
+    "max_tokens": 9,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.1,
+    "presence_penalty": 0.2,
+    "frequency_penalty": 0.3,
+    "repetition_penalty": 1.1,
+    "stop": ["END"],
+    "seed": 3,
+}
+"""Others than the default in every field that says how tokens are drawn, under the names that most engines have."""
+EVERY_SETTING: Final = Sampling(**{**SETTINGS, "stop": ("END",)})  # type: ignore[arg-type]
+"""The same."""
 
 
 def request(

@@ -8,7 +8,7 @@ from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import BodyWriter
 from mac_runner.backends.testing import JSON_OBJECT
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
-from tests.sim.requests import EVERY_SETTING, request
+from tests.sim.requests import request
 
 MESSAGES = (Message(role="system", content="Be brief."), Message(role="user", content="Aye or nay? “ja”"))
 SCHEMA: JsonObject = {"type": "object", "properties": {"act": {"const": "vote"}}}
@@ -36,22 +36,6 @@ def test_chat_body_holds_what_is_set_and_nothing_else() -> None:
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "Aye or nay? “ja”"},
         ],
-    }
-
-
-def test_every_setting_is_sent_under_its_name() -> None:
-    sent = body(config(server="vllm"), sampling=EVERY_SETTING)
-    assert {key: value for key, value in sent.items() if key not in ("model", "messages")} == {
-        "temperature": 0.5,
-        "max_tokens": 9,
-        "top_p": 0.9,
-        "top_k": 40,
-        "min_p": 0.1,
-        "presence_penalty": 0.2,
-        "frequency_penalty": 0.3,
-        "repetition_penalty": 1.1,
-        "stop": ["END"],
-        "seed": 3,
     }
 
 
@@ -117,15 +101,3 @@ def test_token_ids_and_logprobs_are_asked_for_when_they_are_recorded() -> None:
 
     assert (chat["return_token_ids"], chat["logprobs"]) == (True, True)
     assert (completions["return_token_ids"], completions["logprobs"]) == (True, 1)
-
-
-def test_template_switches_are_sent() -> None:
-    sent = body(config(server="vllm", chat_template_kwargs={"enable_thinking": False}))
-
-    assert sent["chat_template_kwargs"] == {"enable_thinking": False}
-
-
-def test_half_a_surrogate_pair_does_not_stop_a_request() -> None:
-    asked = request("a\ud800b")
-
-    assert "a?b" in BodyWriter(config=config(), has_tokens=False).body(asked).decode("utf-8")

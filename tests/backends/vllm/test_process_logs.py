@@ -1,23 +1,32 @@
+"""What the processes of an engine say and where it stands, and that none of them outlives who started it."""
+
 from __future__ import annotations
 
 import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.testing import EngineLog, ProcessLogs
+from mac_runner.backends.vllm import child
+from mac_runner.backends.vllm.testing import OF_A_PROCESS, EngineLog, ProcessLogs, cause_in, handing_on
 from mac_runner.errors import ConfigError
+from tests.patience import LIMIT_S, wait_for
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
+LINE = "2026-11-22 00:40:13,604 32119 vllm.v1"
+TRACE = 'Traceback (most recent call last):\n  File "x.py", line 9, in run\n    run(\n        ^^^\n'
+TOO_SMALL = "ValueError: 0.5 GiB of KV cache is needed, and 0.1 GiB is there."
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +50,16 @@ def logs() -> Iterator[ProcessLogs]:
     yield logs
     for log in made:
         shutil.rmtree(log.path.parent, ignore_errors=True)
+
+
+@contextmanager
+def engine(logs: ProcessLogs, name: str = "a") -> Iterator[EngineLog]:
+    """The log of an engine, which leaves at the end."""
+    log = logs.acquire(name)
+    try:
+        yield log
+    finally:
+        logs.release(is_kept=False)
 
 
 # Threads start a process each, as engines do; in a program of its own, for `multiprocessing` leaves its tracker behind.
@@ -101,70 +120,54 @@ def test_processes_of_each_engine_print_to_a_log_of_its_own_in_sessions_of_their
     ]
 
 
+def program_of_processes() -> str:
+    """What the next process of this thread is started by."""
+    return os.fsdecode(spawn.get_executable())
+
+
 def test_threads_of_nobody_start_processes_as_ever(logs: ProcessLogs) -> None:
-    log = logs.acquire("a")
-    try:
-        assert os.fsdecode(spawn.get_executable()) == sys.executable
+    with engine(logs) as log:
+        assert program_of_processes() == sys.executable
         with ThreadPoolExecutor(1) as thread:
             thread.submit(log.adopt).result()
-            assert thread.submit(lambda: os.fsdecode(spawn.get_executable())).result() != sys.executable
-        assert os.fsdecode(spawn.get_executable()) == sys.executable
-    finally:
-        logs.release(is_kept=False)
+            assert thread.submit(program_of_processes).result() != sys.executable
+        assert program_of_processes() == sys.executable
 
 
 def test_vllms_lines_from_this_process_go_to_a_log_beside_them(logs: ProcessLogs) -> None:
-    place = logs.acquire("a").path.parent
-    try:
+    with engine(logs) as log:
         logging.getLogger("vllm.engine").warning("something")
 
-        assert (place / "mac_runner.log").read_text().endswith("vllm.engine something\n")
-    finally:
-        logs.release(is_kept=False)
+        assert (log.path.parent / "mac_runner.log").read_text().endswith("vllm.engine something\n")
 
 
 def test_log_tells_its_last_error_and_where_it_is(logs: ProcessLogs) -> None:
-    log = logs.acquire("a")
-    try:
+    with engine(logs) as log:
         assert log.hint().endswith(f" in {log.path}")
-        line = "2026-11-22 00:40:13,604 32119 vllm.v1.core"
-        log.path.write_text(f"ERROR {line} It failed.\nValueError: no room\nINFO {line} bye\n")
+        log.path.write_text(f"ERROR {LINE}.core It failed.\nValueError: no room\nINFO {LINE}.core bye\n")
         assert "ValueError: no room; " in log.hint()
-    finally:
-        logs.release(is_kept=False)
     assert log.hint().endswith(f" in {log.path}")
 
 
-def test_everything_is_as_before_when_the_last_engine_has_left(logs: ProcessLogs) -> None:
-    place = logs.acquire("a").path.parent
-    assert logs.acquire("b").path.parent == place
+def test_everything_is_as_before_when_the_last_engine_has_left_and_the_next_gets_its_own(logs: ProcessLogs) -> None:
+    with engine(logs, "a") as first:
+        with engine(logs, "b") as second:
+            assert first.path.parent == second.path.parent
+        assert first.path.exists()
 
-    logs.release(is_kept=False)
-    assert place.exists()
-    logs.release(is_kept=False)
-
-    assert not place.exists()
-    assert os.fsdecode(spawn.get_executable()) == sys.executable
+    assert not first.path.parent.exists()
+    assert program_of_processes() == sys.executable
     assert not any(name in os.environ for name in VARIABLES)
     assert logging.getLogger("vllm").handlers == []
-
-
-def test_next_engine_after_the_last_gets_a_place_of_its_own(logs: ProcessLogs) -> None:
-    first = logs.acquire("a")
-    logs.release(is_kept=False)
-    second = logs.acquire("a")
-    try:
-        assert second.path != first.path
-        assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == str(second.path.parent / "logging.json")
-    finally:
-        logs.release(is_kept=False)
+    with engine(logs, "a") as third:
+        assert third.path != first.path
+        assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == str(third.path.parent / "logging.json")
 
 
 def test_logs_are_kept_when_one_engine_broke(logs: ProcessLogs) -> None:
-    log = logs.acquire("a")
-    logs.acquire("b")
-    logs.release(is_kept=True)
-    logs.release(is_kept=False)
+    with engine(logs) as log:
+        logs.acquire("b")
+        logs.release(is_kept=True)
 
     assert log.path.exists()
 
@@ -173,10 +176,9 @@ def test_logs_are_kept_when_one_engine_broke(logs: ProcessLogs) -> None:
 def test_what_the_user_has_set_stands(logs: ProcessLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
     monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "/mine.json")
-    logs.acquire("a")
-    assert "mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
-    assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
-    logs.release(is_kept=False)
+    with engine(logs):
+        assert "mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
+        assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
 
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
     assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == "/mine.json"
@@ -190,9 +192,9 @@ def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
     with pytest.raises(ConfigError, match=r"VLLM_LOGGING_LEVEL is 'LOUD'; .*DEBUG"):
         logs.acquire("a")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "debug")
-    assert logs.acquire("a").path.exists()
-    assert logging.getLogger("vllm").level == logging.DEBUG
-    logs.release(is_kept=False)
+    with engine(logs) as log:
+        assert log.path.exists()
+        assert logging.getLogger("vllm").level == logging.DEBUG
 
     assert {**os.environ} == {**before, "VLLM_LOGGING_LEVEL": "debug"}
 
@@ -208,13 +210,126 @@ def test_engine_that_found_no_room_on_the_disk_has_not_acquired(
             with pytest.raises(OSError, match="no room"):
                 logs.acquire("a")
         assert {**os.environ} == before
-        assert os.fsdecode(spawn.get_executable()) == sys.executable
+        assert program_of_processes() == sys.executable
         assert list(tmp_path.iterdir()) == []
-    place = logs.acquire("a").path.parent
-    logs.release(is_kept=False)
+    with engine(logs) as log:
+        pass
 
-    assert not place.exists()
+    assert not log.path.parent.exists()
 
 
 def no_room(*_: object, **__: object) -> None:
     raise OSError("no room")
+
+
+def error(message: str, raised: str) -> str:
+    return f"ERROR {LINE}.core {message}\n{TRACE}{raised}\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("", None),
+        (f"INFO {LINE}.core ERROR is what it does not say\nValueError: nor here\n", None),
+        (f"ERROR {LINE}.core No room is left.\nINFO {LINE}.core bye\nValueError: not of it\n", "No room is left."),
+        (error("EngineCore failed to start.", TOO_SMALL), TOO_SMALL),
+        (error("An early one.", "KeyError: 'a'") + error("EngineCore failed to start.", TOO_SMALL), TOO_SMALL),
+        (error("EngineCore failed to start.", TOO_SMALL) + f"ERROR {LINE}.core Worker died unexpectedly.\n", TOO_SMALL),
+        (error("A worker failed.", "torch.OutOfMemoryError: no more\n  of it"), "torch.OutOfMemoryError: no more"),
+    ],
+)
+def test_cause_is_the_last_error_of_the_log(log: str, cause: str | None) -> None:
+    assert cause_in(log) == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [
+        ("WorkerProc failed to start.", "BrokenPipeError: [Errno 32] Broken pipe"),
+        ("EngineCore failed.", "Exception: WorkerProc initialization failed. See stack trace for root cause."),
+        ("output_handler failed.", "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."),
+    ],
+)
+def test_what_an_error_brought_down_is_not_the_cause(message: str, raised: str) -> None:
+    follow_on = error(message, raised)
+
+    assert cause_in(follow_on) is None
+    assert cause_in(error("A worker failed.", TOO_SMALL) + follow_on) == TOO_SMALL
+
+
+NEST = """
+import multiprocessing, os, time
+from multiprocessing.shared_memory import SharedMemory
+from mac_runner.backends.vllm.process_logs import PROCESS_LOGS
+
+def worker(pipe, memory):
+    pipe.send((os.getppid(), os.getpid(), memory))
+    time.sleep(600)
+
+def engine(pipe):
+    memory = SharedMemory(create=True, size=64)
+    multiprocessing.get_context("spawn").Process(target=worker, args=(pipe, memory.name)).start()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    PROCESS_LOGS.acquire("m").adopt()
+    ours, theirs = multiprocessing.Pipe()
+    multiprocessing.get_context("spawn").Process(target=engine, args=(theirs,)).start()
+    print(*ours.recv(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@pytest.mark.parametrize("victim", ["mac-run", "engine"])
+def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str, tmp_path: Path) -> None:
+    script = tmp_path / "nest.py"
+    script.write_text(NEST)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        engine, worker, memory = run.stdout.readline().split()
+        try:
+            assert Path("/dev/shm", memory).exists()
+            os.kill({"mac-run": run.pid, "engine": int(engine)}[victim], signal.SIGKILL)
+            wait_for(lambda: not is_running(engine) and not is_running(worker), f"the end of {engine} and {worker}")
+        finally:
+            run.kill()
+
+    wait_for(lambda: not Path("/dev/shm", memory).exists(), f"the end of {memory}")
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_process_whose_parent_is_gone_before_it_begins_does_not_begin(is_gone: bool) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    parent = gone.pid if is_gone else os.getpid()
+    started = subprocess.run(
+        [sys.executable, child.__file__, "/starter", str(parent), sys.executable, "-c", "print('begun')", OF_A_PROCESS],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+    assert started.stdout == ("" if is_gone else "begun\n")
+
+
+def test_what_else_a_command_says_is_handed_on_as_it_is() -> None:
+    command = ["/usr/bin/python3", "-B", "-c", "spawn_main(7)", OF_A_PROCESS]
+
+    told = handing_on("/tmp/it's/python", command)
+
+    assert told[:3] == command[:3]
+    assert told[3] == ('from multiprocessing import set_executable; set_executable("/tmp/it\'s/python"); spawn_main(7)')
+    assert told[4:] == command[4:]
+
+
+def is_running(pid: str) -> bool:
+    try:
+        state = Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
