@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -15,9 +15,10 @@ from mac_runner.backends.testing import destination, isolates, on_resize
 from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Destination, Message, Prompt
-from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say
+from tests.backends.asking import started
+from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, echo
 from tests.sim.fake_fleet import FakeLanes, lane_at
-from tests.sim.held_time import in_held_time
+from tests.sim.held_time import held
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
@@ -36,37 +37,28 @@ class Scene:
         self.sizes.append((self.backend.capacity, self.backend.lookahead, self.backend.isolates))
 
 
-def play(
-    program: Callable[[Scene], Awaitable[None]],
-    *servers: OpenaiServer,
-    is_swapped: bool = False,
-    gpus: tuple[str, ...] = ("3",),
-) -> None:
-    """A program over one lane for each of these servers; time stands still."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            for server in servers:
-                await stack.enter_async_context(server)
-            lanes = FakeLanes(
-                all=tuple(lane_at(one.url, f"m@{number}", gpus=gpus) for number, one in enumerate(servers)),
-                is_swapped=is_swapped,
-            )
-            backend = FleetBackend(
-                "m", STUB, lanes=lanes, has_tokens=False, clock=SimulatedClock(), say=lambda _line: None
-            )
-            scene = Scene(backend, lanes, servers)
-            try:
-                await backend.start()
-                await program(scene)
-            finally:
-                await backend.close()
-
-    in_held_time(main())
+@asynccontextmanager
+async def playing(
+    count: int = 1, *, is_swapped: bool = False, script: Callable[[Received], Behaviour] = echo
+) -> AsyncIterator[Scene]:
+    """A scene of so many lanes, each with a server of this script."""
+    async with AsyncExitStack() as stack:
+        servers = tuple(OpenaiServer(script=script) for _ in range(count))
+        for server in servers:
+            await stack.enter_async_context(server)
+        lanes = FakeLanes(
+            all=tuple(lane_at(one.url, f"m@{number}", gpus=("3",)) for number, one in enumerate(servers)),
+            is_swapped=is_swapped,
+        )
+        backend = FleetBackend("m", STUB, lanes=lanes, has_tokens=False, clock=SimulatedClock(), say=lambda _line: None)
+        scene = Scene(backend, lanes, servers)
+        await stack.enter_async_context(started(backend))
+        yield scene
 
 
-def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once() -> None:
+    async with playing(3) as scene:
         scene.sizes.clear()
         for up in (("m@0",), ("m@0",), (), ("m@1",), ("m@0", "m@1", "m@2")):
             scene.lanes.change(*up)
@@ -75,11 +67,10 @@ def test_size_follows_the_lanes_that_are_up_and_every_change_of_it_is_said_once(
 
         assert scene.sizes == [(4, 0, False), (0, 0, False), (4, 0, False), (12, 12, True)]
 
-    play(program, OpenaiServer(), OpenaiServer(), OpenaiServer())
 
-
-def test_reply_names_the_lane_and_its_gpu_as_its_destination_did() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_reply_names_the_lane_and_its_gpu_as_its_destination_did() -> None:
+    async with playing() as scene:
         asked = request()
         there = destination(PassingBackend(scene.backend), asked)
         reply = await scene.backend.generate(asked)
@@ -87,11 +78,10 @@ def test_reply_names_the_lane_and_its_gpu_as_its_destination_did() -> None:
         assert there == Destination(server=scene.servers[0].url, lane="m@0", gpu="3")
         assert (reply.timing.server, reply.timing.lane, reply.timing.gpu) == (there.server, "m@0", "3")
 
-    play(program, OpenaiServer())
 
-
-def test_request_that_departed_as_the_last_lane_went_waits_for_the_next_one() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_request_that_departed_as_the_last_lane_went_waits_for_the_next_one() -> None:
+    async with playing(2) as scene:
         scene.lanes.change()
         asked = asyncio.create_task(scene.backend.generate(request()))
         await asyncio.sleep(0)
@@ -102,11 +92,10 @@ def test_request_that_departed_as_the_last_lane_went_waits_for_the_next_one() ->
         assert (await asked).timing.lane == "m@1"
         assert scene.servers[0].requests == 0
 
-    play(program, OpenaiServer(), OpenaiServer())
 
-
-def test_request_of_a_model_that_is_lost_ends_the_run_with_the_reason() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_request_of_a_model_that_is_lost_ends_the_run_with_the_reason() -> None:
+    async with playing() as scene:
         scene.lanes.change()
         waiting = asyncio.create_task(scene.backend.generate(request()))
         await asyncio.sleep(0)
@@ -117,11 +106,15 @@ def test_request_of_a_model_that_is_lost_ends_the_run_with_the_reason() -> None:
                 await asked
         assert (scene.backend.capacity, scene.backend.lookahead) == (1, 0)
 
-    play(program, OpenaiServer())
 
+@held
+async def test_request_on_a_lane_that_dies_goes_elsewhere_at_once_and_its_conversation_stays_there() -> None:
+    broken = [False]
 
-def test_request_on_a_lane_that_dies_goes_elsewhere_at_once_and_its_conversation_stays_there() -> None:
-    async def program(scene: Scene) -> None:
+    def script(_received: Received) -> Behaviour:
+        return Reset() if broken[0] else Say()
+
+    async with playing(2, script=script) as scene:
         first = await scene.backend.generate(request(conversation="c"))
         home = first.timing.lane
         (other,) = {"m@0", "m@1"} - {home}
@@ -138,16 +131,16 @@ def test_request_on_a_lane_that_dies_goes_elsewhere_at_once_and_its_conversation
         scene.lanes.change("m@0", "m@1")
         assert (await scene.backend.generate(request(conversation="c"))).timing.lane == other
 
-    broken = [False]
 
-    def script(_received: Received) -> Behaviour:
-        return Reset() if broken[0] else Say()
+@held
+async def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine() -> None:
+    is_asked = asyncio.Event()
 
-    play(program, OpenaiServer(script=script), OpenaiServer(script=script))
+    def hang(_received: Received) -> Behaviour:
+        is_asked.set()
+        return Hang()
 
-
-def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine() -> None:
-    async def program(scene: Scene) -> None:
+    async with playing(script=hang) as scene:
         asked = asyncio.create_task(scene.backend.generate(request()))
         await is_asked.wait()
         scene.lanes.change()
@@ -158,17 +151,10 @@ def test_fault_of_the_only_lane_that_the_fleet_restarts_is_none_of_a_lost_engine
         assert not fault.value.is_unreachable
         assert fault.value.is_engine_death
 
-    is_asked = asyncio.Event()
 
-    def hang(_received: Received) -> Behaviour:
-        is_asked.set()
-        return Hang()
-
-    play(program, OpenaiServer(script=hang))
-
-
-def test_model_that_takes_turns_waits_for_its_place_and_says_who_asks() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_model_that_takes_turns_waits_for_its_place_and_says_who_asks() -> None:
+    async with playing(2, is_swapped=True) as scene:
         assert (scene.backend.capacity, scene.backend.lookahead) == (0, 8)
         asked = asyncio.create_task(scene.backend.generate(request(conversation="c", agent="ann")))
         await asyncio.sleep(0)
@@ -179,11 +165,10 @@ def test_model_that_takes_turns_waits_for_its_place_and_says_who_asks() -> None:
 
         assert (await asked).timing.lane == "m@1"
 
-    play(program, OpenaiServer(), OpenaiServer(), is_swapped=True)
 
-
-def test_turn_is_sent_to_the_lane_that_it_is_for_whatever_its_home() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_turn_is_sent_to_the_lane_that_it_is_for_whatever_its_home() -> None:
+    async with playing(2, is_swapped=True) as scene:
         scene.lanes.change("m@0")
         scene.lanes.is_resident.set()
         assert (await scene.backend.generate(request(conversation="c"))).timing.lane == "m@0"
@@ -192,26 +177,22 @@ def test_turn_is_sent_to_the_lane_that_it_is_for_whatever_its_home() -> None:
 
         assert (await scene.backend.generate(request(conversation="c"))).timing.lane == "m@1"
 
-    play(program, OpenaiServer(), OpenaiServer(), is_swapped=True)
 
-
-def test_fleet_sees_what_prompts_begin_with() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_fleet_sees_what_prompts_begin_with() -> None:
+    async with playing() as scene:
         system = Prompt(messages=(Message(role="system", content="rules"), Message(role="user", content="go")))
         await scene.backend.generate(request(prompt=system))
         await scene.backend.generate(request())
 
         assert scene.lanes.seen == ["rules"]
 
-    play(program, OpenaiServer())
 
-
-def test_changes_after_the_end_change_nothing() -> None:
-    async def program(scene: Scene) -> None:
+@held
+async def test_changes_after_the_end_change_nothing() -> None:
+    async with playing() as scene:
         await scene.backend.close()
         scene.sizes.clear()
         scene.lanes.change()
 
         assert scene.sizes == []
-
-    play(program, OpenaiServer())

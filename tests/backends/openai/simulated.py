@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any
 
 import pytest
 from yarl import URL
 
 from mac_runner.backends.openai import OpenaiConfig, data_plane
 from mac_runner.backends.openai.testing import Answer, DataPlane, Endpoint, Endpoints, SendingError, Standing
-from mac_runner.simulation.testing import SimulatedClock, simulate
-from mac_runner.types import JsonValue
+from mac_runner.simulation.testing import SimulatedClock
+from mac_runner.types import JsonValue, Reply
 from tests.sim.engine_stub import PrefixCache, text_of
-
-T = TypeVar("T")
+from tests.sim.requests import request
 
 
 @dataclass(eq=False, kw_only=True)
@@ -168,33 +168,35 @@ class Field:
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
+    async def crowd(self, count: int, name: str = "c") -> list[Reply]:
+        """The replies to so many requests at once, each of a conversation of its own."""
+        asked = (request(conversation=f"{name}-{number}") for number in range(count))
+        return await asyncio.gather(*map(self.plane.generate, asked))
 
-def in_simulated_time(
-    program: Callable[[Field], Awaitable[T]],
-    monkeypatch: pytest.MonkeyPatch,
+
+@asynccontextmanager
+async def plane_of(
     *,
     servers: int = 8,
     max_in_flight: int = 64,
     settings: Mapping[str, JsonValue] = MappingProxyType({}),
-    seed: int = 0,
-    **behaviour: object,
-) -> T:
-    """Run `program` with a data plane for so many servers of this behaviour."""
+    **behaviour: Any,
+) -> AsyncIterator[Field]:
+    """A data plane for so many servers of this behaviour; to be used on a simulated loop."""
+    there = [SimulatedServer(url=f"http://s{number}", **behaviour) for number in range(servers)]
+    urls = tuple(f"{server.url}/v1" for server in there)
+    config = OpenaiConfig.model_validate(
+        {"model": "stub", "base_urls": urls, "max_in_flight": max_in_flight, **settings}
+    )
+    said: list[str] = []
+    stuck: list[tuple[str, float]] = []
 
-    async def main() -> T:
-        there = [SimulatedServer(url=f"http://s{number}", **behaviour) for number in range(servers)]  # type: ignore[arg-type]
-        monkeypatch.setattr(data_plane, "HttpClient", SimulatedClient)
-        monkeypatch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
-        urls = tuple(f"{server.url}/v1" for server in there)
-        config = OpenaiConfig.model_validate(
-            {"model": "stub", "base_urls": urls, "max_in_flight": max_in_flight, **settings}
-        )
-        said: list[str] = []
-        stuck: list[tuple[str, float]] = []
+    def on_stuck(endpoint: Endpoint, why: str) -> None:
+        stuck.append((why, asyncio.get_running_loop().time()))
 
-        def on_stuck(endpoint: Endpoint, why: str) -> None:
-            stuck.append((why, asyncio.get_running_loop().time()))
-
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_plane, "HttpClient", SimulatedClient)
+        patch.setattr(SimulatedClient, "servers", {server.url: server for server in there})
         plane = DataPlane(
             "m",
             config,
@@ -207,8 +209,6 @@ def in_simulated_time(
         )
         await plane.open()
         try:
-            return await program(Field(plane=plane, servers=there, said=said, stuck=stuck))
+            yield Field(plane=plane, servers=there, said=said, stuck=stuck)
         finally:
             await plane.close()
-
-    return simulate(main, seed=seed)

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.openai.testing import Answer, Endpoint, Endpoints, Onward, ServerWeights
+from mac_runner.backends.openai.testing import Answer, Endpoint, Endpoints, ServerWeights
 from mac_runner.errors import TransientBackendError, WeightMismatchError
+from mac_runner.simulation.testing import simulate
 from mac_runner.types import Destination, JsonObject, Message, Prompt, Request
 from mac_runner.weights import WeightUpdate
-from tests.backends.openai.simulated import Field, SimulatedServer, in_simulated_time
+from tests.backends.openai.simulated import Field, SimulatedServer, plane_of
+from tests.sim.held_time import simulated
 from tests.sim.requests import request
 
 LATENCY_S = 0.4
@@ -40,45 +42,43 @@ class Figures(NamedTuple):
     p95_s: float
 
 
-def play(
-    monkeypatch: pytest.MonkeyPatch, *, is_sticky: bool, servers: int = 8, slots: int = 8, turns: int = 6
-) -> Figures:
+def play(*, is_sticky: bool, servers: int = 8, slots: int = 8, turns: int = 6) -> Figures:
     """Two conversations and a half for each slot, over saturated servers; with homes alone, or as the data plane is."""
+    in_flight = servers * slots
 
-    async def program(field: Field) -> Figures:
-        departing = asyncio.Semaphore(servers * slots + (0 if is_sticky else field.plane.endpoints.lookahead))
-        took_s: list[float] = []
-
-        async def one(conversation: str) -> None:
-            for place in range(turns):
-                async with departing:
-                    since_s = field.now_s
-                    reply = await field.plane.generate(turn_of(conversation, place))
-                    took_s.append(field.now_s - since_s - reply.timing.queue_s)
-
-        since_s = field.now_s
-        await asyncio.gather(*(one(f"c-{number}") for number in range(servers * slots * 5 // 2)))
-        cached = sum(server.cached_tokens for server in field.servers)
-        return Figures(
-            hits=cached / sum(server.prompt_tokens for server in field.servers),
-            per_s=len(took_s) / (field.now_s - since_s),
-            p95_s=sorted(took_s)[int(len(took_s) * 0.95)],
-        )
-
-    with monkeypatch.context() as patch:
-        if is_sticky:
-            patch.setattr(Endpoints, "peek", _at_home)
-            patch.setattr(Endpoints, "has_free_slot", lambda _self, _endpoint: True)
-        return in_simulated_time(
-            program,
-            patch,
+    async def program() -> Figures:
+        async with plane_of(
             servers=servers,
             slots=slots,
-            max_in_flight=servers * slots,
+            max_in_flight=in_flight,
             cache_tokens=1_000_000,
             latency_s=LATENCY_S,
             jitter=JITTER,
-        )
+        ) as field:
+            departing = asyncio.Semaphore(in_flight + (0 if is_sticky else field.plane.endpoints.lookahead))
+            took_s: list[float] = []
+
+            async def one(conversation: str) -> None:
+                for place in range(turns):
+                    async with departing:
+                        since_s = field.now_s
+                        reply = await field.plane.generate(turn_of(conversation, place))
+                        took_s.append(field.now_s - since_s - reply.timing.queue_s)
+
+            since_s = field.now_s
+            await asyncio.gather(*(one(f"c-{number}") for number in range(in_flight * 5 // 2)))
+            cached = sum(server.cached_tokens for server in field.servers)
+            return Figures(
+                hits=cached / sum(server.prompt_tokens for server in field.servers),
+                per_s=len(took_s) / (field.now_s - since_s),
+                p95_s=sorted(took_s)[int(len(took_s) * 0.95)],
+            )
+
+    with pytest.MonkeyPatch.context() as patch:
+        if is_sticky:
+            patch.setattr(Endpoints, "peek", _at_home)
+            patch.setattr(Endpoints, "has_free_slot", lambda _self, _endpoint: True)
+        return simulate(program)
 
 
 def _at_home(self: Endpoints, conversation: str, _request_id: str = "", _now_s: float = 0.0) -> Endpoint | None:
@@ -86,10 +86,10 @@ def _at_home(self: Endpoints, conversation: str, _request_id: str = "", _now_s: 
     return home if home is not None and home.is_open else self._least(self._open)
 
 
-def test_saturated_servers_have_no_line_and_prefixes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saturated_servers_have_no_line_and_prefixes_are_found() -> None:
     """8 servers of 8 slots: the p95 is within 1.1 of the bare latency's, hits within 3 points of those of homes."""
     bare_p95_s = LATENCY_S * (1 + 0.9 * JITTER)
-    ours, homes = play(monkeypatch, is_sticky=False), play(monkeypatch, is_sticky=True)
+    ours, homes = play(is_sticky=False), play(is_sticky=True)
 
     assert ours.p95_s <= 1.1 * bare_p95_s
     assert ours.p95_s < homes.p95_s
@@ -99,11 +99,9 @@ def test_saturated_servers_have_no_line_and_prefixes_are_found(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("servers", "slots"), [(2, 2), (2, 8), (3, 4), (5, 3), (8, 2)])
-def test_prefixes_are_found_whatever_the_number_of_servers_and_slots(
-    servers: int, slots: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = play(monkeypatch, is_sticky=False, servers=servers, slots=slots)
-    homes = play(monkeypatch, is_sticky=True, servers=servers, slots=slots)
+def test_prefixes_are_found_whatever_the_number_of_servers_and_slots(servers: int, slots: int) -> None:
+    ours = play(is_sticky=False, servers=servers, slots=slots)
+    homes = play(is_sticky=True, servers=servers, slots=slots)
 
     assert ours.hits > homes.hits - 0.03
     assert ours.per_s > 0.99 * homes.per_s
@@ -130,9 +128,10 @@ def test_requests_leave_home_only_for_a_free_slot_elsewhere(seed: int, servers: 
         under_way.append(endpoint)
 
 
-def test_server_that_dies_costs_its_requests_no_more_than_another_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def program(field: Field) -> None:
-        await asyncio.gather(*(field.plane.generate(request(conversation=f"c-{one}")) for one in range(16)))
+@simulated
+async def test_server_that_dies_costs_its_requests_no_more_than_another_sending() -> None:
+    async with plane_of(servers=2, max_in_flight=16) as field:
+        await field.crowd(16)
 
         async def ask(name: str) -> tuple[float, int]:
             since_s, faults = field.now_s, 0
@@ -152,11 +151,11 @@ def test_server_that_dies_costs_its_requests_no_more_than_another_sending(monkey
         assert sorted(faults for _, faults in found) == [0] * 24 + [1] * 8
         assert max(took_s for took_s, _ in found) <= 0.2 + 4 * LATENCY_S + 0.01
 
-    in_simulated_time(program, monkeypatch, servers=2, max_in_flight=16)
 
+@simulated
+async def test_slot_of_a_request_that_ends_as_it_gets_it_goes_to_the_next_one() -> None:
+    async with plane_of(servers=1, slots=1, max_in_flight=1) as field:
 
-def test_slot_of_a_request_that_ends_as_it_gets_it_goes_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def program(field: Field) -> None:
         async def first() -> None:
             await field.plane.generate(turn_of("a", 0))
             second.cancel()  # In the step in which the slot has gone to it.
@@ -169,37 +168,20 @@ def test_slot_of_a_request_that_ends_as_it_gets_it_goes_to_the_next_one(monkeypa
         assert (second.cancelled(), third.done()) == (True, True)
         assert field.plane.endpoints.all[0].in_flight == 0
 
-    in_simulated_time(program, monkeypatch, servers=1, slots=1, max_in_flight=1)
 
-
-def test_request_that_every_server_has_failed_is_sent_after_a_pause() -> None:
-    endpoints = Endpoints([f"http://{name}/v1" for name in "abc"])
-    ways = []
-    endpoint: Endpoint | None = None
-    for _ in range(5):
-        endpoint = endpoints.choose("x", "x/1")
-        assert endpoint is not None
-        ways.append((endpoint.url[7], endpoints.leave("x", endpoint, 0.0, "x/1")))
-
-    assert sorted(url for url, _ in ways[:3]) == ["a", "b", "c"]
-    assert [way for _, way in ways] == [Onward.FRESH, Onward.FRESH, *[Onward.ELSEWHERE] * 3]
-    endpoints.mark_done("x/1")
-    assert endpoint is not None
-    assert endpoints.leave("x", endpoint, 0.0, "x/1") is Onward.FRESH
-
-
-def test_servers_come_go_and_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated
+async def test_servers_come_go_and_are_reported() -> None:
     """One reported down gets nothing, and no canary lifts it; one reported up is up at once."""
 
-    async def program(field: Field) -> None:
+    async with plane_of(servers=3, max_in_flight=16) as field:
         plane = field.plane
         first, second, third = (f"{server.url}/v1" for server in field.servers)
         plane.remove(third)
         plane.report_down(first, "drained")
-        await ask(field, 8)
+        await field.crowd(8)
         plane.add(third, slots=2, lane="m@2", gpu="2")
         await asyncio.sleep(1000)
-        await ask(field, 10)
+        await field.crowd(10)
         assert not field.servers[0].served
         assert plane.endpoints.at(third).slots == 2
         assert field.servers[2].together_max <= 2
@@ -210,7 +192,7 @@ def test_servers_come_go_and_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
         reply = await plane.generate(request(conversation="e-0"))
         assert (reply.timing.server, reply.timing.lane) in [(first, None), (third, "m@2")]
         plane.remove(second)
-        await ask(field, 8)
+        await field.crowd(8)
         assert field.servers[0].served
         assert sum(server.canaries for server in field.servers) == 0
         plane.remove(first)
@@ -219,14 +201,10 @@ def test_servers_come_go_and_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
             await plane.generate(request())
         assert caught.value.is_unreachable
 
-    async def ask(field: Field, count: int) -> None:
-        await asyncio.gather(*(field.plane.generate(request(conversation=f"c-{one}")) for one in range(count)))
 
-    in_simulated_time(program, monkeypatch, servers=3, max_in_flight=16)
-
-
-def test_late_reply_does_not_bring_back_a_server_that_was_reported_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def program(field: Field) -> None:
+@simulated
+async def test_late_reply_does_not_bring_back_a_server_that_was_reported_down() -> None:
+    async with plane_of(servers=1) as field:
         url = f"{field.servers[0].url}/v1"
         asked = asyncio.ensure_future(field.plane.generate(request()))
         await asyncio.sleep(0.1)
@@ -238,14 +216,13 @@ def test_late_reply_does_not_bring_back_a_server_that_was_reported_down(monkeypa
         field.plane.report_up(url)
         assert (await field.plane.generate(request())).text
 
-    in_simulated_time(program, monkeypatch, servers=1)
-
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
-def test_suspect_is_served_alone_and_others_go_on(servers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated
+async def test_suspect_is_served_alone_and_others_go_on(servers: int) -> None:
     """Two suspects among 60 requests: each alone on its server, all answered, and no server stays reserved."""
 
-    async def program(field: Field) -> None:
+    async with plane_of(servers=servers, max_in_flight=8 * servers) as field:
         assert field.plane.isolates == (servers > 1)
         names = [f"c-{one}" for one in range(60)]
 
@@ -268,12 +245,11 @@ def test_suspect_is_served_alone_and_others_go_on(servers: int, monkeypatch: pyt
         assert servers < 3 or max(busy) > 1
         assert all(endpoint.is_open for endpoint in field.plane.endpoints.all)
 
-    in_simulated_time(program, monkeypatch, servers=servers, max_in_flight=8 * servers)
-
 
 @pytest.mark.parametrize("end", ["death", "cancelled while it drains", "cancelled while it is served"])
-def test_reservation_ends_with_its_suspect_however_that_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def program(field: Field) -> None:
+@simulated
+async def test_reservation_ends_with_its_suspect_however_that_ends(end: str) -> None:
+    async with plane_of(servers=2) as field:
         others = [asyncio.ensure_future(field.plane.generate(request(conversation=f"c-{one}"))) for one in range(4)]
         await asyncio.sleep(0.01)
         suspect = asyncio.ensure_future(field.plane.generate(turn_of("s", 1, is_suspect=True)))
@@ -292,24 +268,19 @@ def test_reservation_ends_with_its_suspect_however_that_ends(end: str, monkeypat
         assert not [one for one in field.plane.endpoints.all if one.reserved_for]
         assert (await field.plane.generate(request())).text
 
-    in_simulated_time(program, monkeypatch, servers=2)
-
 
 def _server_of(field: Field, endpoint: Endpoint) -> SimulatedServer:
     return next(server for server in field.servers if endpoint.url.startswith(server.url + "/"))
 
 
-def test_conversations_waiting_for_the_only_server_that_is_up_get_it_after_the_suspect(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def program(field: Field) -> None:
+@simulated
+async def test_conversations_waiting_for_the_only_server_that_is_up_get_it_after_the_suspect() -> None:
+    async with plane_of(servers=1) as field:
         suspect = asyncio.ensure_future(field.plane.generate(turn_of("s", 1, is_suspect=True)))
         await asyncio.sleep(0.1)
         others = [field.plane.generate(request(conversation=f"c-{one}")) for one in range(4)]
         await asyncio.gather(suspect, *others)
         assert field.servers[0].served[0].startswith("s/")
-
-    in_simulated_time(program, monkeypatch, servers=1)
 
 
 class StubbornServers(ServerWeights):
@@ -332,7 +303,8 @@ WRONG = Answer(status=400, body=b'{"error": {"message": "names", "code": "weight
 
 
 @pytest.mark.parametrize("fault", [BROKEN, WRONG])
-def test_server_that_fails_at_weights_that_another_took_serves_nothing_until_it_has_them(
+@simulated
+async def test_server_that_fails_at_weights_that_another_took_serves_nothing_until_it_has_them(
     fault: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the first server refuses, no other is asked for."""
@@ -343,10 +315,7 @@ def test_server_that_fails_at_weights_that_another_took_serves_nothing_until_it_
 
     monkeypatch.setattr(asyncio, "to_thread", at_once)
 
-    async def ask(field: Field, name: str) -> None:
-        await asyncio.gather(*(field.plane.generate(request(conversation=f"{name}-{one}")) for one in range(8)))
-
-    async def program(field: Field) -> None:
+    async with plane_of(servers=2, max_in_flight=16) as field:
         plane = field.plane
         first, second = (f"{server.url}/v1" for server in field.servers)
         plane.weights = weights = StubbornServers({first: [WRONG]})
@@ -359,12 +328,10 @@ def test_server_that_fails_at_weights_that_another_took_serves_nothing_until_it_
         await plane.update_weights(update)
         assert not plane.endpoints.at(second).is_up
         assert any("version 3" in line and second in line for line in field.said)
-        await ask(field, "c")
+        await field.crowd(8, "c")
         assert (len(field.servers[0].served), field.servers[1].served) == (8, [])
         await asyncio.sleep(60.0)
         assert weights.asked[1:] == [first, *[second] * 4]
         assert "serves again" in field.said[-1]
-        await ask(field, "d")
+        await field.crowd(8, "d")
         assert field.servers[1].served
-
-    in_simulated_time(program, monkeypatch, servers=2, max_in_flight=16)

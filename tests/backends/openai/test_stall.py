@@ -12,9 +12,10 @@ import pytest
 from mac_runner.backends.openai import data_plane
 from mac_runner.backends.openai.testing import Looks, OpenaiBackend, Verdict, tokens_counted, verdict
 from mac_runner.errors import TransientBackendError
-from tests.backends.openai.simulated import Field, in_simulated_time
+from tests.backends.openai.simulated import Field, plane_of
 from tests.patience import LIMIT_S
 from tests.sim.engine_stub import running
+from tests.sim.held_time import simulated
 from tests.sim.openai_run import backend_for
 from tests.sim.requests import request
 
@@ -55,10 +56,9 @@ async def ask(field: Field, name: str) -> str:
 
 
 @pytest.mark.parametrize("state", ["is_stopped", "is_wedged"])
-def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_off(
-    state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def program(field: Field) -> tuple[float, list[str]]:
+@simulated
+async def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_off(state: str) -> None:
+    async with plane_of(servers=2) as field:
         await asyncio.gather(*(ask(field, f"c-{number}") for number in range(8)))
         field.servers[0].change(**{state: True})
         since_s = field.now_s
@@ -68,44 +68,39 @@ def test_server_that_hangs_is_found_within_40_s_and_its_requests_are_cut_off(
         since_s = field.now_s
         replies += await asyncio.gather(*(ask(field, f"c-{number}") for number in range(8)))
         assert field.now_s - since_s < 1.0
-        return field.stuck[0][1], replies
 
-    _, replies = in_simulated_time(program, monkeypatch, servers=2)
+    assert len(field.stuck) > 0
     assert sum(reply.startswith("fault") for reply in replies) == 4
     assert all("answer for 40 s" in reply for reply in replies if reply.startswith("fault"))
 
 
 @pytest.mark.parametrize("counts_tokens", [True, False])
 @pytest.mark.parametrize("pages_need_slots", [True, False])
-def test_busy_serial_server_is_never_set_aside(
-    counts_tokens: bool, pages_need_slots: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@simulated
+async def test_busy_serial_server_is_never_set_aside(counts_tokens: bool, pages_need_slots: bool) -> None:
     """One slot, minutes for each reply, a long line: it answers nothing in between, be it canary or page."""
 
-    async def program(field: Field) -> None:
-        replies = await asyncio.gather(*(ask(field, f"c-{number}") for number in range(16)))
-        assert not [reply for reply in replies if "fault" in reply]
-        assert len(field.servers[0].served) >= 16
-        assert not field.stuck
-        assert not any("set aside" in line for line in field.said)
-
-    in_simulated_time(
-        program,
-        monkeypatch,
+    async with plane_of(
         servers=1,
         slots=1,
         latency_s=50.0,
         counts_tokens=counts_tokens,
         pages_need_slots=pages_need_slots,
         settings={"timeout_s": 3600},
-    )
+    ) as field:
+        replies = await asyncio.gather(*(ask(field, f"c-{number}") for number in range(16)))
+        assert not [reply for reply in replies if "fault" in reply]
+        assert len(field.servers[0].served) >= 16
+        assert not field.stuck
+        assert not any("set aside" in line for line in field.said)
 
 
 @pytest.mark.parametrize("counts_tokens", [True, False])
-def test_server_that_was_quick_may_take_long_for_once(counts_tokens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated
+async def test_server_that_was_quick_may_take_long_for_once(counts_tokens: bool) -> None:
     """Where no tokens are counted, one line says that nothing can be known."""
 
-    async def program(field: Field) -> None:
+    async with plane_of(servers=1, slots=1, latency_s=1.0, counts_tokens=counts_tokens) as field:
         await asyncio.gather(*(ask(field, f"c-{number}") for number in range(4)))
         field.servers[0].latency_s = 200.0
         assert "fault" not in await ask(field, "c-0")
@@ -113,18 +108,15 @@ def test_server_that_was_quick_may_take_long_for_once(counts_tokens: bool, monke
         assert [line for line in field.said if "may work" not in line] == []
         assert len(field.said) == (not counts_tokens)
 
-    in_simulated_time(program, monkeypatch, servers=1, slots=1, latency_s=1.0, counts_tokens=counts_tokens)
 
-
-def test_nothing_is_looked_at_while_answers_come_or_nothing_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def program(field: Field) -> None:
+@simulated
+async def test_nothing_is_looked_at_while_answers_come_or_nothing_is_in_flight() -> None:
+    async with plane_of(servers=2) as field:
         for number in range(300):
             await asyncio.gather(*(ask(field, f"c-{number}") for number in range(8)))
             if number % 100 == 0:
                 await asyncio.sleep(1000)
         assert sum(server.canaries for server in field.servers) == 0
-
-    in_simulated_time(program, monkeypatch, servers=2)
 
 
 async def answered(backend: OpenaiBackend) -> None:
