@@ -1,6 +1,8 @@
+"""The form of a prompt that a model's template takes, and prompts in that form, whichever engine the template is of."""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -10,16 +12,23 @@ from hypothesis import strategies as st
 
 from mac_runner.backends.testing import (
     ChatShape,
+    Conversation,
+    Rendered,
+    Renderer,
+    Write,
     ends_in_thought,
     merge_neighbours,
     merge_system,
     plain_text,
     probe_shape,
+    renderer_of,
 )
-from mac_runner.errors import RequestRefusedError
+from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import Message
 
 Role = Literal["system", "user", "assistant"]
+PLAIN = "### System\nrules\n\n### User\ngo\n\n### Assistant\n"
+KEY = ("model_definitions", "m", "chat_template_kwargs")
 
 messages_of_a_prompt = st.lists(
     st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=st.text(min_size=1, max_size=9))
@@ -28,6 +37,12 @@ messages_of_a_prompt = st.lists(
 
 def said(role: Role, content: str) -> Message:
     return Message(role=role, content=content)
+
+
+TALK = (said("system", "rules"), said("user", "go"))
+
+
+Template = Callable[[Sequence[Message]], str]
 
 
 def tagged(messages: Sequence[Message]) -> str:
@@ -51,6 +66,14 @@ def alternating(messages: Sequence[Message]) -> str:
     return tagged(messages)
 
 
+def silent(messages: Sequence[Message]) -> str:
+    return ""
+
+
+def closed(messages: Sequence[Message]) -> str:
+    raise KeyError("tools")
+
+
 @pytest.mark.parametrize(
     ("render", "shape"),
     [
@@ -60,30 +83,29 @@ def alternating(messages: Sequence[Message]) -> str:
         (alternating, ChatShape(must_alternate=True)),
     ],
 )
-def test_shape_is_found_by_trying(render: object, shape: ChatShape) -> None:
-    assert callable(render)
+def test_shape_is_found_by_trying(render: Template, shape: ChatShape) -> None:
     assert probe_shape(render) == shape
 
 
-def test_system_words_go_before_the_users_first() -> None:
+def test_template_that_takes_no_user_or_loses_what_one_says_has_no_shape() -> None:
+    with pytest.raises(RequestRefusedError, match="leaves out what"):
+        probe_shape(silent)
+    with pytest.raises(RequestRefusedError, match="message: KeyError: 'tools'"):
+        probe_shape(closed)
+
+
+def test_system_words_go_before_the_users_first_or_become_them() -> None:
     prompt = (said("system", "rules"), said("assistant", "hm"), said("user", "ask"), said("user", "more"))
 
     assert merge_system(prompt) == (said("assistant", "hm"), said("user", "rules\n\nask"), said("user", "more"))
-
-
-def test_system_words_without_a_user_become_the_users() -> None:
     assert merge_system((said("system", "rules"),)) == (said("user", "rules"),)
 
 
 def test_neighbours_of_one_role_are_merged() -> None:
     prompt = (said("system", "a"), said("user", "b"), said("user", "c"), said("assistant", "d"), said("user", "e"))
+    merged = (said("system", "a"), said("user", "b\n\nc"), said("assistant", "d"), said("user", "e"))
 
-    assert merge_neighbours(prompt) == (
-        said("system", "a"),
-        said("user", "b\n\nc"),
-        said("assistant", "d"),
-        said("user", "e"),
-    )
+    assert merge_neighbours(prompt) == merged
 
 
 @given(messages_of_a_prompt, st.booleans(), st.booleans())
@@ -98,12 +120,6 @@ def test_no_word_is_lost_and_the_template_takes_the_rest(
     assert not must_alternate or all(one.role != other.role for one, other in pairwise(fitted))
 
 
-def test_plain_text_ends_where_the_reply_begins() -> None:
-    text = plain_text((said("system", "rules"), said("user", "ask")))
-
-    assert text == "### System\nrules\n\n### User\nask\n\n### Assistant\n"
-
-
 @pytest.mark.parametrize(
     ("prompt", "is_open"),
     [("ask<think>", True), ("ask<think>\n\n", True), ("ask<think></think>", False), ("say <think> first. ask", False)],
@@ -113,14 +129,64 @@ def test_prompt_that_ends_with_the_tag_leaves_a_thought_open(prompt: str, is_ope
     assert probe_shape(lambda messages: tagged(messages) + prompt).opens_thought is is_open
 
 
-def test_template_that_takes_no_user_or_loses_what_one_says_has_no_shape() -> None:
-    def silent(messages: Sequence[Message]) -> str:
-        return ""
+def letters(text: str, *, add_special_tokens: bool) -> list[int]:
+    """A token for each character."""
+    return [-1] * add_special_tokens + [ord(letter) for letter in text]
 
-    def closed(messages: Sequence[Message]) -> str:
-        raise KeyError("tools")
 
-    with pytest.raises(RequestRefusedError, match="leaves out what"):
-        probe_shape(silent)
-    with pytest.raises(RequestRefusedError, match="message: KeyError: 'tools'"):
-        probe_shape(closed)
+def writing(template: Template) -> Write:
+    """A template that refuses whatever says `refuse me`, for all else as this one is."""
+
+    def write(conversation: Conversation) -> Rendered:
+        if any(message["content"] == "refuse me" for message in conversation):
+            raise ValueError("refused")
+        text = template([Message(role=each["role"], content=each["content"]) for each in conversation])  # type: ignore[arg-type]
+        return Rendered(text, letters(text, add_special_tokens=False))
+
+    return write
+
+
+def renderer(template: Template | None) -> Renderer:
+    return renderer_of(template and writing(template), letters, key=KEY)
+
+
+def test_template_is_given_the_messages_and_writes_the_special_tokens_itself() -> None:
+    rendered = renderer(tagged).render(TALK)
+
+    assert rendered.text == "[system]rules[user]go"
+    assert rendered.ids == [ord(letter) for letter in rendered.text]
+
+
+def test_template_without_a_system_role_gets_the_rules_in_front_of_the_user() -> None:
+    merging = renderer(without_system)
+
+    assert merging.shape == ChatShape(has_system=False)
+    assert merging.render(TALK).text == "[user]rules\n\ngo"
+
+
+def test_base_model_gets_plain_paragraphs_and_its_special_tokens() -> None:
+    rendered = renderer(None).render(TALK)
+
+    assert rendered.text == plain_text(TALK) == PLAIN
+    assert rendered.ids[0] == -1
+
+
+@pytest.mark.parametrize("template", [tagged, None])
+def test_half_a_surrogate_pair_is_sent_as_a_question_mark(template: Template | None) -> None:
+    rendered = renderer(template).render([said("user", "a\ud800b")])
+
+    assert "a?b" in rendered.text
+    assert ord("\ud800") not in rendered.ids
+
+
+def test_prompt_that_the_template_refuses_fails_its_conversation_alone() -> None:
+    with pytest.raises(RequestRefusedError, match="prompt: ValueError: refused"):
+        renderer(tagged).render([said("user", "refuse me")])
+
+
+@pytest.mark.parametrize(("template", "told"), [(silent, "what a user"), (closed, "message: KeyError")])
+def test_template_that_can_never_work_is_bad_input_at_the_start(template: Template, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf"m\.chat_template_kwargs: .*{told}") as caught:
+        renderer(template)
+
+    assert caught.value.key == KEY

@@ -1,58 +1,114 @@
+"""Scripted players as an engine, and the engine whose replies take as long as a latency model says."""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from mac_runner.backends.testing import ScriptedBackend
+from mac_runner.backends import Backend
+from mac_runner.backends.testing import DelayedBackend, ScriptedBackend, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
+from mac_runner.latency import EngineLatency
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
+from tests.backends.building import built, defined
 from tests.sim.requests import request
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
+LATENCY = EngineLatency(prefill_ms=100, kernel_ms=10, quantum=4)
+
+Policy = Callable[[object, Random], str]
 
 
-def echo(view: object, random: Random) -> str:
-    return f"{view} {random.randrange(10**6)}"
+def scripted(policy: Policy, latency_ms: float = 0.0) -> ScriptedBackend:
+    return ScriptedBackend(policy=policy, capacity=3, latency_ms=latency_ms, clock=SimulatedClock())
 
 
-def ask(backend: ScriptedBackend, seed: int) -> tuple[Reply, float]:
-    async def program() -> tuple[Reply, float]:
+def saying(text: str) -> Policy:
+    return lambda view, chance: text
+
+
+def echo(view: object, chance: Random) -> str:
+    return f"{view} {chance.randrange(10**6)}"
+
+
+def broken(view: object, chance: Random) -> str:
+    raise KeyError("no such player")
+
+
+def ask(backend: Backend, seed: int = 0) -> tuple[Reply | RequestRefusedError, float]:
+    """What a request comes to, and how long that takes."""
+
+    async def program() -> tuple[Reply | RequestRefusedError, float]:
         await backend.start()
-        reply = await backend.generate(request(prompt=PROMPT, sampling=Sampling(seed=seed)))
+        reply: Reply | RequestRefusedError
+        try:
+            reply = await backend.generate(request(prompt=PROMPT, sampling=Sampling(seed=seed)))
+        except RequestRefusedError as error:
+            reply = error
         await backend.close()
         await backend.close()
+        assert backend.capacity == 3
         return reply, asyncio.get_running_loop().time()
 
     return simulate(program)
 
 
-def scripted(policy: object = echo, latency_ms: float = 0.0) -> ScriptedBackend:
-    assert callable(policy)
-    return ScriptedBackend(policy=policy, capacity=5, latency_ms=latency_ms, clock=SimulatedClock())
-
-
 def test_scripted_player_gets_the_view_and_a_generator_of_the_requests_seed() -> None:
-    first, again, other = (ask(scripted(), seed)[0] for seed in (1, 1, 2))
+    first, again, other = (ask(scripted(echo), seed)[0] for seed in (1, 1, 2))
 
+    assert isinstance(first, Reply)
     assert first.text.startswith("('seat', 3) ")
-    assert first == again
-    assert first.text != other.text
+    assert first == again != other
 
 
 def test_scripted_reply_takes_its_latency_and_estimates_its_tokens() -> None:
-    reply, took_s = ask(scripted(lambda view, random: "12345", latency_ms=250.0), 0)
+    tokens = TokenCount(prompt=3, cached=0, completion=2)
 
-    assert took_s == 0.25
-    assert reply.finish_reason is FinishReason.STOP
-    assert reply.tokens == TokenCount(prompt=3, cached=0, completion=2)
+    assert ask(scripted(saying("12345"), latency_ms=250.0)) == (
+        Reply(text="12345", finish_reason=FinishReason.STOP, tokens=tokens),
+        0.25,
+    )
 
 
-def test_a_failing_policy_refuses_its_request() -> None:
-    def broken(view: object, random: Random) -> str:
-        raise KeyError("no such player")
+def test_error_of_a_policy_refuses_its_request_and_is_not_held_back() -> None:
+    for backend in (scripted(broken), DelayedBackend(scripted(broken), LATENCY, SimulatedClock())):
+        error, took_s = ask(backend)
+        assert isinstance(error, RequestRefusedError)
+        assert "'no such player'" in str(error)
+        assert took_s == 0.0
 
-    with pytest.raises(RequestRefusedError, match="'no such player'"):
-        ask(scripted(broken), 0)
+
+@pytest.mark.parametrize(
+    ("tokens", "engine_ms", "took_s"),
+    [
+        # The prefill, and each quantum begun.
+        (1, 0.0, 0.11),
+        (4, 0.0, 0.11),
+        (5, 0.0, 0.12),
+        (40, 0.0, 0.2),
+        # The time that the engine takes by itself counts.
+        (1, 60.0, 0.11),
+        (1, 110.0, 0.11),
+        (1, 500.0, 0.5),
+    ],
+)
+def test_delayed_reply_takes_as_long_as_the_latency_says(tokens: int, engine_ms: float, took_s: float) -> None:
+    engine = scripted(saying("x" * 4 * tokens), latency_ms=engine_ms)
+    reply, measured_s = ask(DelayedBackend(engine, LATENCY, SimulatedClock()))
+
+    assert isinstance(reply, Reply)
+    assert reply.tokens.completion == tokens
+    assert measured_s == pytest.approx(took_s)
+
+
+@pytest.mark.parametrize(("latency", "kind"), [(None, ScriptedBackend), (LATENCY, DelayedBackend)])
+def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None, kind: type[Backend]) -> None:
+    definition = defined(ScriptedConfig(policy="p", capacity=3), latency=latency)
+    backend = built(definition, policy=echo)
+
+    assert type(backend) is kind
+    assert latency or ask(backend, 1) == ask(scripted(echo), 1)

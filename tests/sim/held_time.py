@@ -9,13 +9,14 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from mac_runner.simulation.testing import simulate
 from tests.patience import LIMIT_S
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Test: TypeAlias = Callable[P, Coroutine[Any, Any, None]]
 
 
 class _Patient(selectors.DefaultSelector):
@@ -50,24 +51,25 @@ def in_held_time(program: Coroutine[Any, Any, T]) -> T:
         return runner.run(program)
 
 
-def held(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that is a coroutine, in held time."""
+def played_by(run: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]) -> Callable[[Test[P]], Callable[P, None]]:
+    """A decorator of tests that are coroutines, which `run` plays."""
 
-    @wraps(test)
-    def play(*given: P.args, **named: P.kwargs) -> None:
-        in_held_time(test(*given, **named))
+    def decorate(test: Test[P]) -> Callable[P, None]:
+        @wraps(test)
+        def play(*given: P.args, **named: P.kwargs) -> None:
+            run(lambda: test(*given, **named))
 
-    return play
+        return play
+
+    return decorate
 
 
-def simulated(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that is a coroutine, in simulated time: it has no sockets, and its sleeps take none."""
-
-    @wraps(test)
-    def play(*given: P.args, **named: P.kwargs) -> None:
-        simulate(lambda: test(*given, **named))
-
-    return play
+held = played_by(lambda program: in_held_time(program()))
+"""A test that is a coroutine, in held time."""
+simulated = played_by(simulate)
+"""The same in simulated time: it has no sockets, and its sleeps take none."""
+real = played_by(lambda program: asyncio.run(program()))
+"""The same in real time."""
 
 
 def move(by_s: float) -> None:

@@ -4,303 +4,261 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.nano import NanoConfig
-from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.backends import Backend
+from mac_runner.backends.nano.engine import params_of
 from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.environments.town_of_salem.testing import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
+from mac_runner.nano import SamplingParams
+from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.types import EFFORT_KEYS, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
+from tests.backends.nano.engines import nano, started
+from tests.sim.held_time import real
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model
-from tests.sim.requests import request
+from tests.sim.requests import EVERY_SETTING, request
 
-
-def config(model: Path, **more: object) -> NanoConfig:
-    return NanoConfig.model_validate({"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, **more})
-
-
-@asynccontextmanager
-async def running(
-    section: NanoConfig, *, traces: bool = False, told: list[str] | None = None
-) -> AsyncIterator[NanoBackend]:
-    backend = NanoBackend(name="m", config=section, traces=traces, say=([] if told is None else told).append)
-    try:
-        await backend.start()
-        yield backend
-    finally:
-        await backend.close()
-
-
-def play(section: NanoConfig, scene: Callable[[NanoBackend], Awaitable[None]], *, traces: bool = False) -> None:
-    async def on_stage() -> None:
-        async with running(section, traces=traces) as backend:
-            await scene(backend)
-
-    asyncio.run(on_stage())
-
-
-def test_capacity_and_budget_come_from_the_seats_and_the_cache(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        assert backend.capacity == 12
-        assert backend.lookahead == 2
-        # 2 layers of 2 heads of 16 numbers of 4 bytes, keys and values.
-        assert backend.token_budget == int(0.02 * (1 << 30)) // (2 * 2 * 16 * 4 * 2) // 16 * 16
-
-    play(config(model_directory, max_num_seqs_upper_bound=12), scene)
-
-
-def test_same_seed_gives_the_same_reply_alone_and_in_a_crowd(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        async def one(seed: int) -> Reply:
-            return await backend.generate(request(f"say {seed % 3}", sampling=Sampling(seed=seed, max_tokens=8)))
-
-        alone = [await one(seed) for seed in range(3)]
-        async with asyncio.TaskGroup() as group:
-            crowd = [group.create_task(one(seed)) for seed in range(12)]
-
-        assert [(task.result().text, task.result().trace) for task in crowd[:3]] == [
-            (reply.text, reply.trace) for reply in alone
-        ]
-        assert len({task.result().text for task in crowd}) > 6
-
-    play(config(model_directory), scene, traces=True)
-
-
-def test_one_engine_thinks_for_one_agent_and_not_for_another(model_directory: Path) -> None:
-    async def main() -> dict[bool | None, Reply]:
-        backend = NanoBackend(
-            name="m", config=config(model_directory), traces=False, say=print, thinking={True: "deep"}
-        )
-        try:
-            await backend.start()
-            asked: tuple[bool | None, ...] = (None, True, False)
-            return {
-                value: await backend.generate(request(sampling=Sampling(seed=1, max_tokens=8, thinking=value)))
-                for value in asked
-            }
-        finally:
-            await backend.close()
-
-    replies = asyncio.run(main())
-
-    assert replies[True].text == "<think>"  # Cut off inside its thought.
-    assert replies[True].tokens.prompt > replies[False].tokens.prompt
-    assert (replies[False].text, replies[False].thinking) == (replies[None].text, None)
-
-
-def test_thinking_is_refused_where_the_template_has_no_switch(tmp_path: Path) -> None:
-    model = make_nano_model(tmp_path / "plain")
-    backend = NanoBackend(name="m", config=config(model), traces=False, say=print, thinking={False: "quick"})
-
-    async def main() -> None:
-        try:
-            await backend.start()
-        finally:
-            await backend.close()
-
-    with pytest.raises(ConfigError, match=r"'enable_thinking', .* agent 'quick'"):
-        asyncio.run(main())
-
-
-def test_reply_of_two_processes_is_that_of_one(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        sampling = Sampling(seed=1, max_tokens=8)
-        found.append([await backend.generate(request(f"say {each}", sampling=sampling)) for each in range(3)])
-
-    found = list[list[Reply]]()
-    for size in (1, 2):
-        play(config(model_directory, tensor_parallel_size=size), scene, traces=True)
-
-    assert found[0] == found[1]
-
-
-def test_heads_that_do_not_divide_are_bad_input(model_directory: Path) -> None:
-    async def start() -> None:
-        async with running(config(model_directory, tensor_parallel_size=4)):
-            pytest.fail("it started")
-
-    with pytest.raises(ConfigError, match=r"2 KV heads .* 4 ranks"):
-        asyncio.run(start())
-
-
-@pytest.mark.parametrize("name", ["messages", "self"])
-def test_name_that_no_variable_of_a_template_can_have_is_bad_input(model_directory: Path, name: str) -> None:
-    async def start() -> None:
-        async with running(config(model_directory, chat_template_kwargs={name: 1})):
-            pytest.fail("it started")
-
-    with pytest.raises(ConfigError, match=f"nano_config.chat_template_kwargs.{name}: "):
-        asyncio.run(start())
-
-
-def test_trace_tells_every_token(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        reply = await backend.generate(request(sampling=Sampling(seed=1, max_tokens=5)))
-
-        assert reply.trace is not None
-        assert len(reply.trace.prompt_ids) == reply.tokens.prompt
-        assert len(reply.trace.completion_ids) == len(reply.trace.logprobs) == reply.tokens.completion
-        assert reply.finish_reason is FinishReason.LENGTH
-
-    play(config(model_directory), scene, traces=True)
-
-
-def test_prompt_that_leaves_no_room_overflows_and_a_reply_ends_with_the_window(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        long = await backend.generate(request("word " * CONTEXT_TOKENS))
-        short = await backend.generate(request("go", sampling=Sampling(temperature=0.0, max_tokens=500)))
-
-        assert (long.finish_reason, long.text) == (FinishReason.OVERFLOW, "")
-        assert short.finish_reason is FinishReason.LENGTH
-        assert short.tokens.prompt + short.tokens.completion == 64
-
-    play(config(model_directory, max_model_len=64), scene)
-
-
-def test_prompt_that_fills_the_window_to_the_last_token_overflows(model_directory: Path) -> None:
-    async def count(backend: NanoBackend) -> None:
-        found.append((await backend.generate(request("go", sampling=Sampling(max_tokens=1)))).tokens.prompt)
-
-    async def scene(backend: NanoBackend) -> None:
-        assert (await backend.generate(request("go"))).finish_reason is FinishReason.OVERFLOW
-
-    found: list[int] = []
-    play(config(model_directory), count)
-    play(config(model_directory, max_model_len=found[0]), scene)
-
-
+VOTE = (Message(role="user", content="vote"),)
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"vote": {"enum": ["Ann", "Bob"]}},
     "required": ["vote"],
     "additionalProperties": False,
 }
+CHOICE = Prompt(messages=VOTE, choices=("guilty", "innocent"))
 
 
-def test_reply_keeps_to_schema_and_choices(model_directory: Path) -> None:
-    messages = (Message(role="user", content="vote"),)
+class NanoHarness(BackendHarness):
+    def __init__(self, model: Path) -> None:
+        self.model = model
 
-    async def scene(backend: NanoBackend) -> None:
-        held = await backend.generate(
-            request(prompt=Prompt(messages=messages, schema=SCHEMA), sampling=Sampling(seed=1, max_tokens=2000))
-        )
-        chosen = await backend.generate(request(prompt=Prompt(messages=messages, choices=("guilty", "innocent"))))
+    def build(self) -> Backend:
+        return nano(self.model, {"max_num_seqs_upper_bound": 6})
 
-        assert json.loads(held.text)["vote"] in ("Ann", "Bob")
-        assert chosen.text in ("guilty", "innocent")
+    async def trouble(self, kind: Trouble) -> None:
+        raise CannotError(f"the engine is part of this process, and cannot be made {kind} from outside")
 
-    play(config(model_directory), scene)
+    async def heal(self) -> None:
+        raise CannotError("the engine was never in trouble")
 
+    def request_too_long(self) -> Request:
+        return self.request("word " * CONTEXT_TOKENS)
 
-def test_reasoning_that_the_template_opens_keeps_its_tag(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        reply = await backend.generate(request(sampling=Sampling(seed=1, max_tokens=2)))
+    def request_cut_off(self) -> Request:
+        return self.request(max_tokens=2)
 
-        assert reply.text == "<think>"
-        assert reply.thinking
-
-    play(config(model_directory, chat_template_kwargs={"enable_thinking": True}), scene)
+    def request_slow(self) -> Request:
+        return self.request(max_tokens=4000)
 
 
-def test_reply_held_to_a_form_has_no_thought_though_the_template_opens_one(model_directory: Path) -> None:
-    messages = (Message(role="user", content="vote"),)
-    form = Prompt(messages=messages, schema=SCHEMA)
-    acts = Prompt(messages=messages, schema={"const": {"act": "wait"}})
-    choice = Prompt(messages=messages, choices=("guilty", "innocent"))
+class TestNano(BackendContract):
+    @pytest.fixture
+    def harness(self, model_directory: Path) -> BackendHarness:
+        return NanoHarness(model_directory)
 
-    async def scene(backend: NanoBackend) -> None:
-        held, acted, chosen = [
-            await backend.generate(request(prompt=prompt, sampling=Sampling(seed=1, max_tokens=2000)))
-            for prompt in (form, acts, choice)
-        ]
 
-        found = read_fields(held, ["vote"])
-        assert isinstance(found, Found)
-        assert found.get("vote") in ("Ann", "Bob")
-        assert read_object(acted.text) == {"act": "wait"}
-        assert chosen.text in ("guilty", "innocent")
+def drawn(max_tokens: int = 8, seed: int = 1, thinking: bool | None = None) -> Sampling:
+    return Sampling(seed=seed, max_tokens=max_tokens, thinking=thinking)
 
-    play(config(model_directory, chat_template_kwargs={"enable_thinking": True}), scene)
+
+@real
+async def test_capacity_and_budget_come_from_the_seats_and_the_cache(model_directory: Path) -> None:
+    async with started(nano(model_directory, {"max_num_seqs_upper_bound": 12})) as backend:
+        assert backend.capacity == 12
+        assert backend.lookahead == 2
+        # 2 layers of 2 heads of 16 numbers of 4 bytes, keys and values.
+        assert backend.token_budget == int(0.02 * (1 << 30)) // (2 * 2 * 16 * 4 * 2) // 16 * 16
+
+
+@real
+async def test_same_seed_gives_the_same_reply_alone_and_in_a_crowd(model_directory: Path) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
+
+        async def one(seed: int) -> Reply:
+            return await backend.generate(request(f"say {seed % 3}", sampling=drawn(seed=seed)))
+
+        alone = [await one(seed) for seed in range(3)]
+        crowd = await asyncio.gather(*map(one, range(12)))
+
+    assert [(reply.text, reply.trace) for reply in crowd[:3]] == [(reply.text, reply.trace) for reply in alone]
+    assert len({reply.text for reply in crowd}) > 6
+
+
+@real
+async def test_one_engine_thinks_for_one_agent_and_not_for_another(model_directory: Path) -> None:
+    async with started(nano(model_directory, thinker="deep")) as backend:
+        asked: tuple[bool | None, ...] = (None, True, False)
+        plain, deep, quick = [await backend.generate(request(sampling=drawn(thinking=value))) for value in asked]
+
+    assert deep.text == "<think>"  # Cut off inside its thought.
+    assert deep.tokens.prompt > quick.tokens.prompt
+    assert (quick.text, quick.thinking) == (plain.text, None)
+
+
+@real
+async def test_reply_of_two_processes_is_that_of_one(model_directory: Path) -> None:
+    found = list[list[Reply]]()
+    for size in (1, 2):
+        async with started(nano(model_directory, {"tensor_parallel_size": size}, traces=True)) as backend:
+            found.append([await backend.generate(request(f"say {each}", sampling=drawn())) for each in range(3)])
+
+    assert found[0] == found[1]
+
+
+@real
+async def test_trace_tells_every_token(model_directory: Path) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
+        reply = await backend.generate(request(sampling=drawn(5)))
+
+    assert reply.trace is not None
+    assert len(reply.trace.prompt_ids) == reply.tokens.prompt
+    assert len(reply.trace.completion_ids) == len(reply.trace.logprobs) == reply.tokens.completion
+    assert reply.finish_reason is FinishReason.LENGTH
+
+
+@real
+async def test_prompt_that_leaves_no_room_overflows_and_a_reply_ends_with_the_window(model_directory: Path) -> None:
+    async with started(nano(model_directory, {"max_model_len": 64})) as backend:
+        long = await backend.generate(request("word " * CONTEXT_TOKENS))
+        short = await backend.generate(request("go", sampling=Sampling(temperature=0.0, max_tokens=500)))
+    async with started(nano(model_directory, {"max_model_len": short.tokens.prompt})) as backend:
+        full = await backend.generate(request("go"))
+
+    assert (long.finish_reason, long.text) == (FinishReason.OVERFLOW, "")
+    assert short.finish_reason is FinishReason.LENGTH
+    assert short.tokens.prompt + short.tokens.completion == 64
+    assert full.finish_reason is FinishReason.OVERFLOW  # The prompt fills the window to the last token.
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"chat_template_kwargs": {"enable_thinking": True}}])
+@real
+async def test_reply_held_to_a_form_keeps_to_it_and_has_no_thought_though_the_template_opens_one(
+    model_directory: Path, kwargs: JsonObject
+) -> None:
+    forms = (Prompt(messages=VOTE, schema=SCHEMA), Prompt(messages=VOTE, schema={"const": {"act": "wait"}}), CHOICE)
+    async with started(nano(model_directory, kwargs)) as backend:
+        free = await backend.generate(request(sampling=drawn(2)))
+        held, acted, chosen = [await backend.generate(request(prompt=each, sampling=drawn(2000))) for each in forms]
+
+    assert (free.text == "<think>", bool(free.thinking)) == (bool(kwargs), bool(kwargs))
+    found = read_fields(held, ["vote"])
+    assert isinstance(found, Found)
+    assert found.get("vote") in ("Ann", "Bob")
+    assert json.loads(held.text)["vote"] in ("Ann", "Bob")
+    assert read_object(acted.text) == {"act": "wait"}
+    assert chosen.text in ("guilty", "innocent")
 
 
 @pytest.mark.parametrize("is_thinking", [True, False])
-def test_it_is_told_that_forms_leave_no_room_for_the_thought_of_the_template(
+@real
+async def test_it_is_told_that_forms_leave_no_room_for_the_thought_of_the_template(
     model_directory: Path, is_thinking: bool
 ) -> None:
     told: list[str] = []
-
-    async def on_stage() -> None:
-        async with running(config(model_directory, chat_template_kwargs={"enable_thinking": is_thinking}), told=told):
-            pass
-
-    asyncio.run(on_stage())
+    async with started(nano(model_directory, {"chat_template_kwargs": {"enable_thinking": is_thinking}}, told=told)):
+        pass
 
     assert len(told) == is_thinking
     assert all(line.startswith("model m: its ") for line in told)
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [("{{ broken", "it cannot write a user's message"), ("hello", "it leaves out what a user says")],
-)
-def test_template_that_can_never_work_is_bad_input(tmp_path: Path, template: str, why: str) -> None:
-    model = make_nano_model(tmp_path / "tiny")
-    (model / "chat_template.jinja").write_text(template)
-
-    async def scene(backend: NanoBackend) -> None:
-        raise AssertionError("it started")
-
-    with pytest.raises(ConfigError, match=f"nano_config.model: .*{why}") as caught:
-        play(config(model), scene)
-
-    assert caught.value.key == ("model_definitions", "m", "nano_config", "model")
-
-
-def test_schema_that_cannot_be_followed_fails_its_conversation_alone(model_directory: Path) -> None:
-    bad = Prompt(messages=(Message(role="user", content="go"),), schema={"type": "no such type"})
-
-    async def scene(backend: NanoBackend) -> None:
+@real
+async def test_schema_that_cannot_be_followed_fails_its_conversation_alone(model_directory: Path) -> None:
+    bad = Prompt(messages=VOTE, schema={"type": "no such type"})
+    async with started(nano(model_directory)) as backend:
         with pytest.raises(RequestRefusedError, match="constraint"):
             await backend.generate(request(prompt=bad))
-        assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
-
-    play(config(model_directory), scene)
+        assert (await backend.generate(request(sampling=drawn(1)))).tokens.completion == 1
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("settings", "told"),
     [
-        (lambda model: (model / "config.json").unlink(), "there is no config.json"),
-        (lambda model: (model / "tokenizer.json").unlink(), "has no tokenizer.json"),
-        (lambda model: (model / "model.safetensors").write_bytes(b"junk"), "cannot be read"),
-        (lambda model: (model / "generation_config.json").write_text('{"top_p": 7}'), "recommends a wrong setting"),
+        ({"tensor_parallel_size": 4}, r"2 KV heads .* 4 ranks"),
+        *(
+            ({"chat_template_kwargs": {name: 1}}, f"nano_config.chat_template_kwargs.{name}: ")
+            for name in ("messages", "self")  # No variable of a template can have these names.
+        ),
     ],
 )
-def test_directory_without_a_whole_model_is_bad_input(tmp_path: Path, spoil: Callable[[Path], None], told: str) -> None:
-    model = make_nano_model(tmp_path / "model")
-    spoil(model)
-
-    async def start() -> None:
-        async with running(config(model)):
+@real
+async def test_setting_that_cannot_be_is_bad_input(model_directory: Path, settings: JsonObject, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        async with started(nano(model_directory, settings)):
             pytest.fail("it started")
 
+
+@real
+async def test_thinking_is_refused_where_the_template_has_no_switch(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'enable_thinking', .* agent 'deep'"):
+        async with started(nano(make_nano_model(tmp_path / "plain"), thinker="deep")):
+            pytest.fail("it started")
+
+
+def writing(file: str, text: str) -> Callable[[Path], object]:
+    return lambda model: (model / file).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told", "key"),
+    [
+        (lambda model: (model / "config.json").unlink(), "there is no config.json", ()),
+        (lambda model: (model / "tokenizer.json").unlink(), "has no tokenizer.json", ()),
+        (writing("model.safetensors", "junk"), "cannot be read", ()),
+        (writing("generation_config.json", '{"top_p": 7}'), "recommends a wrong setting", ()),
+        (writing("chat_template.jinja", "{{ broken"), "it cannot write a user's message", ("model",)),
+        (writing("chat_template.jinja", "hello"), "it leaves out what a user says", ("model",)),
+    ],
+)
+@real
+async def test_directory_without_a_model_that_can_work_is_bad_input(
+    tmp_path: Path, spoil: Callable[[Path], object], told: str, key: tuple[str, ...]
+) -> None:
+    model = make_nano_model(tmp_path / "model")
+    spoil(model)
     with pytest.raises(ConfigError, match=told) as caught:
-        asyncio.run(start())
+        async with started(nano(model)):
+            pytest.fail("it started")
 
-    assert caught.value.key[:3] == ("model_definitions", "m", "nano_config")
+    assert caught.value.key[: 3 + len(key)] == ("model_definitions", "m", "nano_config", *key)
 
 
-def test_backend_that_is_closed_answers_nobody(model_directory: Path) -> None:
-    async def after_the_end() -> None:
-        async with running(config(model_directory)) as backend:
-            pass
-        await backend.close()
-        with pytest.raises(EngineDeadError):
-            await backend.generate(request())
+@real
+async def test_backend_that_is_closed_answers_nobody(model_directory: Path) -> None:
+    async with started(nano(model_directory)) as backend:
+        pass
+    await backend.close()
+    with pytest.raises(EngineDeadError):
+        await backend.generate(request())
 
-    asyncio.run(after_the_end())
+
+MODEL = SamplingParams(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1)
+
+
+def params(sampling: Sampling, room_tokens: int = 100, **form: object) -> SamplingParams:
+    prompt = Prompt(messages=VOTE, **form)  # type: ignore[arg-type]
+    return params_of(sampling, prompt, defaults=MODEL, room_tokens=room_tokens)
+
+
+def test_every_setting_for_drawing_tokens_is_honoured_and_the_models_own_where_none_is() -> None:
+    found, own = params(EVERY_SETTING), params(Sampling(temperature=0.3, max_tokens=7))
+
+    names = [name for name in Sampling.__slots__ if name not in EFFORT_KEYS]
+    assert {name: getattr(found, name) for name in names} == {name: getattr(EVERY_SETTING, name) for name in names}
+    assert (own.top_k, own.top_p, own.repetition_penalty) == (20, 0.95, 1.1)
+
+
+def test_reply_is_no_longer_than_there_is_room() -> None:
+    assert params(Sampling(max_tokens=7), room_tokens=3).max_tokens == 3
+
+
+def test_schema_holds_before_choices() -> None:
+    held = params(Sampling(), schema={"type": "object"}, choices=("a",))
+
+    assert held.json_schema is not None
+    assert (json.loads(held.json_schema), held.choices) == ({"type": "object"}, ())
+    assert params(Sampling(), choices=("a", "b")).choices == ("a", "b")

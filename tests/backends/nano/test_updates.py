@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.testing import Updating, updating
 from mac_runner.errors import (
@@ -26,7 +23,9 @@ from mac_runner.errors import (
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, WeightUpdate
 from mac_runner.weights import Weights as Kind
+from tests.backends.nano.engines import nano, started
 from tests.sim.held_steps import HeldSteps
+from tests.sim.held_time import real
 from tests.sim.nano_model import write_other_weights
 from tests.sim.requests import request
 
@@ -50,25 +49,6 @@ def weights_of(directory: Path) -> Weights:
     return found
 
 
-@asynccontextmanager
-async def running(model: Path, **more: object) -> AsyncIterator[NanoBackend]:
-    section = NanoConfig.model_validate({"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, **more})
-    backend = NanoBackend(name="m", config=section, traces=True, say=print)
-    try:
-        await backend.start()
-        yield backend
-    finally:
-        await backend.close()
-
-
-def play(model: Path, scene: Callable[[NanoBackend], Awaitable[None]], **more: object) -> None:
-    async def on_stage() -> None:
-        async with running(model, **more) as backend:
-            await scene(backend)
-
-    asyncio.run(on_stage())
-
-
 async def short(backend: NanoBackend) -> Reply:
     return await backend.generate(request(sampling=SHORT))
 
@@ -85,23 +65,19 @@ async def decoding(backend: NanoBackend) -> asyncio.Task[Reply]:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_updated_engine_says_what_one_that_loaded_these_weights_says(
+@real
+async def test_updated_engine_says_what_one_that_loaded_these_weights_says(
     model_directory: Path, other: Path, size: int
 ) -> None:
-    async def load(backend: NanoBackend) -> None:
-        loaded.append(await short(backend))
-
     kinds: list[Kind] = [other, weights_of(other), other / "model.safetensors"]
-
-    async def update(backend: NanoBackend) -> None:
+    loaded, updated = list[Reply](), list[Reply]()
+    async with started(nano(other, traces=True)) as backend:
+        loaded.append(await short(backend))
+    async with started(nano(model_directory, {"tensor_parallel_size": size}, traces=True)) as backend:
         loaded.append(await short(backend))
         for version, weights in enumerate(kinds, start=2):
             await backend.update_weights(WeightUpdate(version=version, weights=weights, blocking=version % 2 == 0))
             updated.append(await short(backend))
-
-    loaded, updated = list[Reply](), list[Reply]()
-    play(other, load)
-    play(model_directory, update, tensor_parallel_size=size)
 
     assert loaded[0].trace != loaded[1].trace
     assert [reply.policy for reply in loaded] == [PolicySpan(0, 0)] * 2
@@ -110,8 +86,11 @@ def test_updated_engine_says_what_one_that_loaded_these_weights_says(
         assert reply.policy == PolicySpan(version, version)
 
 
-def test_reply_under_way_goes_on_with_the_new_weights(model_directory: Path, other: Path, steps: HeldSteps) -> None:
-    async def scene(backend: NanoBackend) -> None:
+@real
+async def test_reply_under_way_goes_on_with_the_new_weights(
+    model_directory: Path, other: Path, steps: HeldSteps
+) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
         whole = await backend.generate(request("go on", sampling=LONG))
         assert whole.tokens.completion == LONG.max_tokens
         assert whole.trace is not None
@@ -129,11 +108,10 @@ def test_reply_under_way_goes_on_with_the_new_weights(model_directory: Path, oth
             assert mixed.trace.completion_ids != whole.trace.completion_ids
             await backend.update_weights(WeightUpdate(version=version + 1, weights=model_directory))
 
-    play(model_directory, scene)
 
-
-def test_weights_that_change_after_the_update_change_no_reply(model_directory: Path, other: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
+@real
+async def test_weights_that_change_after_the_update_change_no_reply(model_directory: Path, other: Path) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
         weights = weights_of(other)
         await backend.update_weights(WeightUpdate(version=1, weights=weights))
         before = await short(backend)
@@ -141,8 +119,6 @@ def test_weights_that_change_after_the_update_change_no_reply(model_directory: P
             tensor.zero_()
 
         assert await short(backend) == before
-
-    play(model_directory, scene)
 
 
 def _without(weights: Weights, name: str) -> Weights:
@@ -156,7 +132,8 @@ def spoiled(tensor: torch.Tensor, number: float) -> torch.Tensor:
     return copy
 
 
-def test_refused_update_says_why_and_changes_nothing(model_directory: Path, other: Path, tmp_path: Path) -> None:
+@real
+async def test_refused_update_says_why_and_changes_nothing(model_directory: Path, other: Path, tmp_path: Path) -> None:
     good = weights_of(other)
     (tmp_path / "model.bin").write_bytes(b"\x80\x04K\x07.")
     save_file(_without(good, BIAS), tmp_path / "part.safetensors")
@@ -179,7 +156,7 @@ def test_refused_update_says_why_and_changes_nothing(model_directory: Path, othe
         (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
     ]
 
-    async def scene(backend: NanoBackend) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
         await backend.update_weights(WeightUpdate(version=2, weights=weights_of(model_directory)))
         before = await short(backend)
         for weights, version, kind, text in bad:
@@ -192,11 +169,10 @@ def test_refused_update_says_why_and_changes_nothing(model_directory: Path, othe
         await backend.update_weights(WeightUpdate(version=3, weights=good))
         assert (await short(backend)).policy == PolicySpan(3, 3)
 
-    play(model_directory, scene)
 
-
-def test_second_update_is_refused_while_one_is_under_way(model_directory: Path, other: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
+@real
+async def test_second_update_is_refused_while_one_is_under_way(model_directory: Path, other: Path) -> None:
+    async with started(nano(model_directory, traces=True)) as backend:
         first = asyncio.create_task(backend.update_weights(WeightUpdate(version=1, weights=other)))
         await asyncio.sleep(0)
         with pytest.raises(UpdateInProgressError, match="under way"):
@@ -212,21 +188,17 @@ def test_second_update_is_refused_while_one_is_under_way(model_directory: Path, 
 
         assert (await short(backend)).policy == PolicySpan(2, 2)
 
-    play(model_directory, scene)
 
-
-def test_engine_that_is_not_running_takes_no_weights(model_directory: Path, other: Path) -> None:
-    async def main() -> None:
-        async with running(model_directory) as backend:
-            pass
-        with pytest.raises(MacRunnerError, match="not running"):
-            await backend.update_weights(WeightUpdate(version=1, weights=other))
-
-    asyncio.run(main())
+@real
+async def test_engine_that_is_not_running_takes_no_weights(model_directory: Path, other: Path) -> None:
+    async with started(nano(model_directory)) as backend:
+        pass
+    with pytest.raises(MacRunnerError, match="not running"):
+        await backend.update_weights(WeightUpdate(version=1, weights=other))
 
 
 def test_nano_is_found_as_a_backend_that_updates(model_directory: Path) -> None:
-    backend = NanoBackend(name="m", config=NanoConfig(model=str(model_directory)), traces=False, say=print)
+    backend = nano(model_directory)
     found: Updating = updating(backend, name="m", kind="nano")
 
     assert found is backend

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import pack
@@ -16,6 +15,7 @@ from mac_runner.backends.openai.testing import Answer, SendingError, Sent, Stand
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan
 from mac_runner.weights import WeightUpdate
+from tests.sim.held_time import real
 
 URL_OF_IT = "http://s0/v1"
 
@@ -77,86 +77,78 @@ def checkpoint(directory: Path, name: str = "w") -> Path:
     return directory
 
 
-def play(tmp_path: Path, program: Callable[[Weights, Stub], Awaitable[None]]) -> None:
-    async def main() -> None:
-        stub = Stub(checkpoint(tmp_path / "model"))
-        await program(Weights(stub), stub)
+@real
+async def test_update_pauses_loads_empties_the_cache_names_the_weights_and_resumes(tmp_path: Path) -> None:
+    stub = Stub(checkpoint(tmp_path / "model"))
+    weights = Weights(stub)
+    new = checkpoint(tmp_path / "new")
+    await weights.update(WeightUpdate(version=4, weights=new), [URL_OF_IT])
 
-    asyncio.run(main())
-
-
-def test_update_pauses_loads_empties_the_cache_names_the_weights_and_resumes(tmp_path: Path) -> None:
-    async def program(weights: Weights, stub: Stub) -> None:
-        new = checkpoint(tmp_path / "new")
-        await weights.update(WeightUpdate(version=4, weights=new), [URL_OF_IT])
-
-        assert stub.heard == [
-            *("/weight_info", "/v1/models", "/pause", "/update_weight_version", "/collective_rpc"),
-            *("/reset_prefix_cache", "/update_weight_version", "/resume"),
-        ]
-        assert (stub.loaded, stub.label) == (new, "4")
-
-    play(tmp_path, program)
+    assert stub.heard == [
+        *("/weight_info", "/v1/models", "/pause", "/update_weight_version", "/collective_rpc"),
+        *("/reset_prefix_cache", "/update_weight_version", "/resume"),
+    ]
+    assert (stub.loaded, stub.label) == (new, "4")
 
 
-def test_server_that_cannot_load_weights_keeps_those_that_it_had_or_ends_the_run(tmp_path: Path) -> None:
-    async def program(weights: Weights, stub: Stub) -> None:
-        new, other = checkpoint(tmp_path / "new"), checkpoint(tmp_path / "other", "v")
-        stub.is_open = False
-        with pytest.raises(WeightUpdateError, match="VLLM_SERVER_DEV_MODE=1"):
-            await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
-        stub.is_open = True
-        with pytest.raises(WeightMismatchError, match=r"tensor w "):
-            await weights.update(WeightUpdate(version=1, weights=other), [URL_OF_IT])
-        stub.label = "9"
-        with pytest.raises(StaleVersionError, match="version 9"):
-            await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
-        assert "/pause" not in stub.heard
-        stub.label = "default"
-
-        stub.breaks = lambda path, asked: 500 if path == "/collective_rpc" and asked == new else 200
-        with pytest.raises(WeightUpdateError, match="the loader fell"):
-            await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
-        assert (stub.loaded, stub.label, stub.heard[-1]) == (stub.model, "default", "/resume")
-        stub.breaks = lambda path, _asked: 500 if path == "/collective_rpc" else 200
-        with pytest.raises(EngineDeadError, match=r"restart the server"):
-            await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
-        assert stub.heard[-1] == "/collective_rpc"  # It stays paused.
-
-    play(tmp_path, program)
-
-
-def test_restarted_server_makes_no_reply_of_a_wrong_version_and_gets_the_weights_again(tmp_path: Path) -> None:
-    async def program(weights: Weights, stub: Stub) -> None:
-        new = checkpoint(tmp_path / "new")
-        at_first = await weights.sent(URL_OF_IT, stub.get)
+@real
+async def test_server_that_cannot_load_weights_keeps_those_that_it_had_or_ends_the_run(tmp_path: Path) -> None:
+    stub = Stub(checkpoint(tmp_path / "model"))
+    weights = Weights(stub)
+    new, other = checkpoint(tmp_path / "new"), checkpoint(tmp_path / "other", "v")
+    stub.is_open = False
+    with pytest.raises(WeightUpdateError, match="VLLM_SERVER_DEV_MODE=1"):
         await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
-        assert await weights.span(URL_OF_IT, at_first, stub.get) == PolicySpan(0, 1)
-        two = [await weights.sent(URL_OF_IT, stub.get) for _ in range(2)]
-        stub.label, stub.loaded = "default", stub.model
-        with pytest.raises(SendingError, match="restarted"):
-            await weights.span(URL_OF_IT, two[0], stub.get)
-        await weights.bring(URL_OF_IT)
-        with pytest.raises(SendingError, match="restarted"):  # It began before the weights were brought.
-            await weights.span(URL_OF_IT, two[1], stub.get)
+    stub.is_open = True
+    with pytest.raises(WeightMismatchError, match=r"tensor w "):
+        await weights.update(WeightUpdate(version=1, weights=other), [URL_OF_IT])
+    stub.label = "9"
+    with pytest.raises(StaleVersionError, match="version 9"):
+        await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
+    assert "/pause" not in stub.heard
+    stub.label = "default"
 
-        assert (stub.loaded, stub.label) == (new, "1")
-        again = await weights.sent(URL_OF_IT, stub.get)
-        assert await weights.span(URL_OF_IT, again, stub.get) == PolicySpan(1, 1)
+    stub.breaks = lambda path, asked: 500 if path == "/collective_rpc" and asked == new else 200
+    with pytest.raises(WeightUpdateError, match="the loader fell"):
+        await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
+    assert (stub.loaded, stub.label, stub.heard[-1]) == (stub.model, "default", "/resume")
+    stub.breaks = lambda path, _asked: 500 if path == "/collective_rpc" else 200
+    with pytest.raises(EngineDeadError, match=r"restart the server"):
+        await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
+    assert stub.heard[-1] == "/collective_rpc"  # It stays paused.
 
-    play(tmp_path, program)
+
+@real
+async def test_restarted_server_makes_no_reply_of_a_wrong_version_and_gets_the_weights_again(tmp_path: Path) -> None:
+    stub = Stub(checkpoint(tmp_path / "model"))
+    weights = Weights(stub)
+    new = checkpoint(tmp_path / "new")
+    at_first = await weights.sent(URL_OF_IT, stub.get)
+    await weights.update(WeightUpdate(version=1, weights=new), [URL_OF_IT])
+    assert await weights.span(URL_OF_IT, at_first, stub.get) == PolicySpan(0, 1)
+    two = [await weights.sent(URL_OF_IT, stub.get) for _ in range(2)]
+    stub.label, stub.loaded = "default", stub.model
+    with pytest.raises(SendingError, match="restarted"):
+        await weights.span(URL_OF_IT, two[0], stub.get)
+    await weights.bring(URL_OF_IT)
+    with pytest.raises(SendingError, match="restarted"):  # It began before the weights were brought.
+        await weights.span(URL_OF_IT, two[1], stub.get)
+
+    assert (stub.loaded, stub.label) == (new, "1")
+    again = await weights.sent(URL_OF_IT, stub.get)
+    assert await weights.span(URL_OF_IT, again, stub.get) == PolicySpan(1, 1)
 
 
-def test_server_without_the_paths_is_asked_once_and_its_replies_name_no_version(tmp_path: Path) -> None:
-    async def program(weights: Weights, stub: Stub) -> None:
-        stub.is_open = False
-        for _ in range(3):
-            sent = await weights.sent(URL_OF_IT, stub.get)
-            assert (sent, await weights.span(URL_OF_IT, sent, stub.get)) == (Sent(), None)
-        assert stub.heard == ["/weight_info"]
-        assert weights.obstacle is not None
-        stub.is_open, stub.label = True, "update under way"
-        with pytest.raises(WeightUpdateError, match="restart the server"):
-            await weights.check(URL_OF_IT)
-
-    play(tmp_path, program)
+@real
+async def test_server_without_the_paths_is_asked_once_and_its_replies_name_no_version(tmp_path: Path) -> None:
+    stub = Stub(checkpoint(tmp_path / "model"))
+    weights = Weights(stub)
+    stub.is_open = False
+    for _ in range(3):
+        sent = await weights.sent(URL_OF_IT, stub.get)
+        assert (sent, await weights.span(URL_OF_IT, sent, stub.get)) == (Sent(), None)
+    assert stub.heard == ["/weight_info"]
+    assert weights.obstacle is not None
+    stub.is_open, stub.label = True, "update under way"
+    with pytest.raises(WeightUpdateError, match="restart the server"):
+        await weights.check(URL_OF_IT)
