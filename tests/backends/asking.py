@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypedDict, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 import pytest
 
@@ -32,6 +32,7 @@ from tests.sim.requests import request
 KEY = "sk-canary-0123456789"
 NOBODY = "http://127.0.0.1:9"  # The discard port: nobody listens there.
 
+B = TypeVar("B", bound=Backend)
 Script = Callable[[Received], Behaviour]
 
 
@@ -108,7 +109,7 @@ def backend_of(*servers: OpenaiServer, **how: Unpack[How]) -> Backend:
 
 
 @asynccontextmanager
-async def started(backend: Backend) -> AsyncIterator[Backend]:
+async def started(backend: B) -> AsyncIterator[B]:
     """It is closed whatever happens, and may be closed twice."""
     try:
         await backend.start()

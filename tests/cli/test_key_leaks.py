@@ -20,8 +20,9 @@ from mac_runner.errors import MacRunnerError
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
 from tests.faults.tier import one_in
-from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer, serving
+from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer
 from tests.sim.leaks import leak_in
+from tests.sim.openai_run import in_a_thread
 
 pytestmark = pytest.mark.ci
 
@@ -92,7 +93,7 @@ def test_key_that_a_server_repeats_in_a_run_is_shown_nowhere(
     found: list[str] = []
     for number, key in enumerate(one_in(2, KEYS[::2])):
         monkeypatch.setenv(VARIABLES[backend], key)
-        with serving(EchoingServer(TRICKS[backend])) as server:
+        with in_a_thread(EchoingServer(TRICKS[backend])) as server:
             file = lab.write(talk(f"talk{number}", model(backend, server.host), conversations=30))
             ended = at_once(file) if number or backend != "openai" else lab.run(file)
         assert set(server.played) == set(TRICKS[backend])
@@ -110,7 +111,7 @@ def test_key_that_a_server_repeats_is_shown_by_no_doctor(
     """Every trick at the first reply, and every third from the first answer on."""
     key = KEYS[1]
     monkeypatch.setenv(VARIABLES[backend], key)
-    with serving(EchoingServer(TRICKS[backend])) as server:
+    with in_a_thread(EchoingServer(TRICKS[backend])) as server:
         count = len(server.tricks)
         places = (*(f"reply-{trick}" for trick in range(count)), *(f"any-{trick}" for trick in range(0, count, 3)))
         hosts = [f"{server.host}/{place}" for place in places]
@@ -159,7 +160,7 @@ def test_key_that_a_server_repeats_at_the_start_is_shown_nowhere(
         for number, (place, trick) in enumerate(AT_THE_START[backend]):
             missing = {"/api/show": lambda _: answer({"error": "no"}, "404 Not Found")}
             tricks = {place: trick} | (missing if place == "/api/pull" else {})
-            with serving(EchoingServer(TRICKS[backend], tricks)) as server:
+            with in_a_thread(EchoingServer(TRICKS[backend], tricks)) as server:
                 file = lab.write(talk(f"talk{number}", model(backend, server.host)))
                 ended = at_once(file, *(["--pull"] if place == "/api/pull" else []))
             assert server.played[place]
@@ -174,7 +175,7 @@ def test_key_that_ollama_repeats_is_in_no_survey(monkeypatch: pytest.MonkeyPatch
     tricks = {**HTTP, "names": _names("models"), "version": lambda echo: answer({"version": echo, "models": []})}
     for name, trick in tricks.items():
         place = "/api/version" if name == "version" else "/api/tags"
-        with serving(EchoingServer(HTTP, {place: trick})) as server:
+        with in_a_thread(EchoingServer(HTTP, {place: trick})) as server:
             try:
                 told = str(asyncio.run(survey(server.host, SystemClock())))
             except MacRunnerError as error:

@@ -6,21 +6,20 @@ several encodings, further and further to the right, so that a quotation of an a
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import re
-import threading
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from itertools import cycle
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from mac_runner.types import JsonValue
+from tests.sim.behaviour import Raw, Received
+from tests.sim.openai_server import Connection, OpenaiServer
 
 Trick: TypeAlias = Callable[[str], bytes]
 """From what is to be repeated to the bytes of an answer."""
@@ -172,29 +171,19 @@ _GOOD: Final[dict[str, bytes]] = {
 }
 
 
-class _Asked(NamedTuple):
-    method: str
-    path: str
-    key: str
-    body: dict[str, Any]
+class EchoingServer(OpenaiServer):
+    """Every second request for a reply is answered by the next of `tricks`, the others well.
 
-
-@dataclass(eq=False)
-class EchoingServer:
-    """Listens in a thread of its own inside `serving`.
-
-    Every second request for a reply is answered by the next of `tricks`, the others well, and so is what is asked at
-    the start, unless `at_start` has a trick for it. Below `/reply-N` all replies are the N-th trick, and below
-    `/any-N` all answers.
+    So is what is asked at the start, unless `at_start` has a trick for it. Below `/reply-N` all replies are the N-th
+    trick, and below `/any-N` all answers. `played` counts the tricks.
     """
 
-    tricks: dict[str, Trick]
-    at_start: dict[str, Trick] = field(default_factory=dict)
-    played: Counter[str] = field(default_factory=Counter)
-    port: int = 0
-
-    def __post_init__(self) -> None:
-        self._turns = cycle(self.tricks.items())
+    def __init__(self, tricks: dict[str, Trick], at_start: Mapping[str, Trick] = MappingProxyType({})) -> None:
+        super().__init__(keeps=False)
+        self.tricks = tricks
+        self.at_start = at_start
+        self.played = Counter[str]()
+        self._turns = cycle(tricks.items())
         self._asked = 0
 
     @property
@@ -202,68 +191,29 @@ class EchoingServer:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its answer."""
-        try:
-            writer.write(self._answer(await _read(reader)))
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    def take(self, connection: Connection, received: Received) -> None:
+        connection.act(Raw((self._answer(received),), then="close"), received)
 
-    def _answer(self, asked: _Asked) -> bytes:
-        chosen = re.match(r"/(any|reply)-(\d+)/", asked.path)
+    def _answer(self, received: Received) -> bytes:
+        key = received.headers.get("authorization", "").removeprefix("Bearer ")
+        chosen = re.match(r"/(any|reply)-(\d+)/", received.path)
         trick = list(self.tricks.items())[int(chosen.group(2))] if chosen else None
-        if trick is not None and asked.path.startswith("/any"):
-            return self._play(*trick, asked.key)
-        place = next((place for place in self.at_start if asked.path.endswith(place)), None)
+        if trick is not None and received.path.startswith("/any"):
+            return self._play(*trick, key)
+        place = next((place for place in self.at_start if received.path.endswith(place)), None)
         if place is not None:
-            return self._play(place, self.at_start[place], asked.key)
-        good = next(said for place, said in _GOOD.items() if asked.path.endswith(place))
-        if asked.method == "GET" or asked.path.endswith("/show") or asked.body.get("messages") == []:
+            return self._play(place, self.at_start[place], key)
+        good = next(said for place, said in _GOOD.items() if received.path.endswith(place))
+        if received.method == "GET" or received.path.endswith("/show") or received.json.get("messages") == []:
             return good
         if trick is not None:
-            return self._play(*trick, asked.key)
-        if asked.body.get("max_tokens") == 1 or asked.body.get("options", {}).get("num_predict") == 1:
+            return self._play(*trick, key)
+        if received.is_canary:
             return good
         self._asked += 1
-        return good if self._asked % 2 else self._play(*next(self._turns), asked.key)
+        return good if self._asked % 2 else self._play(*next(self._turns), key)
 
     def _play(self, name: str, trick: Trick, key: str) -> bytes:
         number = sum(self.played.values())
         self.played[name] += 1
         return trick("." * (7 * number % _OFFSETS) + _ENCODINGS[number % len(_ENCODINGS)](key))
-
-
-@contextmanager
-def serving(server: EchoingServer) -> Iterator[EchoingServer]:
-    """The server at work."""
-    ready, over = threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
-        listening = await asyncio.start_server(server.answer, "127.0.0.1", 0, limit=1 << 20)
-        server.port = listening.sockets[0].getsockname()[1]
-        ready.set()
-        await over.wait()
-        listening.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="echoing server")
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield server
-    finally:
-        loops[0].call_soon_threadsafe(over.set)
-        thread.join(10)
-
-
-async def _read(reader: asyncio.StreamReader) -> _Asked:
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await reader.readexactly(int(headers.get("content-length", 0)))
-    key = headers.get("authorization", "").removeprefix("Bearer ")
-    method, path, _ = first.split(" ")
-    return _Asked(method, path, key, json.loads(body) if body else {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mac_runner.backends.testing import ChatShape, Renderer
@@ -68,6 +70,11 @@ class Mistral(Code):
         return "".join(chr(abs(token)) for token in ids)
 
 
+class Unwritable(Letters):
+    def apply_chat_template(self, messages: list[dict[str, str]], /, **kwargs: object) -> str:
+        raise LookupError("no such role")
+
+
 class Parser:
     """Finds a thought open behind an opening bracket."""
 
@@ -87,19 +94,12 @@ def test_prompt_is_rendered_by_the_models_template_whether_text_or_code(tokenize
     assert rendered.ids == list(map(ord, rendered.text))
 
 
-def test_template_is_given_its_settings() -> None:
-    thinking = renderer(Letters(), enable_thinking=True)
-
-    assert thinking.shape == ChatShape(opens_thought=True)
-    assert thinking.render(PROMPT).text.endswith("<assistant><think>")
-
-
-def test_each_agent_has_the_template_switched_as_it_asks() -> None:
+def test_template_is_switched_by_its_settings_and_as_each_agent_asks() -> None:
     settings: dict[str, JsonValue] = {"enable_thinking": True}
     made = renderers_for(Letters(), settings, section=SECTION, thinking={False: "quick"})
 
+    assert renderer(Letters(), **settings).shape == ChatShape(opens_thought=True)
     ends = {thinking: each.render((ASK,)).text.removeprefix("<user>ask") for thinking, each in made.items()}
-
     assert ends == {None: "<assistant><think>", True: "<assistant><think>", False: "<assistant>"}
     assert list(renderers_for(Letters(), {}, section=SECTION, thinking={})) == [None]
 
@@ -116,16 +116,11 @@ def test_tokens_that_no_text_stands_for_are_taken_from_the_template() -> None:
     assert rendered.ids == [-ord("["), *map(ord, "user"), -ord("]"), *map(ord, "ask")]
 
 
-def test_base_model_gets_plain_text_and_its_own_special_tokens() -> None:
-    rendered = renderer(Letters(template=None)).render(PROMPT)
+def test_base_model_gets_plain_text_unless_the_experiment_brings_a_template() -> None:
+    bare, given = renderer(Letters(template=None)), renderer(Letters(template=None), chat_template="tags")
 
-    assert rendered.text == "### System\nrules\n\n### User\nask\n\n### Assistant\n"
-    assert rendered.ids[0] == 0
-
-
-def test_template_given_by_the_experiment_makes_a_chat_model_of_a_base_model() -> None:
-    given = renderer(Letters(template=None), chat_template="tags")
-
+    assert bare.render(PROMPT).text == "### System\nrules\n\n### User\nask\n\n### Assistant\n"
+    assert bare.render(PROMPT).ids[0] == 0  # Its own special token.
     assert given.shape == ChatShape()
     assert given.render(PROMPT).text == "<system>rules<user>ask<assistant>"
 
@@ -137,34 +132,22 @@ def test_settings_no_prompt_can_be_written_with_are_bad_input(tokenizer: Tokeniz
         renderer(tokenizer, chat_template=template)
 
     assert caught.value.key == (*SECTION, "chat_template_kwargs")
-
-
-def test_template_of_the_models_own_that_cannot_work_is_the_models_fault() -> None:
     with pytest.raises(ConfigError, match="a user's message") as told:
         renderer(Unwritable())
-
-    assert told.value.key == (*SECTION, "model")
-
-
-class Unwritable(Letters):
-    def apply_chat_template(self, messages: list[dict[str, str]], /, **kwargs: object) -> str:
-        raise LookupError("no such role")
+    assert told.value.key == (*SECTION, "model")  # Its own template is the model's fault.
 
 
 @pytest.mark.parametrize(
-    ("constraint", "parser", "is_free"),
+    ("form", "ids", "parser", "is_free"),
     [
-        (Prompt(messages=(ASK,)), None, True),
-        (Prompt(messages=(ASK,), choices=("a", "b")), None, False),
-        (Prompt(messages=(ASK,), schema={"type": "object"}), None, False),
-        (Prompt(messages=(ASK,), schema={"type": "object"}), Parser(), True),
+        ({}, "<", None, True),
+        ({"choices": ("a", "b")}, "<", None, False),
+        ({"schema": {"type": "object"}}, "<", None, False),
+        ({"schema": {"type": "object"}}, "<", Parser(), True),
+        ({"choices": ("a",)}, "a", Parser(), False),  # It finds no open thought.
     ],
 )
 def test_form_leaves_room_for_a_thought_only_where_a_parser_finds_its_end(
-    constraint: Prompt, parser: Parser | None, is_free: bool
+    form: dict[str, Any], ids: str, parser: Parser | None, is_free: bool
 ) -> None:
-    assert is_free_to_think(constraint, [ord("<")], parser) is is_free
-
-
-def test_form_begins_at_once_where_the_parser_finds_no_open_thought() -> None:
-    assert not is_free_to_think(Prompt(messages=(ASK,), choices=("a",)), [ord("a")], Parser())
+    assert is_free_to_think(Prompt(messages=(ASK,), **form), [*map(ord, ids)], parser) is is_free
