@@ -1,10 +1,16 @@
-"""What the backend does in its own way over real sockets: what a request carries, what is told, and how it starts."""
+"""What the backend does in its own way: what a request holds and carries, what is told, and how it starts."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from mac_runner.backends.openai import OpenaiConfig
+from mac_runner.backends.openai.testing import BodyWriter
+from mac_runner.backends.testing import JSON_OBJECT
 from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.backends.asking import KEY, NOBODY, error_of, found, only, reply_of, started, up
 from tests.sim.behaviour import Send, failure, squeezed
 from tests.sim.held_time import held
@@ -95,3 +101,97 @@ async def test_start_names_the_server_whose_model_is_missing_and_the_models_ther
         async with up(OpenaiServer(), OpenaiServer(models=("llama", "gemma"))):
             pass
     assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 1)
+
+
+MESSAGES = (Message(role="system", content="Be brief."), Message(role="user", content="Aye or nay? “ja”"))
+
+SCHEMA: JsonObject = {"type": "object", "properties": {"act": {"const": "vote"}}}
+
+
+def config(**settings: JsonValue) -> OpenaiConfig:
+    return OpenaiConfig.model_validate({"model": "m", "base_urls": ["http://h/v1"], **settings})
+
+
+def body(
+    settings: OpenaiConfig, *, sampling: Sampling | None = None, has_tokens: bool = False, **prompt: object
+) -> JsonObject:
+    asked = request(prompt=Prompt(messages=MESSAGES, **prompt), sampling=sampling or Sampling(seed=7))  # type: ignore[arg-type]
+    found: JsonObject = json.loads(BodyWriter(config=settings, has_tokens=has_tokens).body(asked))
+    return found
+
+
+def test_chat_body_holds_what_is_set_and_nothing_else() -> None:
+    assert body(config()) == {
+        "model": "m",
+        "temperature": 1.0,
+        "max_tokens": 512,
+        "seed": 7,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Aye or nay? “ja”"},
+        ],
+    }
+
+
+def test_each_agent_says_how_much_it_thinks() -> None:
+    """An agent's switch goes before the model's, which holds for the other agents."""
+    openai, vllm = config(), config(server="vllm", chat_template_kwargs={"enable_thinking": True, "x": 1})
+    effort = body(openai, sampling=Sampling(reasoning_effort="minimal", verbosity="low"))
+    off = body(vllm, sampling=Sampling(thinking=False, reasoning_effort="low"))
+    on = body(config(server="vllm"), sampling=Sampling(thinking=True))
+
+    assert (effort["reasoning_effort"], effort["verbosity"], "chat_template_kwargs" in effort) == (
+        "minimal",
+        "low",
+        False,
+    )
+    assert (off["reasoning_effort"], off["chat_template_kwargs"]) == ("low", {"enable_thinking": False, "x": 1})
+    assert on["chat_template_kwargs"] == {"enable_thinking": True}
+    assert body(vllm)["chat_template_kwargs"] == {"enable_thinking": True, "x": 1}
+
+
+def test_limit_goes_by_the_name_the_server_wants() -> None:
+    settings = config(reply_limit_parameter="max_completion_tokens")
+
+    assert body(settings)["max_completion_tokens"] == 512
+    assert "max_tokens" not in body(settings)
+    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["max_completion_tokens"] == 1
+
+
+@pytest.mark.parametrize("server", ["openai", "vllm"])
+def test_completions_are_sent_the_prompt_as_plain_text(server: str) -> None:
+    settings = config(endpoint="completions", server=server)
+    sent = body(settings)
+
+    assert isinstance(sent["prompt"], str)
+    assert sent["prompt"].startswith("### System\nBe brief.")
+    assert "messages" not in sent
+    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["prompt"] == "Hi"
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_vllm_is_held_to_schema_or_choices(endpoint: str) -> None:
+    settings = config(server="vllm", endpoint=endpoint)
+
+    assert body(settings, schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
+    assert body(settings, choices=("<a/>", "<b/>"))["structured_outputs"] == {"choice": ["<a/>", "<b/>"]}
+    assert body(settings, choices=("<a/>", "<b/>"), schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
+    assert body(settings, schema=JSON_OBJECT)["structured_outputs"] == {"json_object": True}
+
+
+def test_other_servers_are_held_to_a_schema_where_the_protocol_can() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA}}
+
+    assert body(config(), schema=SCHEMA)["response_format"] == wanted
+    assert body(config(), schema=SCHEMA, choices=("<a/>",))["response_format"] == wanted
+    assert body(config(), schema=JSON_OBJECT)["response_format"] == {"type": "json_object"}
+    for sent in (body(config(), choices=("<a/>",)), body(config(endpoint="completions"), schema=SCHEMA)):
+        assert not {"response_format", "structured_outputs"} & set(sent)
+
+
+def test_token_ids_and_logprobs_are_asked_for_when_they_are_recorded() -> None:
+    chat = body(config(server="vllm"), has_tokens=True)
+    completions = body(config(server="vllm", endpoint="completions"), has_tokens=True)
+
+    assert (chat["return_token_ids"], chat["logprobs"]) == (True, True)
+    assert (completions["return_token_ids"], completions["logprobs"]) == (True, 1)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from mac_runner.backends.openai import data_plane
+from mac_runner.backends.openai import data_plane, endpoints
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
@@ -44,6 +44,13 @@ def undisturbed() -> dict[str, JsonValue]:
     recorder = MemoryRecorder()
     played(OpenaiServer(script=echo), recorder)
     return recorder.results()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rests as short as a test wants them."""
+    for name in ("CANARY_S_MAX", "ENDPOINT_REST_S", "ENDPOINT_REST_S_MAX"):
+        monkeypatch.setattr(endpoints, name, 0.05)
 
 
 class Striking(MemoryRecorder):
