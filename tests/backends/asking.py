@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,19 +18,20 @@ from mac_runner.backends.anthropic.backend import AnthropicBackend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.clock import Clock
-from mac_runner.errors import BackendError
+from mac_runner.errors import BackendError, TransientBackendError
 from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import Reply, Request
 from tests.sim import anthropic_server, ollama_server
 from tests.sim.anthropic_server import AnthropicServer
 from tests.sim.behaviour import Behaviour, Received, Say, Send, failure
-from tests.sim.held_time import in_held_time
+from tests.sim.held_time import in_held_time, move
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import Settings, backend_for
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
 KEY = "sk-canary-0123456789"
+HELD_S = 1.0
 NOBODY = "http://127.0.0.1:9"  # The discard port: nobody listens there.
 
 B = TypeVar("B", bound=Backend)
@@ -160,6 +162,13 @@ def error_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[H
     return error
 
 
+def fault_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> TransientBackendError:
+    """The error a request ends in, which may be sent again."""
+    error = outcome(server, asked, **how)
+    assert isinstance(error, TransientBackendError), repr(error)
+    return error
+
+
 def only(behaviour: Behaviour) -> Script:
     """Every request is answered so, a canary well."""
     return lambda received: Say() if received.is_canary else behaviour
@@ -169,3 +178,14 @@ def first(*behaviours: Behaviour) -> Script:
     """The first requests are answered so, and all that follow well."""
     left = deque(behaviours)
     return lambda _received: left.popleft() if left else Say()
+
+
+def once_there(number: int, script: Script) -> Script:
+    """Held time goes on once there are so many requests, each of which takes the server HELD_S."""
+
+    def answer(received: Received) -> Behaviour:
+        if received.number >= number - 1:
+            asyncio.get_running_loop().call_soon(move, HELD_S)
+        return script(received)
+
+    return answer

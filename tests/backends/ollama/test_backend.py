@@ -19,8 +19,8 @@ from mac_runner.backends.ollama.testing import (
 from mac_runner.backends.testing import held as held_to
 from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Decoding, FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
-from tests.backends.asking import error_of, first, found, reply_of, up
-from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, encoded, head
+from tests.backends.asking import HELD_S, error_of, fault_of, first, found, once_there, reply_of, up
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, encoded, head
 from tests.sim.held_time import held, move, simulated
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.requests import request
@@ -42,12 +42,6 @@ def thinking(thought: str = "hmm", *, says: str = "It is I.") -> OllamaServer:
 def answering(**fields: JsonValue) -> Send:
     """A response with other fields than a good one has."""
     return Send(200, encoded(RESPONSE | fields))
-
-
-def fault(*behaviours: Behaviour) -> TransientBackendError:
-    error = error_of(OllamaServer(answer=first(*behaviours)))
-    assert isinstance(error, TransientBackendError), repr(error)
-    return error
 
 
 def test_reply_tells_text_tokens_and_why_it_ended() -> None:
@@ -174,13 +168,7 @@ def test_prompt_that_is_too_long_in_any_words_or_was_shortened_all_the_same_is_a
 @held
 async def test_as_many_requests_are_under_way_as_may_be() -> None:
     at_once = 150  # More than the client's own pool would have connections.
-
-    def together(received: Received) -> Say:
-        if received.number == at_once - 1:
-            asyncio.get_running_loop().call_soon(move, 1.0)
-        return Say()
-
-    server = OllamaServer(answer=together, slots=at_once, latency_s=1.0)
+    server = OllamaServer(answer=once_there(at_once, echo), slots=at_once, latency_s=HELD_S)
     async with up(server, settings={"max_in_flight": at_once}) as backend:
         replies = await asyncio.gather(*(backend.generate(request()) for _ in range(at_once)))
 
@@ -250,11 +238,11 @@ async def test_denied_request_fails_alone_where_a_word_is_not_denied(canary: Beh
 
 
 def test_denied_request_is_sent_again_when_the_server_is_gone_by_then() -> None:
-    assert fault(failure(403, "no"), Reset(), Reset()).is_unreachable
+    assert fault_of(OllamaServer(answer=first(failure(403, "no"), Reset(), Reset()))).is_unreachable
 
 
 def test_answer_of_wrong_types_is_told_by_its_flaws_and_not_quoted() -> None:
-    error = str(fault(Send(200, encoded({"message": "sk-canary-0123456789" * 9}))))
+    error = str(fault_of(OllamaServer(answer=first(Send(200, encoded({"message": "sk-canary-0123456789" * 9}))))))
 
     assert "message is not" in error
     assert "sk-canary" not in error
@@ -276,9 +264,8 @@ def test_server_that_hangs_is_found_out() -> None:
         return Hang()
 
     server = OllamaServer(look=look)
-    error = error_of(server)
+    error = fault_of(server)
 
-    assert isinstance(error, TransientBackendError)
     assert "hangs" in str(error)
     assert (error.is_unreachable, error.is_engine_death) == (True, False)
 

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 from collections import Counter
-from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
 
@@ -15,9 +15,10 @@ from mac_runner.backends.openai import data_plane, endpoints
 from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
+from tests.backends.asking import HELD_S, Script, once_there
 from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
-from tests.sim.held_time import in_held_time, move
-from tests.sim.openai_run import Settings, backend_for, play, processes
+from tests.sim.held_time import held
+from tests.sim.openai_run import backend_for, play, processes
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import tasks
@@ -27,23 +28,28 @@ WORK = tasks(12, models=1)
 FEW_ATTEMPTS = RetryPolicy(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
 
 
-def played(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings = MappingProxyType({})) -> RunResult:
-    """All of WORK over one server in this process."""
+class Played(NamedTuple):
+    """All of WORK, played over one server in this process."""
 
-    return asyncio.run(playing(server, recorder, settings))
+    result: RunResult
+    recorder: MemoryRecorder
+    server: OpenaiServer
 
 
-async def playing(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings) -> RunResult:
-    async with server:
-        return await play(backend_for(server.url, settings=settings), WORK, recorder)
+def played(script: Script, recorder: MemoryRecorder | None = None) -> Played:
+    recorder, server = recorder or MemoryRecorder(), OpenaiServer(script=script)
+
+    async def playing() -> Played:
+        async with server:
+            return Played(await play(backend_for(server.url), WORK, recorder), recorder, server)
+
+    return asyncio.run(playing())
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, JsonValue]:
     """The transcripts of WORK when nothing goes wrong."""
-    recorder = MemoryRecorder()
-    played(OpenaiServer(script=echo), recorder)
-    return recorder.results()
+    return played(echo).recorder.results()
 
 
 @pytest.fixture
@@ -98,8 +104,7 @@ def test_work_done_but_not_told_is_one_turn(undisturbed: dict[str, JsonValue]) -
         seen[name] += 1
         return Reset(is_done=seen[name] % 2 == 1) if seen[name] < 3 else echo(received)
 
-    server, recorder = OpenaiServer(script=script), MemoryRecorder()
-    result = played(server, recorder)
+    result, recorder, server = played(script)
 
     assert result.failed == 0
     assert recorder.results() == undisturbed
@@ -132,8 +137,7 @@ def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> N
         is_good = received.is_canary or received.number % 3
         return echo(received) if is_good else kinds[received.number // 3 % len(kinds)]
 
-    recorder = MemoryRecorder()
-    result = played(OpenaiServer(script=script), recorder)
+    result, recorder, _ = played(script)
 
     assert result.failed == 0
     assert recorder.results() == undisturbed
@@ -163,7 +167,7 @@ def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
 
     recorder = MemoryRecorder()
     with pytest.raises(EngineDeadError, match="status 401: expired"):
-        played(OpenaiServer(script=script), recorder)
+        played(script, recorder)
 
     assert sum(map(len, recorder.replies.values())) == 40
     assert {transcript["failure"] for transcript in recorder.transcripts.values()} <= {None}
@@ -175,8 +179,7 @@ def test_refused_request_fails_its_conversation_alone() -> None:
         is_refused = received.headers["x-request-id"].startswith("toy-007/")
         return failure(400, "not this one") if is_refused else echo(received)
 
-    recorder = MemoryRecorder()
-    result = played(OpenaiServer(script=script), recorder)
+    result, recorder, _ = played(script)
 
     assert (result.finished, result.failed) == (len(WORK) - 1, 1)
     assert "not this one" in str(recorder.transcripts["toy-007"]["failure"])
@@ -186,26 +189,20 @@ def test_endless_body_is_cut_off_in_memory() -> None:
     def script(received: Received) -> Behaviour:
         return echo(received) if received.number else Flood(size=1 << 30)
 
-    recorder = MemoryRecorder()
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = played(OpenaiServer(script=script), recorder)
+    result = played(script).result
     after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     assert result.failed == 0
     assert after_kib - before_kib < 32 * 1024
 
 
-def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
+@held
+async def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
     """Time stands still until there are as many: a machine that is slow to send them sends them all the same."""
-    allowed, latency_s = 5, 1.0
+    server = OpenaiServer(script=once_there(5, echo), slots=100, latency_s=HELD_S)
+    async with server:
+        await play(backend_for(server.url, settings={"max_in_flight": 5}), WORK, MemoryRecorder())
 
-    def script(received: Received) -> Behaviour:
-        if received.number >= allowed - 1:
-            asyncio.get_running_loop().call_soon(move, latency_s)
-        return echo(received)
-
-    server, recorder = OpenaiServer(script=script, slots=100, latency_s=latency_s), MemoryRecorder()
-    in_held_time(playing(server, recorder, {"max_in_flight": allowed}))
-
-    assert server.account.in_use_max == allowed
+    assert server.account.in_use_max == 5
     assert server.account.waited_s == 0
