@@ -27,9 +27,8 @@ from typing import Final
 
 from mac_runner.types import JsonObject
 from tests.sim.behaviour import Behaviour, Received, Say, Send, echo
-from tests.sim.openai_server import Connection, OpenaiServer
+from tests.sim.openai_server import Connection, OpenaiServer, listening
 
-ROOT: Final = Path(__file__).parents[2]
 BLOCK_CHARS: Final = 64
 CHARS_PER_TOKEN: Final = 4
 _BLOCK_TOKENS: Final = BLOCK_CHARS // CHARS_PER_TOKEN
@@ -183,31 +182,10 @@ class _Served:
         return min(self.tokens, max(0, int(self.tokens * share)))
 
 
-def command(
-    *,
-    port: int | str = 0,
-    slots: int = 8,
-    latency_ms: float = 20.0,
-    model: str = "stub",
-    tokens: int = 64,
-    cache_tokens: int = 0,
-    prefill_ms: float = 0.0,
-    start_s: float = 0.0,
-    orders: Path | str = "",
-) -> list[str]:
-    """The command line that runs one; `port` may be a placeholder such as `{port}`."""
-    flags = {
-        "port": port,
-        "slots": slots,
-        "latency-ms": latency_ms,
-        "model": model,
-        "tokens": tokens,
-        "cache-tokens": cache_tokens,
-        "prefill-ms": prefill_ms,
-        "start-s": start_s,
-        **({"orders": orders} if orders else {}),
-    }
-    return [sys.executable, "-m", "tests.sim.engine_stub", *(f"--{name}={value}" for name, value in flags.items())]
+def command(**flags: object) -> list[str]:
+    """The command line that runs one with these flags; `port` may be a placeholder such as `{port}`."""
+    words = (f"--{name.replace('_', '-')}={value}" for name, value in flags.items())
+    return [sys.executable, "-m", "tests.sim.engine_stub", *words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,31 +203,10 @@ class Running:
 
 
 @contextmanager
-def running(
-    *,
-    slots: int = 8,
-    latency_ms: float = 20.0,
-    port: int = 0,
-    tokens: int = 64,
-    cache_tokens: int = 0,
-    prefill_ms: float = 0.0,
-) -> Iterator[Running]:
+def running(**flags: object) -> Iterator[Running]:
     """An engine in a process of its own, killed at the end."""
-    words = command(
-        port=port,
-        slots=slots,
-        latency_ms=latency_ms,
-        tokens=tokens,
-        cache_tokens=cache_tokens,
-        prefill_ms=prefill_ms,
-    )
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Running(process, f"http://127.0.0.1:{int(process.stdout.readline())}/v1")
-    finally:
-        process.kill()
-        process.communicate()
+    with listening(command(**flags)) as (process, url):
+        yield Running(process, url)
 
 
 async def _run(server: EngineStub, start_s: float) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
@@ -25,7 +22,6 @@ from tests.sim.toy import ToyEnvironment, Work
 
 S = TypeVar("S", bound=OpenaiServer)
 
-ROOT = Path(__file__).parents[2]
 Settings: TypeAlias = Mapping[str, JsonValue]
 HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
 
@@ -55,24 +51,6 @@ async def play(
         clock=SystemClock(),
         stop=asyncio.Event(),
     )
-
-
-@contextmanager
-def processes(count: int, *, slots: int = 64, latency_ms: float = 20) -> Iterator[Sequence[tuple[int, str]]]:
-    """Stub servers in processes of their own: process id and base URL of each."""
-    command = [sys.executable, "-m", "tests.sim.openai_server", "--slots", str(slots), "--latency-ms", str(latency_ms)]
-    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    try:
-        yield [(process.pid, f"http://127.0.0.1:{_port(process)}/v1") for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
-
-
-def _port(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
-    return int(process.stdout.readline())
 
 
 @contextmanager

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, cast
 
 from mac_runner.types import JsonObject
@@ -36,6 +39,7 @@ from tests.sim.behaviour import (
     head,
 )
 
+ROOT: Final = Path(__file__).parents[2]
 _BREAK: Final = b"\r\n\r\n"
 _TIMERS_LATE_S: Final = 0.0005
 """A loop sleeps whole milliseconds, rounded up: its timers come late by half of one on average."""
@@ -289,6 +293,18 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         elif raw.then == "reset":
             self.abort()
+
+
+@contextmanager
+def listening(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A stub server in a process of its own, whose first line is its port, and its base URL."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 async def _serve(slots: int, latency_ms: float, model: str) -> None:

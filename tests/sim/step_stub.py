@@ -10,21 +10,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, cast
 
 from mac_runner.latency import StepModel
 from mac_runner.types import Message, Prompt
 from tests.sim.behaviour import Behaviour, Received, Say
-from tests.sim.openai_server import Connection, OpenaiServer
+from tests.sim.openai_server import Connection, OpenaiServer, listening
 from tests.sim.stepping import Asked, SteppingLane
 
-ROOT: Final = Path(__file__).parents[2]
 TOKENS: Final = (8, 40)
 """The fewest and the most tokens of a reply."""
 
@@ -78,13 +75,8 @@ def serving(*, steps: StepModel, seats: int) -> Iterator[str]:
     """A server in a process of its own; its base URL."""
     numbers = ",".join(str(number) for number in steps.model_dump().values())
     words = [sys.executable, "-m", "tests.sim.step_stub", f"--steps={numbers}", f"--seats={seats}"]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-    finally:
-        process.kill()
-        process.communicate()
+    with listening(words) as (_, url):
+        yield url
 
 
 async def _run(steps: StepModel, seats: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import signal
+import sys
 from collections import Counter
 from typing import NamedTuple
 
@@ -18,8 +19,8 @@ from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.backends.asking import HELD_S, Script, once_there
 from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
 from tests.sim.held_time import held
-from tests.sim.openai_run import backend_for, play, processes
-from tests.sim.openai_server import OpenaiServer
+from tests.sim.openai_run import backend_for, play
+from tests.sim.openai_server import OpenaiServer, listening
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import tasks
 
@@ -80,10 +81,10 @@ def test_server_that_dies_or_hangs_loses_nothing(
     number: int, undisturbed: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_plane, "CANARY_S_MAX", 1.5)
-    with processes(2) as servers:
-        recorder = Striking(servers[0][0], number, after=40)
-        urls = [url for _, url in servers]
-        result = asyncio.run(play(backend_for(*urls, settings={"timeout_s": 0.5}), WORK, recorder))
+    command = [sys.executable, "-m", "tests.sim.openai_server", "--latency-ms=20"]
+    with listening(command) as (process, url), listening(command) as (_, other):
+        recorder = Striking(process.pid, number, after=40)
+        result = asyncio.run(play(backend_for(url, other, settings={"timeout_s": 0.5}), WORK, recorder))
 
     assert (result.finished, result.failed, result.interrupted) == (len(WORK), 0, False)
     assert recorder.results() == undisturbed
