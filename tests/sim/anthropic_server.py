@@ -68,11 +68,6 @@ class AnthropicServer(OpenaiServer):
         self.script = self._checked
         self.page = self._look
 
-    @property
-    def host(self) -> str:
-        """Its base URL, without `/v1`."""
-        return f"http://127.0.0.1:{self.port}"
-
     def _checked(self, received: Received) -> Behaviour:
         if (denial := self._denial(received)) is not None:
             return denial

@@ -186,11 +186,6 @@ class EchoingServer(OpenaiServer):
         self._turns = cycle(tricks.items())
         self._asked = 0
 
-    @property
-    def host(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
-
     def take(self, connection: Connection, received: Received) -> None:
         connection.act(Raw((self._answer(received),), then="close"), received)
 

@@ -73,11 +73,6 @@ class OllamaServer(OpenaiServer):
         self._loaded: dict[str, int] = {}
 
     @property
-    def host(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def chats(self) -> list[JsonObject]:
         """The chat requests with messages, in the order in which they came."""
         return [received.json for received in self.received]

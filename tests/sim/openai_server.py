@@ -116,9 +116,14 @@ class OpenaiServer:
         self._server: asyncio.Server | None = None
 
     @property
+    def host(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def url(self) -> str:
         """Its base URL."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.host}/v1"
 
     async def __aenter__(self) -> OpenaiServer:
         loop = asyncio.get_running_loop()

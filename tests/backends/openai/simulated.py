@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
@@ -104,17 +104,9 @@ class SimulatedServer:
         return len(self.served) * 100 + sum(now_s - self.begun_s[one] for one in self.in_service)
 
     async def _sleep(self, delay_s: float) -> None:
-        death = asyncio.ensure_future(self._dead())
-        try:
-            await asyncio.wait([death], timeout=delay_s)
-            if self.is_dead:
-                raise SendingError("the connection broke", standing=Standing.CUT_OFF)
-        finally:
-            death.cancel()
-
-    async def _dead(self) -> None:
-        while not self.is_dead:
-            await self.changed.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._while(lambda: True)
 
     async def _while(self, holds: Callable[[], bool]) -> None:
         while holds() and not self.is_dead:

@@ -73,14 +73,6 @@ def test_meaning_of_a_status_has_its_verdict(
     assert str(found) == f"status {status}: {fields.get('message', 'no')}"
 
 
-@pytest.mark.parametrize("status", [409, 429, 500, 503])
-def test_server_is_left_alone_for_as_long_as_it_says(status: int) -> None:
-    found = error(status, retry_after="7")
-
-    assert (found.retry_after_s, found.is_busy) == (7.0, True)
-    assert error(status).is_busy is (status in (409, 429))
-
-
 ALL_THOUGHT = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
 LIMIT = "This endpoint's maximum context length is 2048 tokens."
 

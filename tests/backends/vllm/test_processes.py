@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -53,20 +52,10 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def logs() -> Iterator[ProcessLogs]:
-    """A place that nothing is left of, whatever was kept."""
-    logs = ProcessLogs()
-    made: list[EngineLog] = []
-    acquire = logs.acquire
-
-    def acquired(name: str) -> EngineLog:
-        made.append(acquire(name))
-        return made[-1]
-
-    logs.acquire = acquired  # type: ignore[method-assign]
-    yield logs
-    for log in made:
-        shutil.rmtree(log.path.parent, ignore_errors=True)
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessLogs:
+    """They stand in the folder of the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return ProcessLogs()
 
 
 @contextmanager
@@ -219,7 +208,6 @@ def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
 def test_engine_that_found_no_room_on_the_disk_has_not_acquired(
     logs: ProcessLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {**os.environ}
     for part in ("mkdir", "write_text", "touch", "chmod"):
         with monkeypatch.context() as patch:
