@@ -26,229 +26,83 @@ from tests.sim.seeds import PLAYS, told
 SHOWN_MAX = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+WHAT = {
+    "storm": "storms: invariants after each event, each conversation once, settled in 10 min",
+    "storm-twice": "storms played twice: the same digest",
+    "world": "worlds: the pure scheduler, stopped at any moment",
+    "cancellation": "cancellations: each turn of the loop, in courses of their own",
+    "crash": "power cuts before each operation of random runs, about 700 disks each",
+    "tests/faults/test_kills.py": "kills at random changes of the disk and replies: nothing lost, nothing doubled",
+    "tests/faults/test_claimed_shards.py": "kills of workers of one directory: merged as one run leaves it",
+    "tests/faults/test_histories.py": "random histories of runs, kills and power cuts",
+    "tests/simulation/test_lane.py": "worlds of a modelled lane: equal to one that takes every step",
+    "tests/fleet/test_stress.py": "seconds of 1,000 requests a minute, an engine killed, one stopped: all answered",
+    "tests/fleet/test_storms.py": "storms of a simulated fleet: promises after each event, every turn answered",
+    "tests/cli/test_fleet_run.py": "kills of real lanes in one run: transcripts equal to those of a run on one lane",
+    "tests/test_examples.py": "shipped games, killed and resumed: equal to an undisturbed run",
+    "tests/cli/test_fork.py": "control forks at random turns of each environment: what the parent said",
+    "tests/cli/test_claims.py": "values of summaries and tables, each altered: `verify` finds it with its place",
+    "tests/environments/town_of_salem/test_planted_leaks.py": "leaks planted in prompts of games: each is found",
+    "tests/config/test_words.py": "keys of an experiment file with wrong values of every kind: refused in our words",
+    "tests/attacks/test_reading_costs.py": "what a model writes, behind every beginning: read in a few passes",
+    "tests/environments/adapters/test_kills.py": "games of other libraries, killed and resumed: as if undisturbed",
+    "tests/figures/test_coverage.py": "simulated studies of games and discussions: 95 % intervals cover 93 to 97 %",
+    "hostile": "runs against a hostile server: an orderly end, no key told, whole once it is well",
+    "mutated-run": "run directories with a damaged file: no verb fails, nothing is silently other",
+    "mutated-file": "altered experiment files: taken or refused by name, nothing written",
+    "canary": "games and discussions of marked words: no prompt of a seat holds what it may not know",
+}
+"""What holds, by the kind of play or the test that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """`promised` plays from seeds `first` on, for which it gets `share` of the time."""
+    """`promised` plays of a kind from seeds `first` on, for which it gets `share` of the time."""
 
     id: str
     what: str
-    kind: str
     promised: int
     share: float
     first: int = 0
     chunk: int = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scaled:
     """`promised` cases of a test that does `by_day` of them, or as many times that as it is told."""
 
     id: str
     what: str
-    test: str
     by_day: int
     promised: int
     share: float
 
 
 FIGURES: tuple[Figure | Scaled, ...] = (
-    Figure(
-        id="C1 C2",
-        what="storms: invariants after each event, each conversation once, settled in 10 min",
-        kind="storm",
-        promised=50_000,
-        share=0.09,
-        first=500,
-    ),
-    Figure(
-        id="C3",
-        what="storms played twice: the same digest",
-        kind="storm-twice",
-        promised=2_500,
-        share=0.05,
-        first=100_000,
-    ),
-    Figure(
-        id="C1",
-        what="worlds: the pure scheduler, stopped at any moment",
-        kind="world",
-        promised=50_000,
-        share=0.07,
-        first=400,
-    ),
-    Figure(
-        id="C4",
-        what="cancellations: each turn of the loop, in courses of their own",
-        kind="cancellation",
-        promised=5_000,
-        share=0.05,
-        first=1_000,
-    ),
-    Figure(
-        id="A2",
-        what="power cuts before each operation of random runs, about 700 disks each",
-        kind="crash",
-        promised=150,
-        share=0.1,
-        first=1,
-        chunk=1,
-    ),
-    Scaled(
-        id="A1",
-        what="kills at random changes of the disk and replies: nothing lost, nothing doubled",
-        test="tests/faults/test_kills.py",
-        by_day=16,
-        promised=2_000,
-        share=0.08,
-    ),
-    Scaled(
-        id="A5",
-        what="kills of workers that claim shards of one directory: merged as one run leaves it",
-        test="tests/faults/test_claimed_shards.py",
-        by_day=8,
-        promised=240,
-        share=0.02,
-    ),
-    Scaled(
-        id="A3",
-        what="random histories of runs, kills and power cuts",
-        test="tests/faults/test_histories.py",
-        by_day=50,
-        promised=5_000,
-        share=0.05,
-    ),
-    Scaled(
-        id="P1",
-        what="worlds of a modelled lane: equal to one that takes every step",
-        test="tests/simulation/test_lane.py",
-        by_day=150,
-        promised=10_000,
-        share=0.01,
-    ),
-    Scaled(
-        id="F1",
-        what="seconds of 1,000 requests a minute over eight engines, one killed and one stopped: all answered",
-        test="tests/fleet/test_stress.py",
-        by_day=12,
-        promised=600,
-        share=0.02,
-    ),
-    Scaled(
-        id="F2",
-        what="storms of a fleet in simulated time: promises after each event, every turn answered",
-        test="tests/fleet/test_storms.py",
-        by_day=250,
-        promised=20_000,
-        share=0.03,
-    ),
-    Scaled(
-        id="F3",
-        what="kills of real lanes in one run: transcripts equal to those of a run on one lane",
-        test="tests/cli/test_fleet_run.py",
-        by_day=2,
-        promised=20,
-        share=0.02,
-    ),
-    Scaled(
-        id="A6",
-        what="shipped games, killed and resumed: equal to an undisturbed run",
-        test="tests/test_examples.py",
-        by_day=150,
-        promised=600,
-        share=0.04,
-    ),
-    Scaled(
-        id="A7",
-        what="control forks at random turns of each environment: what the parent said",
-        test="tests/cli/test_fork.py",
-        by_day=24,
-        promised=312,
-        share=0.01,
-    ),
-    Scaled(
-        id="A8",
-        what="values of summaries and tables, each altered alone: `verify` finds it with its place",
-        test="tests/cli/test_claims.py",
-        by_day=1,
-        promised=5,
-        share=0.01,
-    ),
-    Scaled(
-        id="K1",
-        what="leaks planted in prompts of games: each is found",
-        test="tests/environments/town_of_salem/test_planted_leaks.py",
-        by_day=1,
-        promised=4,
-        share=0.01,
-    ),
-    Scaled(
-        id="B3",
-        what="keys of an experiment file, each with every kind of wrong value: refused in our words",
-        test="tests/config/test_words.py",
-        by_day=1,
-        promised=4,
-        share=0.01,
-    ),
-    Scaled(
-        id="B5",
-        what="what a model writes, behind every beginning: read in a few passes",
-        test="tests/attacks/test_reading_costs.py",
-        by_day=1,
-        promised=2,
-        share=0.01,
-    ),
-    Scaled(
-        id="A4",
-        what="games of TextArena and PettingZoo, killed and resumed: equal to an undisturbed run",
-        test="tests/environments/adapters/test_kills.py",
-        by_day=18,
-        promised=650,
-        share=0.04,
-    ),
-    Scaled(
-        id="S1",
-        what="simulated studies of games and discussions: 95 % intervals cover 93 to 97 %",
-        test="tests/figures/test_coverage.py",
-        by_day=250,
-        promised=5_000,
-        share=0.03,
-    ),
-    Figure(
-        id="B1",
-        what="runs against a hostile server: an orderly end, no key told, whole once it is well",
-        kind="hostile",
-        promised=2_000,
-        share=0.1,
-        first=10_000,
-        chunk=5,
-    ),
-    Figure(
-        id="B2",
-        what="run directories with a damaged file: no verb fails, nothing is silently other",
-        kind="mutated-run",
-        promised=10_000,
-        share=0.08,
-        first=10_000,
-        chunk=20,
-    ),
-    Figure(
-        id="B3",
-        what="altered experiment files: taken or refused by name, nothing written",
-        kind="mutated-file",
-        promised=20_000,
-        share=0.04,
-        first=100_000,
-        chunk=50,
-    ),
-    Figure(
-        id="B4",
-        what="games and discussions of marked words: no prompt of a seat holds what it may not know",
-        kind="canary",
-        promised=5_000,
-        share=0.03,
-        first=100_000,
-        chunk=20,
-    ),
+    Figure("C1 C2", "storm", 50_000, 0.09, first=500),
+    Figure("C3", "storm-twice", 2_500, 0.05, first=100_000),
+    Figure("C1", "world", 50_000, 0.07, first=400),
+    Figure("C4", "cancellation", 5_000, 0.05, first=1_000),
+    Figure("A2", "crash", 150, 0.1, first=1, chunk=1),
+    Scaled("A1", "tests/faults/test_kills.py", 16, 2_000, 0.08),
+    Scaled("A5", "tests/faults/test_claimed_shards.py", 8, 240, 0.02),
+    Scaled("A3", "tests/faults/test_histories.py", 50, 5_000, 0.05),
+    Scaled("P1", "tests/simulation/test_lane.py", 150, 10_000, 0.01),
+    Scaled("F1", "tests/fleet/test_stress.py", 12, 600, 0.02),
+    Scaled("F2", "tests/fleet/test_storms.py", 250, 20_000, 0.03),
+    Scaled("F3", "tests/cli/test_fleet_run.py", 2, 20, 0.02),
+    Scaled("A6", "tests/test_examples.py", 150, 600, 0.04),
+    Scaled("A7", "tests/cli/test_fork.py", 24, 312, 0.01),
+    Scaled("A8", "tests/cli/test_claims.py", 1, 5, 0.01),
+    Scaled("K1", "tests/environments/town_of_salem/test_planted_leaks.py", 1, 4, 0.01),
+    Scaled("B3", "tests/config/test_words.py", 1, 4, 0.01),
+    Scaled("B5", "tests/attacks/test_reading_costs.py", 1, 2, 0.01),
+    Scaled("A4", "tests/environments/adapters/test_kills.py", 18, 650, 0.04),
+    Scaled("S1", "tests/figures/test_coverage.py", 250, 5_000, 0.03),
+    Figure("B1", "hostile", 2_000, 0.1, first=10_000, chunk=5),
+    Figure("B2", "mutated-run", 10_000, 0.08, first=10_000, chunk=20),
+    Figure("B3", "mutated-file", 20_000, 0.04, first=100_000, chunk=50),
+    Figure("B4", "canary", 5_000, 0.03, first=100_000, chunk=20),
 )
 
 
@@ -288,7 +142,7 @@ def see(figure: Figure, pool: Executor, processes: int, limit_s: float) -> Seen:
     while True:
         is_time_left = time.monotonic() - began_s < limit_s
         while is_time_left and len(flying) < 2 * processes and (chunk := next(left, None)) is not None:
-            flying[pool.submit(play_chunk, figure.kind, *chunk)] = chunk[1]
+            flying[pool.submit(play_chunk, figure.what, *chunk)] = chunk[1]
         if not flying:
             break
         for future in wait(flying, return_when=FIRST_COMPLETED).done:
@@ -306,7 +160,7 @@ def see_scaled(figure: Scaled, run: Callable[[str, int], str | None], limit_s: f
     seen, scale = Seen(), 1
     while scale and limit_s > 0:
         began_s = time.monotonic()
-        violation = run(figure.test, scale)
+        violation = run(figure.what, scale)
         took_s = time.monotonic() - began_s
         seen.took_s += took_s
         seen.played += scale * figure.by_day
@@ -333,7 +187,9 @@ def row(figure: Figure | Scaled, seen: Seen) -> str:
     verdict = f"{len(seen.violations)} BROKEN" if seen.violations else "ok" if seen.played else "not begun"
     if not seen.violations and 0 < seen.played < figure.promised:
         verdict = "ok so far"
-    return f"{figure.id:<8}{figure.promised:>9,}{seen.played:>9,}{seen.took_s:>8.0f} s  {verdict:<11}{figure.what}"
+    return (
+        f"{figure.id:<8}{figure.promised:>9,}{seen.played:>9,}{seen.took_s:>8.0f} s  {verdict:<11}{WHAT[figure.what]}"
+    )
 
 
 def report(results: Sequence[tuple[Figure | Scaled, Seen]]) -> str:

@@ -1,24 +1,32 @@
-"""The package as it is shipped: public names, version, examples."""
+"""The package as it is shipped: public names, version, commands, examples, benchmarks."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import mac_runner
+from mac_runner import __version__
+from mac_runner.serve import main
+from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
-from tests.cli.lab import AtOnce, Lab
+from tests.cli.lab import ROOT, AtOnce, Lab
 
-ROOT = Path(__file__).parents[1]
 NANO = tuple(path for room in ("nano", "backends/nano") for path in sorted((ROOT / "mac_runner" / room).rglob("*.py")))
 """They need torch, and are looked at in tests/nano."""
+
 MODULES = [path for path in sorted((ROOT / "mac_runner").rglob("*.py")) if path not in NANO]
 
 
@@ -83,3 +91,85 @@ def test_examples_are_ready_to_run(lab: Lab, at_once: AtOnce) -> None:
         assert re.search(rf"directory +runs/{path.stem}\n", ended.stdout)
     assert files != []
     assert list(lab.path.iterdir()) == []
+
+
+WITHOUT = (
+    "import sys; sys.modules[{package!r}] = None; from mac_runner.serve import main; main({arguments!r}, 'mac-serve')"
+)
+
+
+def mac_serve_without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process that does not find a package, whether it is installed or not."""
+    program = WITHOUT.format(package=package, arguments=list(arguments))
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.smoke
+def test_help_is_printed_without_the_extra() -> None:
+    told = mac_serve_without("torch", "--help")
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith("Usage: mac-serve ")
+
+
+@pytest.mark.ci
+def test_model_without_the_extra_is_told_in_a_line_how_to_get_it() -> None:
+    for package in ("torch", "fastapi"):
+        told = mac_serve_without(package, "some/model")
+
+        assert (told.returncode, told.stdout) == (2, "")
+        assert "'mac_runner[nano]'" in told.stderr
+        assert told.stderr.startswith("Error: mac-serve ")
+        assert told.stderr.count("\n") == 1
+
+
+def test_bad_usage_is_told_by_its_option(tmp_path: Path) -> None:
+    """A key that is not set, one that no header can carry, and numbers that are none."""
+    unusable = "MAC_KEY holds a space or a character that no key may have"
+    cases = [("--admin-key-env", "NO_SUCH_VARIABLE", "", "NO_SUCH_VARIABLE is not set")]
+    cases += [("--admin-key-env", "MAC_KEY", key, unusable) for key in ("Schlüssel", "two\nlines")]
+    cases += [
+        (option, number, "", f"Invalid value for '{option}'")
+        for option in ("--kv-cache-gib", "--gpu-memory-utilization")
+        for number in ("nan", "inf", "-inf")
+    ]
+    for option, value, key, words in cases:
+        result = CliRunner().invoke(main, [str(tmp_path), option, value], env={"MAC_KEY": key})
+
+        assert result.exit_code == 2, (option, value)
+        assert words in result.output
+        assert not key or key not in result.output
+
+
+def test_version_is_printed() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.output == f"mac-serve, version {__version__}\n"
+
+
+def row_of(name: str, place: Path, *flags: str) -> Any:
+    """The last line that a benchmark prints."""
+    script = str(ROOT / "benchmarks" / f"{name}.py")
+    process = patience.run([sys.executable, script, *flags], cwd=place, stdout=PIPE, stderr=PIPE)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.mark.ci
+def test_orchestrator_benchmark_ends_with_its_row(tmp_path: Path) -> None:
+    row = row_of("orchestrator", tmp_path, "--conversations", "6", "--slots", "4", "--latency-ms", "5")
+
+    assert 0 < row["slot_utilisation"] <= 1
+    assert 0 < row["bare_slot_utilisation"] <= 1
+    assert row["wall_over_bound"] > 0.9
+    assert min(row["client_cpu_ms_per_request"], row["backend_cpu_ms_per_request"]) > 0
+
+
+@pytest.mark.ci
+def test_scale_benchmark_ends_with_its_row(tmp_path: Path) -> None:
+    row = row_of("scale", tmp_path, "--conversations", "60")
+
+    assert (row["conversations"], row["turns"]) == (60, 360)
+    measured = {"bookkeeping_us_per_conversation", "bookkeeping_us_per_turn", "scheduler_us_per_turn", "peak_rss_mb"}
+    assert all(row[key] > 0 for key in measured | {"resume_to_first_request_s", "finished_again_s"})

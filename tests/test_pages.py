@@ -1,4 +1,4 @@
-"""The pages of the documentation work as they have it: their commands are ours, their files are played."""
+"""What the pages of the documentation say is so: commands, files, links, tables, and every example is played."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ import pytest
 import yaml
 
 import mac_runner
+from benchmarks.games_needed import ALPHA, POWER, paired, power_of_pairs, rows, unpaired
 from mac_runner.cli.commands import cli
+from mac_runner.runs import RunRequest, set_up
 from mac_runner.testing.request import CheckRequest
 from mac_runner.testing.subjects import subject_of
 from mac_runner.types import Prompt, Reply, Turn
@@ -25,6 +29,7 @@ from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import AtOnce, Lab, environ
+from tests.data.data_page import PAGE, answer, play, queries, with_lists, without_times
 from tests.environments.adapters.playing import TEN, THREE
 from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
 from tests.sim.behaviour import Received, Say
@@ -187,6 +192,7 @@ import sys
 from mac_runner import registry
 registry.{registry}[{name!r}] = {name!r}
 """
+
 MAIN = "from mac_runner.__main__ import main\nmain()\n"
 
 
@@ -325,3 +331,177 @@ def test_every_command_of_the_tutorial_does_what_it_says(lab: Lab) -> None:
     for part in ("outcomes of dilemma, by agent", "plays again to the same end", "grudger", "cooperate"):
         assert part in said
     assert re.search(r"^qwen [\d.]+ \[[\d.]+, [\d.]+\]$", said, re.MULTILINE)
+
+
+LINKING = sorted([*PAGES, *(page for folder in ("examples", "experiments") for page in (ROOT / folder).rglob("*.md"))])
+
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+LINK = re.compile(r"\]\(\s*<?([^()\s>]+)>?\s*\)")
+
+FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+
+FOREIGN = ("http://", "https://", "mailto:")
+
+
+def _names(path: Path) -> set[str]:
+    """The functions, classes and variables of a module."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    missing = [
+        f"{page.name}: {file}::{name}"
+        for page in PAGES
+        for file, name in NAMED.findall(page.read_text())
+        if not (ROOT / file).exists() or name not in _names(ROOT / file)
+    ]
+
+    assert missing == []
+
+
+def test_every_promise_names_its_test() -> None:
+    """A promise is an item that begins in bold."""
+    page = (DOCS / "reliability.md").read_text()
+    promises = re.findall(r"^- \*\*.*(?:\n  .*)*", page, re.MULTILINE)
+
+    assert len(promises) > 60
+    assert [promise for promise in promises if not NAMED.search(promise)] == []
+
+
+def test_lines_of_a_page_are_short_enough_to_read() -> None:
+    """100 characters, but for what cannot be broken: a command, a link, a test's name, a line of a file."""
+    for page in PAGES:
+        is_code = False
+        for number, line in enumerate(page.read_text().splitlines(), start=1):
+            is_code ^= line.startswith("```")
+            words = line.split()
+            is_breakable = len(words) > 1 and max(map(len, words)) < 70
+            assert is_code or len(line) <= 100 or not is_breakable, f"{page.name}:{number}: {line}"
+
+
+@cache
+def prose(page: Path) -> str:
+    """Without its code, in which brackets mean something else."""
+    return re.sub(r"`[^`\n]*`", lambda code: code[0].replace("](", ""), FENCE.sub("", page.read_text("utf-8")))
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of its headings, as code hosts and the site make them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        number = next(number for number in range(99) if (slug if number == 0 else f"{slug}-{number}") not in found)
+        found.add(slug if number == 0 else f"{slug}-{number}")
+    return found
+
+
+def dead(page: Path) -> Iterator[str]:
+    for target in LINK.findall(prose(page)):
+        if target.startswith(FOREIGN):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        if not other.exists():
+            yield f"{page.name}: {target}: there is no such file"
+        elif anchor and (other.suffix != ".md" or anchor not in anchors(other)):
+            yield f"{page.name}: {target}: there is no such heading"
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
+    assert [fault for page in LINKING for fault in dead(page)] == []
+
+
+@pytest.mark.ci
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site"))
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert built.returncode == 0, built.stderr
+    for page in (tmp_path / "site").rglob("*.html"):
+        # Links may lead elsewhere; what a page loads comes with it.
+        loaded = (
+            r"<(?:(?:script|img)[^>]+src|link[^>]+rel=\"?(?:stylesheet|preconnect)\"?[^>]+href)=\"?(https?:[^\"> ]+)"
+        )
+        assert re.findall(loaded, page.read_text("utf-8")) == [], page.name
+
+
+def test_every_page_of_the_project_is_in_the_order_of_the_site() -> None:
+    listed = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+
+    assert listed == {page.name for page in DOCS.glob("*.md")}
+
+
+DESIGN_PAGE = DOCS / "town_of_salem.md"
+
+
+def test_examples_of_the_page_can_be_run_and_play_every_deal_on_both_sides(tmp_path: Path) -> None:
+    examples = [block.text for block in blocks(DESIGN_PAGE, "Designing an experiment") if block.kind == "yaml"]
+    file = tmp_path / "example.yaml"
+    for example in examples:
+        file.write_text(example, encoding="utf-8")
+        deals = [[task.seed for task in setup.tasks()] for setup in set_up(RunRequest(file=file)).setups]
+        assert len(deals) == 2
+        assert deals[0] == deals[1]
+    assert len(examples) == 3
+
+
+def test_table_of_the_page_is_what_the_program_prints() -> None:
+    pytest.importorskip("scipy")
+    assert "\n".join(rows()) in DESIGN_PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.ci
+def test_power_of_pairs_is_that_of_the_exact_test_case_by_case() -> None:
+    pytest.importorskip("scipy")
+    from scipy.stats import binom, binomtest
+
+    for deals, difference, share in ((30, 0.3, 0.5), (40, 0.2, 0.4), (25, 0.2, 0.2)):
+        weaker = (share - difference) / 2 / share
+        expected = sum(
+            binom.pmf(decided, deals, share) * binom.pmf(won, decided, weaker)
+            for decided in range(deals + 1)
+            for won in range(decided + 1)
+            if decided and binomtest(won, decided).pvalue <= ALPHA
+        )
+        assert power_of_pairs(deals, difference, share) == pytest.approx(expected, abs=1e-6)
+
+
+def test_numbers_are_the_least_that_are_enough_and_near_the_published_formulas() -> None:
+    """Unpaired: 388 per group for 60 % against 50 % and 93 for 70 % against 50 %, as in Fleiss without correction."""
+    pytest.importorskip("scipy")
+    assert (unpaired(0.1, middle=0.55), unpaired(0.2, middle=0.6)) == (388, 93)
+    for difference, share in ((0.2, 0.5), (0.1, 0.3)):
+        deals = paired(difference, share)
+        assert power_of_pairs(deals, difference, share) >= POWER > power_of_pairs(deals - 1, difference, share)
+        # Miettinen's formula is for the test that is not exact, which needs a little less.
+        root = 1.959964 * share**0.5 + 0.841621 * (share - difference**2) ** 0.5
+        assert 1 < deals / (root / difference) ** 2 < 1.1
+    with pytest.raises(ValueError, match="share of deals"):
+        paired(0.3, 0.2)
+
+
+def test_the_lists_of_columns_are_those_that_are_declared() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert with_lists(page) == page, "write them anew: python -m tests.data.data_page"
+
+
+@pytest.mark.ci
+def test_each_query_answers_what_the_page_shows(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    asked = queries(page)
+    play(page, tmp_path)
+
+    assert len(asked) == 10
+    for match in asked:
+        assert match["output"], "write it anew: python -m tests.data.data_page"
+        assert without_times(answer(match["query"], tmp_path)) == without_times(match["output"]), match["query"]

@@ -1,16 +1,22 @@
-"""The guard of the first tier: what it fails, and what it lets pass."""
+"""The tiers of the tests: what the guard of the first one fails, and that the report of the last one is honest."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import pytest
 
 from tests import patience
+from tests.nightly import FIGURES, Figure, Scaled, Seen, chunks, report, row, see, see_scaled
+from tests.sim import storm
 
 ROOT = Path(__file__).parents[1]
+
 
 CONFTEST = """
 from tests import tiers
@@ -20,6 +26,8 @@ def pytest_configure(config):
         config.addinivalue_line("markers", mark)
     config.pluginmanager.register(tiers.Guard())
 """
+
+
 TESTS = """
 import asyncio, os, subprocess, sys, threading, time
 import pytest
@@ -54,6 +62,8 @@ def test_event_comes():
     threading.Timer(0.01, event.set).start()
     event.wait(60)
 """
+
+
 BROKEN = {
     "test_process": "it starts subprocess.Popen",
     "test_fork": "it starts os.fork",
@@ -81,3 +91,101 @@ def test_first_tier_lets_no_test_start_a_process_sleep_or_take_long(tmp_path: Pa
         assert f"teardown of {name} " in process.stdout, process.stdout
         assert why in process.stdout, process.stdout
     assert f"{len(BROKEN)} errors" in process.stdout, process.stdout
+
+
+T = TypeVar("T")
+
+P = ParamSpec("P")
+
+
+class Here(Executor):
+    """Plays in this process, at once."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def figure(promised: int) -> Figure:
+    return Figure("C1", "storm", promised, 1.0, first=7)
+
+
+def test_figure_is_played_to_the_last_seed_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(storm, "play", seeds.append)
+    seen = see(figure(120), Here(), 1, 100.0)
+
+    assert seeds == list(range(7, 127))
+    assert (seen.played, seen.violations) == (120, [])
+    assert "ok" in row(figure(120), seen)
+
+
+def test_figure_without_time_left_says_that_it_was_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storm, "play", lambda seed: pytest.fail("it was played"))
+    seen = see(figure(120), Here(), 1, 0.0)
+
+    assert seen.played == 0
+    assert "not begun" in row(figure(120), seen)
+
+
+def test_figure_that_was_cut_short_is_not_called_ok() -> None:
+    assert "ok so far" in row(figure(120), Seen(played=119))
+
+
+def test_violation_is_told_with_its_seed_and_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(seed: int) -> None:
+        assert seed != 9, "a conversation is lost"
+
+    monkeypatch.setattr(storm, "play", play)
+    seen = see(figure(10), Here(), 1, 100.0)
+    told = report([(figure(10), seen)])
+
+    assert seen.played == 10
+    assert "1 BROKEN" in told
+    assert "storm 9: AssertionError: " in told
+    assert "seeds storm 9" in told
+
+
+def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None:
+    assert sum(figure.share for figure in FIGURES) == pytest.approx(1.0)
+    seeded = [figure for figure in FIGURES if isinstance(figure, Figure)]
+    assert all(figure.first for figure in seeded)
+    assert all(sum(size for _, size in chunks(figure)) == figure.promised for figure in seeded)
+
+
+def scaled(promised: int) -> Scaled:
+    return Scaled("A1", "tests/faults/test_kills.py", 100, promised, 1.0)
+
+
+def test_scaled_figure_is_played_once_as_by_day_and_then_as_large_as_is_missing() -> None:
+    scales: list[int] = []
+    seen = see_scaled(scaled(2_000), lambda _test, scale: scales.append(scale), 1e6)
+
+    assert scales == [1, 19]
+    assert seen.played == 2_000
+
+
+def test_scaled_figure_that_does_not_hold_is_told_and_not_played_on() -> None:
+    seen = see_scaled(scaled(2_000), lambda test, scale: f"{test} {scale}", 1e6)
+
+    assert seen.played == 100
+    assert seen.violations == ["tests/faults/test_kills.py 1"]
+    assert "1 BROKEN" in row(scaled(2_000), seen)
+
+
+def test_tests_of_scaled_figures_exist() -> None:
+    tests = [figure.what for figure in FIGURES if isinstance(figure, Scaled)]
+
+    assert tests
+    assert all((Path(__file__).parents[1] / test).exists() for test in tests)
+
+
+@pytest.mark.nightly
+def test_power_cuts_are_played_beside_each_other() -> None:
+    root = Path(__file__).parents[1]
+    both = [
+        subprocess.Popen([sys.executable, "-m", "tests.sim.seeds", "crash", *seeds], cwd=root) for seeds in ("12", "34")
+    ]
+
+    assert [one.wait() for one in both] == [0, 0]

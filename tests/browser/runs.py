@@ -1,20 +1,30 @@
-"""The runs that pages are tested with: small, scripted, one of each kind."""
+"""The runs that pages are tested with: small, scripted, one of each kind, and one whose texts are hostile to a page."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import yaml
 
+from mac_runner.store.testing import decode_json, encode_frame
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, Lab, experiment, scripted
 from tests.kit import copied
 
 GAMES = "games"
+
 TALKS = "talks"
+
 VILLAGE = "village"
+
 BROKEN = "broken"
+
 FORK = "fork"
+
 
 _BROKEN_GAME = """\
 from mac_runner import Ask, game
@@ -82,3 +92,126 @@ def _played(lab: Lab, content: JsonObject, *, code: int = 0) -> Path:
     metadata = content["experiment_metadata"]
     assert isinstance(metadata, dict)
     return lab.path / "runs" / str(metadata["experiment_name"])
+
+
+SEATS: Final = ("constructor", "toString", "hasOwnProperty", "SeatOne", "SeatTwo")
+
+NAME: Final = "oddname"
+
+
+NAMES: Final = {
+    "SeatOne": "__proto__",
+    "SeatTwo": "<img src=x onerror=window.ran=1>",
+    "oddname": "odd <b>'&quot;\" ünï {{x}} ${x} %2e%2e#?&",
+}
+"""Names that no experiment file may have, and that a run directory from elsewhere could."""
+
+MEGABYTE: Final = 1_000_000
+
+
+TEXTS: Final = {
+    "markup": "<b id=bold>bold</b><img src=x onerror='window.ran=1'><svg onload=window.ran=1>",
+    "script": "</script><script>window.ran = 1</script><!--<script>",
+    "handlers": '" onmouseover="window.ran=1" autofocus onfocus=window.ran=1 x=\'',
+    "address": "javascript:window.ran=1 data:text/html,<script>window.ran=1</script>",
+    "frame": "<iframe srcdoc='<script>parent.ran=1</script>'></iframe><object data=//evil.example/></object>",
+    "link": "[click](javascript:window.ran=1) ![x](http://evil.example/x.png) http://evil.example/",
+    "style": "<style>*{display:none}</style><link rel=stylesheet href=//evil.example/x.css> url(//evil.example)",
+    "template": "{{constructor.constructor('window.ran=1')()}} ${window.ran=1} <%= 1 %> `${window.ran=1}`",
+    "bidi": "safe \u202e desrever \u2066 isolate \u2069 \u200f mark",
+    "control": "nul \x00 bell \x07 escape \x1b[31m delete \x7f line\u2028separator",
+    "surrogate": "half \ud83d alone \udc00 here",
+    "table": "\x01 \x010 \x0199 \x01__proto__",
+    "entities": "&lt;script&gt; &#60;img&#62; &amp;amp;",
+    "json": '{"__proto__": {"ran": 1}, "constructor": {"prototype": {"ran": 1}}}',
+    "base64": '");window.ran=1;//',
+    "long": "m" * MEGABYTE,
+}
+"""What a player says, by name; `window.ran` is set where any of it is run."""
+
+
+_PLAYERS = f"""\
+TEXTS = {list(TEXTS.values())!r}
+
+def hostile(view, random):
+    text = TEXTS.pop(0) if TEXTS else "enough"
+    return f"<thinking>{{text[:5000]}}</thinking>\\n{{text}}"
+"""
+
+
+_GAME = f"""\
+from mac_runner import Ask, game
+
+@game
+def hostile(table):
+    table.rules = "Say anything."
+    for day in range({-(-len(TEXTS) // len(SEATS))}):
+        for name in table.agents:
+            said = yield Ask(name, "Say something.", default="")
+            table.tell(f"{{name}}: {{said}}", when=f"Day {{day}} </script><b>", said=said)
+    return {{"winner": "<i>nobody</i>", "__proto__": "x", "days": 1}}
+"""
+
+
+def play_hostile(lab: Lab) -> Path:
+    """The run."""
+    (lab.path / "players.py").write_text(_PLAYERS, encoding="utf-8")
+    (lab.path / "hostile.py").write_text(_GAME, encoding="utf-8")
+    content: JsonObject = {
+        "experiment_metadata": {"experiment_name": NAME, "description": TEXTS["markup"]},
+        "conversation_config": {"environment": "./hostile.py:hostile", "conversations": 1},
+        "model_definitions": {
+            "m": {"backend": "scripted", "scripted_config": {"policy": "./players.py:hostile", "capacity": 1}}
+        },
+        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in SEATS],
+    }
+    process = lab.run(lab.write(content, "hostile.yaml"), "--quiet", "--out", "hostile")
+    assert process.returncode == 0, process.stderr
+    return lab.path / "hostile"
+
+
+def renamed(run: Path, to: Path) -> Path:
+    """A copy of a run with names in it that this version would not have accepted."""
+    shutil.copytree(run, to)
+    for path in sorted(to.rglob("*"), reverse=True):
+        if path.is_file():
+            path.write_bytes(_renamed(path.read_bytes(), is_journal=path.parent.name == "journal"))
+        if (name := _with_names(path.name)) != path.name:
+            path.rename(path.with_name(name))
+    return to
+
+
+def with_texts(run: Path) -> Path:
+    """A run whose events and replies have the hostile texts as they are, which its environment made harmless."""
+    (path,) = (run / "transcripts").iterdir()
+    transcript = json.loads(path.read_text())
+    events, turns = transcript["record"]["events"], transcript["turns"]
+    for place, text in enumerate(TEXTS.values()):
+        events[2 * place + 1]["text"] = text
+        turns[place]["reply"]["text"] = f"<thinking>{text}</thinking>{text}"
+    path.write_text(json.dumps(transcript))
+    return run
+
+
+def _renamed(data: bytes, *, is_journal: bool) -> bytes:
+    if data.startswith(b"#"):
+        return _with_names(data.decode()).encode()
+    if not is_journal:
+        return _as_json(data)
+    return b"".join(_frame(_as_json(line.partition(b" ")[2])) for line in data.splitlines())
+
+
+def _frame(payload: bytes) -> bytes:
+    record = decode_json(payload)
+    assert isinstance(record, dict)
+    return encode_frame(record)
+
+
+def _as_json(data: bytes) -> bytes:
+    return _with_names(data.decode("ascii"), {name: json.dumps(other)[1:-1] for name, other in NAMES.items()}).encode()
+
+
+def _with_names(text: str, names: Mapping[str, str] = NAMES) -> str:
+    for name, other in names.items():
+        text = text.replace(name, other)
+    return text

@@ -1,8 +1,9 @@
-"""The page of a conversation: what it shows, of whom, and how it is read."""
+"""The pages of conversations: what they show, of whom, and how they are read, served or published."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -10,13 +11,13 @@ from urllib.parse import quote
 import pytest
 
 from mac_runner.types import JsonObject
-from tests.browser.conftest import Served
-from tests.browser.reading import EVENTS, current, goto, is_on_screen, recorded, shown
-from tests.browser.screens import Watch
+from tests.browser.conftest import Published, Served
+from tests.browser.screens import EVENTS, Recorded, Watch, current, goto, is_on_screen, recorded, shown
 from tests.cli.lab import Lab, scripted
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
+
 
 _LONG_GAME = """\
 from mac_runner import Ask, game
@@ -240,3 +241,210 @@ def test_five_thousand_events_are_windowed_and_reached_by_link_key_scroll_and_se
     page.get_by_role("searchbox").fill("announcement 2718.")
     page.locator("#e2718").wait_for()
     assert shown(page) == ["Announcement 2718."]
+
+
+def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
+    page.locator(".arms tbody tr").first.wait_for()
+    draws = page.locator(".arms .draws a")
+    assert draws.count() == 2
+    draws.last.click()
+
+    page.locator("table.compared").wait_for()
+    page.get_by_text("From here on they differ").wait_for()
+
+
+def test_equal_events_are_folded_and_unfold(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
+    page.locator(".arms .draws a").last.click()
+    page.get_by_text("From here on they differ").wait_for()
+    before = page.locator(".compared tr.is-equal").count()
+    page.get_by_role("button", name="equal events").click()
+
+    page.wait_for_function(f"document.querySelectorAll('.compared tr.is-equal').length > {before}")
+    for row in page.locator(".compared tr.is-equal").all():
+        left, right = row.locator(".event-text").all_inner_texts()
+        assert left == right
+
+
+def test_turn_of_either_side_opens(page: Page, at_fork: str) -> None:
+    goto(page, at_fork, "#/forks")
+    page.locator(".arms .draws a").last.click()
+    page.get_by_text("From here on they differ").wait_for()
+    differing = page.locator(".compared tr.differs")
+    for side in (0, 1):
+        differing.locator(f"td:nth-child({side + 1}) .when a").first.click()
+        page.get_by_role("complementary", name="Turn").get_by_role("tablist").wait_for()
+        page.locator("td.is-current").first.wait_for()
+
+
+def test_conversations_of_different_seeds_are_refused_in_words(watch: Watch, page: Page, at_games: str) -> None:
+    watch.allow("40[04]")
+    goto(page, at_games, "#/compare/0/1")
+
+    assert "seed" in page.get_by_role("alert").inner_text()
+
+
+def test_run_without_forks_says_how_to_make_one(page: Page, at_games: str) -> None:
+    goto(page, at_games, "#/forks/0")
+
+    page.get_by_text("mac-run fork").wait_for()
+
+
+def _combination(talks: Path) -> Path:
+    """A combination of the grid."""
+    return next(path for path in sorted(talks.iterdir()) if (path / "transcripts").is_dir())
+
+
+def _first(run: Path) -> Recorded:
+    """The first discussion."""
+    return recorded(run)[0]
+
+
+def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, talks: Path, at_talks: str) -> None:
+    run = _combination(talks)
+    goto(page, at_talks, f"#/r/{run.name}/c/0")
+    table = page.locator(".table-view.rounds table")
+    table.wait_for()
+
+    answers = _first(run).answers
+    rows = table.locator("tbody tr")
+    assert rows.count() >= len(answers)
+    for name, given in answers.items():
+        row = rows.filter(has=page.get_by_role("rowheader", name=name))
+        shown = [cell.strip()[:1] for cell in row.locator("td").all_inner_texts()]
+        assert shown == [answer or shown[place] for place, answer in enumerate(given)], name
+    verdicts = table.locator("td .verdict")
+    assert verdicts.count() > 0
+    words = {text.strip() for text in verdicts.locator(".hidden-text").all_text_contents()}
+    assert words <= {"right", "wrong", "biased"}
+
+
+def test_stance_opens_the_event_in_which_it_was_said(page: Page, talks: Path, at_talks: str) -> None:
+    goto(page, at_talks, f"#/r/{_combination(talks).name}/c/0")
+    page.locator(".table-view.rounds td a").first.click()
+
+    page.locator(f"{EVENTS}[aria-current=true]").wait_for()
+
+
+def test_arrows_name_who_changed_after_reading_whom(page: Page, talks: Path, at_talks: str) -> None:
+    run = _combination(talks)
+    url = at_talks
+    for number in range(4):
+        goto(page, url, f"#/r/{run.name}/c/{number}")
+        page.get_by_role("heading", name=f"Conversation {number}").wait_for()
+        if page.locator(".arrow").count():
+            break
+    arrows = page.locator(".arrow").count()
+    assert arrows > 0, "no discussion of the run has a change that counts"
+
+    page.get_by_text("after reading another").click()
+    assert page.locator(".arrow-list li").count() == arrows
+
+
+def test_flow_counts_every_step_of_every_participant_once(page: Page, talks: Path, at_talks: str) -> None:
+    run = _combination(talks)
+    goto(page, at_talks, f"#/r/{run.name}/flow")
+    page.locator(".alluvial .band").first.wait_for()
+    page.get_by_text("As a table").click()
+    counts = [int(text) for text in page.locator(".flow details td.num").all_inner_texts()]
+    rounds = page.locator(".alluvial .round-label").count()
+
+    assert sum(counts) == sum(len(given) - 1 for talk in recorded(run) for given in talk.answers.values())
+    assert rounds == max(len(given) for given in _first(run).answers.values())
+
+
+def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, talks: Path, at_talks: str) -> None:
+    goto(page, at_talks, f"#/r/{_combination(talks).name}/flow")
+    page.get_by_text("4 conversations").wait_for()
+    page.get_by_role("searchbox").fill("number<1")
+    page.keyboard.press("Enter")
+
+    page.get_by_text("1 conversation").wait_for()
+    page.reload()
+    page.get_by_text("1 conversation").wait_for()
+
+
+@pytest.mark.parametrize("way", ["double click", "host"])
+def test_publication_opens(
+    watch: Watch, published: Published, host: Callable[[Path], str], games: Path, way: str
+) -> None:
+    folder = published(games)
+    url = host(folder) if way == "host" else f"{folder.as_uri()}/index.html"
+
+    page = watch.open(url)
+    page.get_by_text("2 of 2 ended").first.wait_for()
+    page.get_by_role("link", name="Engines").first.click()
+    page.get_by_text("How many slots were in use?").first.wait_for()
+    page.go_back()
+    page.get_by_text("2 of 2 ended").first.wait_for()
+
+
+def test_link_into_a_publication_leads_to_the_same_screen(watch: Watch, published: Published, games: Path) -> None:
+    place = f"{published(games).as_uri()}/index.html#/c/1?seat=Obadiah&e=3"
+    page = watch.open(place)
+    page.get_by_text("As Obadiah saw it").first.wait_for()
+    shown = page.locator("main").inner_text()
+
+    page.reload()
+
+    page.get_by_text("As Obadiah saw it").first.wait_for()
+    assert page.locator("main").inner_text() == shown
+    assert page.url == place
+
+
+def test_conversation_that_is_not_in_a_sample_says_so(watch: Watch, published: Published, games: Path) -> None:
+    folder = published(games, "--sample", "1")
+    left_out = 1 if (folder / "data" / "0" / "c0" / "0.js").exists() else 0
+    page = watch.open(f"{folder.as_uri()}/index.html#/c/{left_out}")
+
+    page.get_by_text(f"Conversation {left_out} was not published").first.wait_for()
+
+
+def test_keys_lead_from_one_published_conversation_to_the_next(
+    watch: Watch, published: Published, village: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    folder = published(village, "--sample", "2")
+    numbers = sorted(int(path.stem) for path in (folder / "data" / "0" / "c0").iterdir())
+    assert len(numbers) == 2
+    page = watch.open(f"{folder.as_uri()}/index.html#/c/{numbers[0]}")
+    pager = page.get_by_role("navigation", name="Conversations").get_by_role("link")
+
+    expect(pager).to_have_text([f"{numbers[1]} →"])
+    page.keyboard.press("]")
+    page.wait_for_url(f"**/index.html#/c/{numbers[1]}")
+    expect(pager).to_have_text([f"← {numbers[0]}"])
+    page.keyboard.press("]")
+    page.keyboard.press("[")
+    page.wait_for_url(f"**/index.html#/c/{numbers[0]}")
+
+
+def test_parent_of_a_fork_has_no_neighbours_among_the_forks(page: Page, at_fork: str) -> None:
+    from playwright.sync_api import expect
+
+    url = at_fork
+    goto(page, url, "#/c/1")
+    pager = page.get_by_role("navigation", name="Conversations").get_by_role("link")
+    expect(pager).to_have_text(["← 0"])
+    parent = page.get_by_text("Fork of").inner_text().split()[2]
+    goto(page, url.partition("?")[0], f"#/c/{parent}")
+    page.get_by_role("heading", name=parent).wait_for()
+    expect(pager).to_have_count(0)
+
+
+def test_page_of_a_seat_asks_for_nothing_else_of_the_conversation(page: Page, at_games: str) -> None:
+    url = at_games
+    page.goto(url)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    goto(page, url, "#/c/1?seat=Obadiah&e=3")
+    page.get_by_text("As Obadiah saw it").first.wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("i")
+
+    of_it = [one for one in asked if "/api/c/" in one]
+    assert of_it
+    assert [one for one in of_it if "seat=Obadiah" not in one] == []

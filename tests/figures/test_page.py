@@ -1,5 +1,8 @@
+"""The page of a report, and the figures that every run has."""
+
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,13 +12,27 @@ from mac_runner.figures.testing import (
     ROWS_MAX,
     DataColumn,
     Method,
+    Study,
     Value,
     cell_text,
+    classes,
+    comparison_sections,
+    cost_figures,
+    cost_of,
+    definition_of,
+    endings_figure,
+    engine_figures,
+    failed_figure,
     methods_text,
+    played,
     report_html,
     report_json,
+    ticks_of,
 )
-from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report
+from mac_runner.types import JsonObject
+from mac_runner.views.testing import EngineClock
+from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report, run
+from tests.figures.reports import index_row as row
 
 
 @pytest.mark.ci
@@ -116,3 +133,140 @@ def test_conversations_are_links_into_the_published_run_alone() -> None:
     assert {f"out/index.html#/{to}" for to in ("c/3", "c/17", "r/a%20b/c/4")} <= links
     assert not any(value.endswith("c/5") for value in links)
     assert "#/c/" not in report_html(made)
+
+
+def test_cost_is_tokens_and_hours_at_their_prices() -> None:
+    prices: JsonObject = {"prompt": 2.0, "cached": 0.5, "completion": 8.0}
+    account: JsonObject = {
+        "played_s": 1800.0,
+        "requests": 3,
+        "tokens": {"prompt": 3_000_000, "cached": 1_000_000, "completion": 500_000},
+    }
+
+    both = cost_of({"usd_per_mtok": prices, "usd_per_hour": 4.0}, account)
+    without_cache = cost_of({"usd_per_mtok": {**prices, "cached": None}}, account)
+
+    assert (both.tokens, both.hours) == (2 * 2.0 + 0.5 + 0.5 * 8.0, 2.0)
+    assert both.total == pytest.approx(10.5)
+    assert without_cache == (3 * 2.0 + 4.0, None)
+    assert cost_of({"usd_per_mtok": None}, account).total is None
+
+
+def test_engine_without_a_price_is_named(snapshot: SnapshotAssertion) -> None:
+    definitions: dict[str, JsonObject] = {"a": {"usd_per_hour": 2.0}, "b": {}}
+    accounts: JsonObject = {name: {"played_s": 3600.0, "requests": 1, "tokens": {}} for name in ("a#12", "b")}
+
+    (figure,) = cost_figures(definitions, accounts, finished=4)
+
+    assert definition_of(definitions, "a#12") == definitions["a"]
+    assert (figure.caption, figure.notes) == snapshot
+    assert [*cost_figures({"b": {}}, accounts, finished=4)] == []
+
+
+def test_endings_add_up_to_what_is_planned() -> None:
+    rows = [row(0, {"kind": "x"}), row(1, None, "broke"), row(2, None, "broke")]
+    summary: JsonObject = {
+        "conversations": {"planned": 5, "finished": 1, "failed": 2},
+        "failures": [{"reason": "broke", "count": 2, "task_ids": ["a-000001", "a-000002"]}],
+    }
+
+    figure = endings_figure([played(run("a", rows), summary)])
+
+    assert [(one["ending"], one["count"], one["such_as"]) for one in figure.rows] == [
+        ("finished", 1, ""),
+        ("failed: broke", 2, "1, 2"),
+        ("not ended yet", 2, ""),
+    ]
+
+
+def test_classes_hold_every_value_once() -> None:
+    chance = random.Random(5)
+    for values in ([1.0], [3.0, 3.0], [0.0, 1.0], [chance.random() for _ in range(99)], [*map(float, range(1000))]):
+        ordered = sorted(values)
+        found = [*classes(ordered)]
+
+        assert sum(int(one["count"] or 0) for one in found) == len(values)
+        for one in found:
+            lo, hi, count = (float(one[key] or 0) for key in ("from", "to", "count"))
+            inside = [value for value in ordered if lo <= value < hi]
+            assert len(inside) == count or lo == hi or abs(len(inside) - count) <= 1
+
+
+def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
+    chance = random.Random(1)
+    luck = [chance.gauss(0, 10) for _ in range(40)]
+    one = [row(place, {"kind": "x", "gain": value, "deal": place % 2 == 0}) for place, value in enumerate(luck)]
+    other = [
+        row(place, {"kind": "x", "gain": value + 1 + chance.random(), "deal": True}) for place, value in enumerate(luck)
+    ]
+    paired_study = Study(runs=[run("a", one), run("b", other)], baseline="a", is_paired=True)
+    apart_study = Study(runs=[run("a", one), run("b", other, seed=2)], baseline="a", is_paired=False)
+
+    (paired_section,), (apart_section,) = ([*comparison_sections(study)] for study in (paired_study, apart_study))
+
+    rates, means = paired_section.figures
+    gain, apart = means.rows[0], apart_section.figures[1].rows[0]
+    assert float(gain["lo"] or 0) > 1.0
+    assert float(gain["hi"] or 9) < 2.0
+    assert float(apart["lo"] or 0) < 0 < float(apart["hi"] or 0)
+    assert gain["difference"] == pytest.approx(apart["difference"])
+    assert rates.rows[0]["difference"] == pytest.approx(0.5)
+    assert "nothing is paired" in apart_section.figures[0].notes[0]
+
+
+def test_failed_conversations_are_in_no_value() -> None:
+    rows = [
+        row(0, {"kind": "x", "deal": True}),
+        row(1, None, "broke"),
+        row(2, {"kind": "x", "deal": False}),
+    ]
+    study = Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True)
+
+    (section,) = comparison_sections(study)
+
+    assert section.figures[0].rows[0]["n"] == 2
+
+
+def test_failed_conversations_are_counted_as_lost_beside_the_finished_ones() -> None:
+    rows = [row(n, {"kind": "x", "deal": n % 2 == 0}) for n in range(8)] + [row(n, None, "broke") for n in (8, 9)]
+    summary: JsonObject = {"conversations": {"planned": 10, "finished": 8, "failed": 2}}
+    whole: JsonObject = {"conversations": {"planned": 8, "finished": 8, "failed": 0}}
+
+    figure = failed_figure([played(run("a", rows), summary)])
+
+    assert figure is not None
+    assert [(str(one["series"])[:6], one["value"], one["n"]) for one in figure.rows] == [
+        ("finish", 0.5, 8),
+        ("failed", 0.4, 10),
+    ]
+    assert failed_figure([played(run("a", rows[:8]), whole)]) is None
+
+
+def test_axis_ends_at_round_ticks_that_stand_apart() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        values = [chance.gauss(0, 10 ** chance.randint(-4, 7)) for _ in range(3)]
+        ticks = ticks_of(values)
+
+        hair = 1e-6 * (ticks[1] - ticks[0])
+        assert ticks[0] - hair <= min(values), values
+        assert ticks[-1] + hair >= max(values), values
+        assert 2 <= len(ticks) <= 9, ticks
+        assert len({f"{tick:,.6g}" for tick in ticks}) == len(ticks), ticks
+
+
+def test_tokens_of_replies_are_shares_that_end_at_all() -> None:
+    lines = [
+        b'{"time":"2026-01-01T00:00:0%dZ","event":"EVENT_INFER_DONE","task":"a","turn":"%d","model":"m",'
+        b'"latency_ms":5.0,"tokens_out":%d}' % (second, second, tokens)
+        for second, tokens in enumerate((7, 7, 7, 40))
+    ]
+    clock = EngineClock()
+    for line in lines:
+        clock.add(line)
+
+    figure = next(one for one in engine_figures(clock.page(), clock.reply_tokens()) if one.id == "reply-tokens")
+
+    assert [one["share"] for one in figure.rows if one["tokens"] == 7] == [0.75]
+    assert figure.rows[-1]["share"] == 1.0
+    assert figure.n == 4

@@ -1,22 +1,27 @@
-"""The summary of a run: what it adds up of the rows of the index, and of its sessions."""
+"""The summary of a run: what it adds up, its tables as text, and wins by side with their intervals."""
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import tracemalloc
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import wilson
-from mac_runner.reports import render_summary, summarise
+from mac_runner.reports import render_summary, summarise, write_summary
 from mac_runner.reports.testing import PARTS_MAX, REASONS_MAX, STRETCHES_MAX
+from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row, summary_of
-from tests.reports.games import game, player
 
 MODEL: JsonObject = {"capacity": 8, "played_s": 20.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}
+
 PLAYED: JsonObject = {"wall_s": 122.0, "played_s": 20.0, "sessions": 2, "models": {"m1": MODEL}}
 
 
@@ -250,3 +255,215 @@ def test_parts_are_printed_where_there_are_several_with_the_run_they_were_merged
     assert "2025-01-03" not in latest
     assert "2025-01-04" in latest
     assert "and 3 earlier sessions" in latest
+
+
+def player(role: str, faction: str, *, won: bool, definition: str = "hero", model: str = "m1") -> JsonObject:
+    """A player of an outcome."""
+    return {
+        "agent": role.title(),
+        "definition": definition,
+        "model": model,
+        "seat": 0,
+        "role": role,
+        "final_role": role,
+        "faction": faction,
+        "won": won,
+        "alive": won,
+        "death": None,
+    }
+
+
+def game(
+    index: int, players: list[JsonObject], *winners: str, ending: str = "win", days: int = 5, **more: JsonValue
+) -> JsonObject:
+    """The index row of a game."""
+    outcome: JsonObject = {"kind": "game", "ending": ending, "reason": "", "days": days}
+    return index_row(index, {**outcome, "winners": [*winners], "players": [*players]}) | more
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def summary() -> JsonObject:
+    """Thirty games and two failures, between two models."""
+
+    def players(town_won: bool) -> list[JsonObject]:
+        return [
+            player("sheriff", "town", won=town_won, model="m1"),
+            player("godfather", "mafia", won=not town_won, model="m2"),
+        ]
+
+    rows = [game(i, players(i % 3 > 0), "town" if i % 3 > 0 else "mafia", days=3 + i % 4) for i in range(30)]
+    rows.append(game(30, [player("jester", "neutral", won=False)], ending="draw"))
+    rows += [index_row(31 + i, failure=f"turn {i}/Ann/0/2: no legal vote after 2 corrections") for i in range(2)]
+    model: JsonObject = {
+        "capacity": 8,
+        "played_s": 20.0,
+        "busy_slot_s": 30.0,
+        "available_slot_s": 40.0,
+        "requests": 1200,
+    }
+    played: JsonObject = {"wall_s": 122.5, "played_s": 20.0, "sessions": 1, "models": {"m1": model, "m2": model}}
+    return {**summary_of(rows, played, planned=40), "experiment_name": "tos_demo"}
+
+
+def test_tables_are_the_reviewed_ones_and_stay_within_the_width(summary: JsonObject) -> None:
+    for width in (100, 50):
+        assert render_summary(summary, width=width) == (GOLDEN / f"summary_{width}.txt").read_text(encoding="utf-8")
+    for width in (40, 50, 80, 120):
+        assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
+
+
+def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:
+    tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}}
+    cases: list[tuple[JsonObject, str]] = [
+        ({"uncounted_turns": 330}, "tokens          not counted by the engine\n"),
+        ({"uncounted_turns": 30}, "tokens          7 prompt, 0 cached, 3 completion; 30 turns were not counted\n"),
+        (
+            {"uncounted_turns": 30, "uncounted_models": ["m2"]},
+            "tokens          7 prompt, 0 cached, 3 completion; m2: not counted by the engine\n",
+        ),
+    ]
+    for told, text in cases:
+        assert text in render_summary({**summary, "tokens": {**tokens, **told}})
+
+
+def test_time_that_was_all_play_is_told_without_a_wait(summary: JsonObject) -> None:
+    assert "wall time       20.0 s\nplayed          20.0 s; " in render_summary({**summary, "wall_s": 20.04})
+
+
+def test_tables_of_a_bare_summary_say_unknown() -> None:
+    bare = summary_of([], planned=3)
+
+    assert "0 failed, of 3 planned" in render_summary(bare)
+    assert "–" in render_summary(bare)
+    assert "wins" not in render_summary(bare)
+
+
+def test_tables_show_hostile_names_as_plain_text() -> None:
+    attack = "[bold]x[/]\x1b[2J\r\n\u202eevil :smile:"
+    rows = [game(0, [player(attack, attack, won=True, model=attack)], attack), index_row(1, failure=attack)]
+    hostile = {**summary_of(rows, {"models": {attack: {}}}), "experiment_name": attack}
+    text = render_summary(hostile, width=200)
+
+    assert text.count(r"[bold]x[/]\x1b[2J\r\n\u202eevil :smile:") == 5
+    assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def test_tables_go_to_a_file_without_any_control_character(summary: JsonObject) -> None:
+    stream = io.StringIO()
+    write_summary(summary, stream)
+
+    assert stream.getvalue() == render_summary(summary)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_tables_have_style_on_a_terminal(summary: JsonObject, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    styled, plain = Terminal(), Terminal()
+    write_summary(summary, styled)
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_summary(summary, plain)
+
+    assert "\x1b[1m" in styled.getvalue()
+    assert "\x1b" not in plain.getvalue()
+
+
+def test_unusable_replies_have_a_table_where_there_were_any(summary: JsonObject) -> None:
+    unusable: JsonObject = {"player": {"cut_off_thought": 1200, "illegal": 3}}
+    lines = render_summary({**summary, "unusable": unusable}).splitlines()
+    start = lines.index("unusable replies")
+
+    assert [line.split() for line in lines[start + 3 : start + 5]] == [
+        ["player", "cut", "off", "thought", "1,200"],
+        ["player", "illegal", "3"],
+    ]
+    assert "unusable replies" not in render_summary(summary)
+
+
+def tables_of(outcomes: list[JsonObject]) -> dict[str, Table]:
+    results = GameResults()
+    for place, outcome in enumerate(outcomes):
+        results.add(outcome, f"game {place}")
+    return {part.title: part for part in win_tables(results.report()) if isinstance(part, Table)}
+
+
+def outcome(players: list[JsonObject], winner: str) -> JsonObject:
+    found = game(0, players, winner)["outcome"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_definition_counts_once_a_game_on_each_side_that_it_was_dealt_to() -> None:
+    """Whatever became of its players: an Amnesiac who joins the Mafia is no player of the Mafia's."""
+
+    def players(town_won: bool) -> list[JsonObject]:
+        turned = {**player("amnesiac", "mafia", won=not town_won, definition="a"), "final_role": "mafioso"}
+        town = [player(role, "town", won=town_won, definition="a") for role in ("doctor", "sheriff")]
+        return [*town, turned, player("godfather", "mafia", won=not town_won, definition="b")]
+
+    results = GameResults()
+    for place in range(5):
+        results.add(outcome(players(place < 2), "town" if place < 2 else "mafia"), "game")
+    wins = section(results.report(), "wins")
+    found = {
+        (name, side): tuple(section(sides, side)[key] for key in ("n", "games", "wins"))
+        for name, sides in ((name, section(section(wins, "by_definition_and_faction"), name)) for name in "ab")
+        for side in sides
+    }
+
+    assert found == {("a", "neutral"): (5, 5, 3), ("a", "town"): (5, 5, 2), ("b", "mafia"): (5, 5, 3)}
+    assert [section(section(wins, "by_definition"), "a")[key] for key in ("n", "games", "wins")] == [15, 5, 7]
+
+
+def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said() -> None:
+    players = [
+        player("doctor", "town", won=True, definition="a"),
+        player("doctor", "town", won=True, definition="b", model="m2"),
+        player("godfather", "mafia", won=False, definition="a"),
+    ]
+    tables = tables_of([outcome(players, "town")] * 3)
+
+    assert {title: table.numbers[:3] for title, table in tables.items()} == {
+        "wins by faction (n games)": ("n", "wins", "rate"),
+        "wins by definition and side (n games)": ("n", "wins", "rate"),
+        "wins by model and side (n games)": ("n", "wins", "rate"),
+        "wins by role (n players)": ("n", "games", "wins"),
+        "wins by definition, over all sides (n players)": ("n", "games", "wins"),
+        "wins by model, over all sides (n players)": ("n", "games", "wins"),
+    }
+
+
+@pytest.mark.ci
+def test_intervals_of_the_printed_tables_hold_the_truth_as_often_as_they_say() -> None:
+    """Teams win together, and a definition has a different number of players on each side in each game."""
+    chance, runs = Random(11), 300
+    players = {
+        (name, side, won): player("role", side, won=won, definition=name)
+        for name in "ab"
+        for side in ("town", "mafia")
+        for won in (True, False)
+    }
+    covered = {"over all sides": 0, "and side": 0}
+    for _ in range(runs):
+        outcomes = []
+        for _game in range(60):
+            town_won = chance.random() < 0.6
+            sides = ["town"] * 7 + ["mafia"] * 3
+            names = chance.choices("ab", k=10)
+            cast = [players[name, side, (side == "town") == town_won] for name, side in zip(names, sides, strict=True)]
+            outcomes.append(outcome(cast, "town" if town_won else "mafia"))
+        tables = tables_of(outcomes)
+        # Of ten players seven are of the Town: they win 0.7 · 0.6 + 0.3 · 0.4 of the time.
+        for told, place, truth in (("over all sides", ("a",), 0.54), ("and side", ("a", "town"), 0.6)):
+            (table,) = (table for title, table in tables.items() if "definition" in title and told in title)
+            (row,) = (row for row in table.rows if row[: len(place)] == place)
+            lo, hi = (float(end.rstrip("%")) / 100 for end in row[-2].split(" – "))
+            covered[told] += lo <= truth <= hi
+
+    assert all(0.93 <= count / runs <= 0.97 for count in covered.values()), covered

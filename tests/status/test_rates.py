@@ -1,15 +1,22 @@
+"""What the status counts: rates, the time left, the limit, the results so far; and when it is shown."""
+
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.bottleneck import ModelUsage, Usage
-from mac_runner.status import Meter, RateWindow, Reading
+from mac_runner.clock import Clock
+from mac_runner.results import Column, Columns
+from mac_runner.status import Meter, RateWindow, Reading, StatusFrame, Tally, tick
 from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, time_left_s
-from mac_runner.types import TokenCount
+from mac_runner.types import JsonObject, TokenCount
+from tests.status.conftest import SimulatedClock
 
 MakeReading = Callable[..., Reading]
 
@@ -100,3 +107,83 @@ def test_the_limit_is_that_of_the_last_seconds_and_begins_anew_with_other_engine
     few = "too few conversations open (each waits for its own turn)"
     full = "model m (8/8 busy, 0 waiting)"
     assert limits == [full, few, full, full]
+
+
+def test_headline_columns_of_an_environment_are_counted_and_others_are_not() -> None:
+    columns = Columns(
+        {
+            "winner": Column("words", is_headline=True),
+            "right": Column("truth", is_headline=True),
+            "days": Column("number"),
+        },
+        lambda outcome: {"winner": outcome["w"], "right": outcome["r"], "days": 3},  # type: ignore[dict-item]
+    )
+    tally = Tally(columns)
+    for winners, right in ((["mafia"], True), (["mafia", "neutral"], None), (["town"], False), (["mafia"], None)):
+        tally.add({"w": [*winners], "r": right})
+
+    assert tally.text().partition("mafia ")[2] == "75%, neutral 25%, town 25%, right 50%"
+
+
+def test_outcomes_without_columns_are_counted_by_their_winners_and_truths() -> None:
+    tally = Tally(None)
+    assert tally.text() == ""
+    outcomes: list[JsonObject] = [
+        {"kind": "werewolf", "winner": "wolves", "days": 3, "is_draw": False, "roles": {"Ann": "wolf"}},
+        {"kind": "werewolf", "winner": "village", "days": 4, "is_draw": False, "roles": {}},
+    ]
+    for outcome in outcomes:
+        tally.add(outcome)
+
+    assert tally.text().partition("winner ")[2] == "wolves 50%, village 50%, is_draw 0%"
+
+
+@dataclass(slots=True)
+class RecordingDisplay:
+    """Remembers what it was told; `is_enough` is set once it was updated five times."""
+
+    interval_s: float = 0.5
+    calls: list[str] = field(default_factory=list)
+    is_enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def update(self, frame: StatusFrame) -> None:
+        self.calls.append("update")
+        if self.calls.count("update") == 5:
+            self.is_enough.set()
+
+    def say(self, text: str) -> None:
+        self.calls.append(f"say {text}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+async def _tick_until_enough(display: RecordingDisplay, clock: Clock, frame: StatusFrame) -> None:
+    async with asyncio.TaskGroup() as group:
+        ticking = group.create_task(tick(display, lambda: frame, clock))
+        await display.is_enough.wait()
+        ticking.cancel()
+
+
+def test_ticker_updates_once_per_interval_and_once_at_the_end(clock: SimulatedClock, frame: StatusFrame) -> None:
+    display = RecordingDisplay(interval_s=0.5)
+    asyncio.run(_tick_until_enough(display, clock, frame))
+
+    assert display.calls == ["start", *["update"] * (len(clock.sleeps_s) + 1), "close"]
+    assert set(clock.sleeps_s) == {0.5}
+
+
+def test_ticker_closes_the_display_when_reading_breaks(clock: Clock, frame: StatusFrame) -> None:
+    """A bug in reading the run is not hidden, but the terminal is left in order."""
+    display = RecordingDisplay()
+
+    def broken() -> StatusFrame:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(tick(display, broken, clock))
+
+    assert display.calls == ["start", "close"]

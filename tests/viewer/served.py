@@ -1,4 +1,4 @@
-"""A viewer at work in a thread of the test, asked through plain sockets."""
+"""A viewer in a thread of the test, asked through plain sockets; and a run that goes on when the test says so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from mac_runner.types import JsonObject
 from mac_runner.viewer.testing import Address, Opening, Pace, RunSource, Source, Viewer, listening_at
+from tests.cli.lab import discussion
 from tests.patience import LIMIT_S
+from tests.sim.behaviour import Behaviour, Hang, Received, Say, echo
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
 
 QUICK = Pace(poll_s=0.02, standing_s=0.02, engines_s=0.02)
 
@@ -141,3 +147,39 @@ def served(source: Source | Path, *, names: tuple[str, ...] = (), pace: Pace = Q
         thread.join(LIMIT_S)
         assert not thread.is_alive()
         loop.close()
+
+
+REPLIES = 3
+"""So many replies has each conversation that waits."""
+
+
+class Engine:
+    """Answers the first conversation, and the others up to a point; all of them once it `goes_on`."""
+
+    def __init__(self) -> None:
+        self.goes_on = False
+        self.url = ""
+        self._asked = Counter[str]()
+
+    def __call__(self, received: Received) -> Behaviour:
+        if received.is_canary:
+            return Say()
+        task_id = received.headers["x-request-id"].partition("/")[0]
+        self._asked[task_id] += 1
+        waits = self._asked[task_id] > REPLIES and not task_id.endswith("-000000")
+        return Hang() if waits and not self.goes_on else echo(received)
+
+    def experiment(self, name: str, conversations: int) -> JsonObject:
+        """Discussions of more turns than that."""
+        config: JsonObject = {"model": "stub", "base_urls": [self.url], "max_in_flight": 4 * conversations}
+        model: JsonObject = {"backend": "openai", "openai_config": config}
+        return discussion(model, name, conversations=conversations, max_rounds=4)
+
+
+@contextmanager
+def engine() -> Iterator[Engine]:
+    """An engine for the time of the block."""
+    found = Engine()
+    with in_a_thread(OpenaiServer(script=found, keeps=False)) as server:
+        found.url = server.url
+        yield found

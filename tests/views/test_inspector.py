@@ -1,4 +1,4 @@
-"""The inspector of a turn: what was sent, what came back, and how the prompt differs from the one before."""
+"""The inspector of a turn, two conversations beside each other, and forks as trees."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from mac_runner.reports.testing import objects
 from mac_runner.store.testing import entry, inline_traces
 from mac_runner.structs import encode
 from mac_runner.types import JsonObject, Message, Prompt
-from mac_runner.view_model import TokenView
-from mac_runner.views.testing import difference, turn_view
+from mac_runner.view_model import CompareView, ForkArm, TokenView
+from mac_runner.views.testing import compare_view, difference, fork_trees, turn_view
+from tests.environments.discussion.table import everything
 from tests.views.playing import experiment, marker, transcripts
 
 
@@ -119,3 +120,101 @@ def test_texts_that_have_nothing_in_common_are_not_compared_at_length() -> None:
     before, after = "a\n" * 5000, "b\n" * 5000
 
     assert [piece.kind for piece in difference(before, after)] == ["gone", "new"]
+
+
+GAME = experiment("experiments/tos_100games.yaml", "game.calendar.max_days=2")
+
+
+def in_order(view: CompareView) -> None:
+    """Every event of both has one row, in its order."""
+    left = [row.left for row in view.rows if row.left is not None]
+    right = [row.right for row in view.rows if row.right is not None]
+
+    assert left == [event.place for event in view.left.events]
+    assert right == [event.place for event in view.right.events]
+    for row in view.rows:
+        same = row.left is not None and row.right is not None
+        if same and row.left is not None and row.right is not None:
+            one, other = view.left.events[row.left], view.right.events[row.right]
+            same = (one.when, one.text, one.audience) == (other.when, other.text, other.audience)
+        assert row.is_equal == same
+
+
+def test_conversations_of_one_seed_are_aligned_up_to_the_first_turn_with_another_reply() -> None:
+    for one in (GAME, everything()):
+        policies = ("heuristic", "random") if one is GAME else ("discussant", "clumsy")
+        left, right = (transcripts(one, policy)[0] for policy in policies)
+        view = compare_view(left, right)
+        pairs = zip(objects(left["turns"]), objects(right["turns"]), strict=False)
+        first = next(a for a, b in pairs if entry(a, "reply", dict)["text"] != entry(b, "reply", dict)["text"])
+
+        assert view.first_turn == first["turn"]
+        assert view.reason.endswith("the same seed")
+        in_order(view)
+        begins = next(place for place, row in enumerate(view.rows) if not row.is_equal)
+        assert all(row.left == row.right for row in view.rows[:begins])
+        assert begins > 0
+
+
+def test_a_conversation_does_not_differ_from_itself() -> None:
+    game = transcripts(GAME, "heuristic")[0]
+    view = compare_view(game, game)
+
+    assert (view.first_turn, all(row.is_equal for row in view.rows)) == ("", True)
+    in_order(view)
+
+
+def test_a_conversation_that_is_the_beginning_of_another_differs_at_the_next_turn() -> None:
+    whole, begun = transcripts(GAME, "heuristic")[0], transcripts(GAME, "heuristic", turns=20)[0]
+    view = compare_view(whole, begun)
+
+    assert view.first_turn == objects(whole["turns"])[20]["turn"]
+    in_order(view)
+
+
+def test_what_has_no_beginning_in_common_is_refused_and_a_fork_is_not() -> None:
+    first, second = transcripts(GAME, "heuristic", count=2)
+    with pytest.raises(ConfigError, match=r"000000 .*000001 cannot be"):
+        compare_view(first, second)
+    fork = _fork(second, "tos_100games-000000")
+
+    for left, right in ((first, fork), (fork, first)):
+        assert compare_view(left, right).reason.startswith("tos_100games-000001 is")
+    assert compare_view(_fork(first, "p"), _fork(second, "p")).reason.startswith("both")
+
+
+def _fork(transcript: JsonObject, of: str) -> JsonObject:
+    fork: JsonObject = {"of": of, "turn": "0/Abel/0/0", "arm": "said", "draw": 1, "off_policy": False}
+    return {**transcript, "task": {**entry(transcript, "task", dict), "fork": fork}}
+
+
+def row(index: int, arm: str, won: bool | None, *, of: str = "p", turn: str = "3/Abel/0/0") -> JsonObject:
+    """An index row of a fork; None: it failed."""
+    outcome: JsonObject | None = None if won is None else {"kind": "mine", "winner": "Abel" if won else "Cain"}
+    named: JsonObject = {"agents": {"Abel": ["d", "m", 0], "Cain": ["d", "m", 1]}}
+    return {"index": index, "fork_of": of, "turn": turn, "arm": arm, "draw": index, "outcome": outcome, **named}
+
+
+def test_an_arm_has_the_chance_to_win_of_the_agent_of_its_turn_with_its_interval() -> None:
+    rows = [row(n, "said", n < 3) for n in range(4)] + [row(4, "said", None), row(5, "other", False)]
+    rows.append(row(6, "said", True, of="q", turn="12/Cain/0/0"))
+    rows.append({"index": 7, "outcome": None})
+
+    first, second = fork_trees(rows)
+
+    said = ForkArm("3/Abel/0/0", "said", (0, 1, 2, 3, 4), "won of Abel", 0.75, first.arms[1].lo, first.arms[1].hi)
+    assert [arm.arm for arm in first.arms] == ["other", "said"]
+    assert first.arms[1] == said
+    assert said.lo is not None
+    assert said.hi is not None
+    assert 0.29 < said.lo < 0.31
+    assert 0.95 < said.hi < 0.96
+    assert [arm.figure for arm in second.arms] == ["won of Cain"]
+    assert fork_trees(rows, 6) == (second,)
+    assert fork_trees(rows, 7) == ()
+
+
+def test_an_arm_without_a_reward_has_its_conversations_and_no_figure() -> None:
+    found = fork_trees([{**row(0, "said", True), "outcome": {"kind": "mine", "length": 3}}])
+
+    assert found[0].arms == (ForkArm("3/Abel/0/0", "said", (0,)),)

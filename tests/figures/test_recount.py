@@ -1,0 +1,370 @@
+"""The figures of games and of discussions, counted again from their transcripts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import mac_runner
+from mac_runner.environments.town_of_salem.testing import ROLES, opposes_town
+from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.figures.testing import Figure, RunData, Section, Study, Value
+from mac_runner.reports.testing import parse_row
+from mac_runner.runs.testing import run_data, run_sources
+from mac_runner.types import JsonObject
+from tests.cli.lab import experiment, scripted
+from tests.figures.reports import index_row
+from tests.figures.reports import run as run_of
+from tests.views import playing
+
+pytest.importorskip("altair")
+
+pytest.importorskip("scipy")
+
+pandas = pytest.importorskip("pandas")
+
+
+PLAYER = """
+from mac_runner.environments.town_of_salem.bots.policies import play_to_win
+
+def shaky(view, chance):
+    if chance.random() < 0.006:
+        raise ValueError("lost the thread")
+    return play_to_win(view, chance)
+"""
+
+MODELS = {"careful": scripted("./player.py:shaky"), "lucky": scripted("random")}
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Games of two models, some of which failed."""
+    place = tmp_path_factory.mktemp("recount")
+    (place / "player.py").write_text(PLAYER, encoding="utf-8")
+    return play(place, "whole", MODELS)
+
+
+def play(place: Path, name: str, models: Mapping[str, Any]) -> Path:
+    file = place / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(experiment(name, conversations=9, models=models)), encoding="utf-8")
+    mac_runner.run(file, out=place / name, progress=False)
+    return place / name
+
+
+@cache
+def recorded(run: Path) -> Sequence[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted((run / "transcripts").glob("*.json"))]
+
+
+def finished(run: Path) -> list[dict[str, Any]]:
+    return [one for one in recorded(run) if one["status"] == "finished"]
+
+
+@cache
+def data_of(run: Path) -> RunData:
+    (source,) = run_sources([run]).runs
+    return run_data(source, run.name)
+
+
+@cache
+def figures_of(run: Path) -> Mapping[str, Figure]:
+    return {figure.id: figure for section in run_sections(data_of(run)) for figure in section.figures}
+
+
+def column(figure: Figure, value: str, *keys: str) -> dict[Any, Value]:
+    return {tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]]: row[value] for row in figure.rows}
+
+
+def players(games: Sequence[Mapping[str, Any]]) -> Any:
+    frame = pandas.DataFrame(
+        {**player, "game": place, "days": game["outcome"]["days"], "side": str(ROLES[player["role"]].faction)}
+        for place, game in enumerate(games)
+        for player in game["outcome"]["players"]
+    )
+    frame["has_won"] = [
+        side in games[game]["outcome"]["winners"] if side != "neutral" else won
+        for game, side, won in zip(frame.game, frame.side, frame.won, strict=True)
+    ]
+    return frame
+
+
+@pytest.mark.ci
+def test_run_has_failed_games_and_finished_ones(games: Path) -> None:
+    statuses = [one["status"] for one in recorded(games)]
+
+    assert len(statuses) == 9
+    assert {"finished", "failed"} == set(statuses)
+
+
+@pytest.mark.ci
+def test_wins_by_faction_are_those_of_the_games_and_failed_ones_count_as_lost(games: Path) -> None:
+    figure = figures_of(games)["wins-by-faction"]
+    won = players(finished(games)).groupby(["side", "game"]).has_won.any().groupby("side")
+    expected = {(side, "finished games"): rate for side, rate in won.mean().items()}
+    everything = len(recorded(games))
+    # classic-7 has players of each of its factions in every game.
+    expected |= {(side, "failed games counted as lost"): wins / everything for side, wins in won.sum().items()}
+
+    assert column(figure, "value", "label", "series") == pytest.approx(expected)
+    assert figure.n == len(finished(games))
+
+
+def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None:
+    frame = players(finished(games))
+    sides = frame.groupby(["model", "side", "game"]).has_won.any().groupby(["model", "side"]).mean()
+    by_model = column(figures_of(games)["wins-by-model"], "value", "label", "series")
+
+    assert column(figures_of(games)["wins-by-role"], "value", "label") == pytest.approx(
+        frame.groupby("role").won.mean().to_dict()
+    )
+    assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(
+        {(f"{model} as {side}", "finished games"): rate for (model, side), rate in sides.items()}
+    )
+
+
+def test_length_counts_every_game_once(games: Path) -> None:
+    days = pandas.Series([game["outcome"]["days"] for game in finished(games)]).value_counts().to_dict()
+    found = pandas.DataFrame(figures_of(games)["game-length"].rows).groupby("x")["count"].sum().to_dict()
+
+    assert found == days
+
+
+def test_survival_is_the_share_of_players_alive_after_a_day(games: Path) -> None:
+    """Until the first game ended nobody is censored, so the estimate is a plain share."""
+    frame = players(finished(games))
+    rows = [row for row in figures_of(games)["survival-by-faction"].rows if float(row["x"] or 0) < frame.days.min()]
+    assert any(row["x"] for row in rows)
+    for row in rows:
+        side = frame[frame.side == row["label"]]
+        assert row["value"] == pytest.approx(1 - (side.died_on_day <= row["x"]).mean())
+
+
+def test_votes_of_the_town_are_those_of_the_record(games: Path) -> None:
+    votes = []
+    for game in finished(games):
+        dealt = {player["agent"]: player["role"] for player in game["outcome"]["players"]}
+        models = {player["agent"]: player["model"] for player in game["outcome"]["players"]}
+        for event in game["record"]["events"]:
+            # Nobody of classic-7 changes their role.
+            if event.get("kind") == "vote" and str(ROLES[dealt[event["data"]["player"]]].faction) == "town":
+                is_right = bool(opposes_town(ROLES[dealt[event["data"]["target"]]]))
+                votes.append((models[event["data"]["player"]], event["day"], is_right))
+    frame = pandas.DataFrame(votes, columns=["model", "day", "is_right"])
+
+    figure = figures_of(games)["vote-accuracy"]
+    assert column(figure, "value", "series", "x") == pytest.approx(
+        frame.groupby(["model", "day"]).is_right.mean().to_dict()
+    )
+    assert column(figure, "n", "series", "x") == frame.groupby(["model", "day"]).size().to_dict()
+
+
+@pytest.mark.ci
+def test_mislynches_are_lynched_players_who_do_not_oppose_the_town(games: Path) -> None:
+    lynched = [
+        not opposes_town(ROLES[death["role"].lower()])
+        for game in finished(games)
+        for death in game["record"]["deaths"]
+        if "lynch" in death["causes"]
+    ]
+    found = figures_of(games)["mislynches"].rows[0]
+
+    assert (found["label"], found["n"]) == ("all days", len(lynched))
+    assert found["value"] == pytest.approx(sum(lynched) / len(lynched))
+
+
+def test_claims_are_those_of_the_record_by_faction_and_by_kind(games: Path) -> None:
+    claims = pandas.DataFrame(
+        {
+            **claim,
+            "side": next(
+                str(ROLES[player["role"]].faction)
+                for player in game["outcome"]["players"]
+                if player["agent"] == claim["player"]
+            ),
+        }
+        for game in finished(games)
+        for claim in game["record"]["claims"]
+    )
+    for name, key in (("claims-by-faction", "side"), ("claims-by-kind", "kind")):
+        found = column(figures_of(games)[name], "count", "label", "part")
+        expected = claims.groupby([key, "verdict"]).size().to_dict()
+
+        assert {place: count for place, count in found.items() if count} == expected
+
+
+def test_night_effect_counts_the_actions_of_outcomes(games: Path) -> None:
+    frame = players(finished(games))
+    acts = pandas.DataFrame(
+        {"role": frame.role, **{key: frame.measures.map(lambda m, k=key: m.get(k, 0)) for key in ("na", "ne")}}
+    )
+    sums = acts.groupby("role").sum()
+
+    assert column(figures_of(games)["night-effect"], "value", "label") == pytest.approx(
+        (sums["ne"] / sums["na"])[sums["na"] > 0].to_dict()
+    )
+
+
+def test_every_figure_asks_a_question_and_has_n_unit_and_the_data_of_its_picture(games: Path) -> None:
+    figures = figures_of(games)
+    assert len(figures) == 14
+    for figure in figures.values():
+        assert figure.title.endswith("?")
+        assert figure.n > 0
+        assert figure.unit == "games"
+        assert {column.name for column in figure.columns} <= figure.rows[0].keys()
+        assert figure.spec is not None
+        drawn = json.dumps(figure.spec)
+        assert all(json.dumps(str(row["label"])) in drawn for row in figure.rows if row.get("label") and "units" in row)
+
+
+def test_run_without_a_finished_game_has_no_figures(games: Path) -> None:
+    data = data_of(games)
+    rows = [row for row in data.read_rows() if row["status"] == "failed"]
+    empty = RunData(
+        name=data.name,
+        environment=data.environment,
+        experiment=data.experiment,
+        planned=data.planned,
+        read_rows=lambda: iter(rows),
+        read_table=data.read_table,
+    )
+
+    assert run_sections(empty) == []
+
+
+@pytest.mark.ci
+def test_runs_of_the_same_deals_are_compared_deal_by_deal(games: Path) -> None:
+    other = play(games.parent, "swapped", {"lucky": MODELS["lucky"], "careful": MODELS["careful"]})
+    (section,) = study_sections(Study(runs=[data_of(games), data_of(other)], is_paired=True))
+    figures = {figure.id: figure for figure in section.figures}
+    won: list[dict[int, bool]] = [
+        {game["task"]["index"]: "mafia" in game["outcome"]["winners"] for game in finished(each)}
+        for each in (games, other)
+    ]
+    shared = won[0].keys() & won[1].keys()
+
+    (row,) = (row for row in figures["wins-difference"].rows if row["series"] == "mafia")
+    assert (row["paired"], row["n"]) == ("paired", len(shared))
+    assert row["value"] == pytest.approx(sum(won[1][deal] - won[0][deal] for deal in shared) / len(shared))
+    assert figures["wins-by-run"].n == len(won[0]) + len(won[1])
+
+
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def played() -> list[JsonObject]:
+    """Discussions of BBQ questions."""
+    overrides = ("_grid=null", "report=null")
+    return playing.transcripts(
+        playing.experiment("experiments/bbq_identity.yaml", *overrides), "discussant", count=COUNT
+    )
+
+
+def data(name: str, found: list[JsonObject]) -> RunData:
+    rows = [index_row(number, None, counts=one["counts"]) for number, one in enumerate(found)]
+    for each, one in zip(rows, found, strict=True):
+        each |= {"status": "finished", "outcome": one["outcome"]}
+        parse_row(each)
+    return run_of(name, rows, seed=7, environment="discussion")
+
+
+def figures(sections: Sequence[Section]) -> dict[str, Figure]:
+    return {figure.id: figure for section in sections for figure in section.figures}
+
+
+def answers(transcript: Any) -> Iterator[tuple[int, str, str | None]]:
+    """The round, the agent and the answer of each statement of a participant, from the record."""
+    for event in transcript["record"]["events"]:
+        said = event["data"]
+        if said.get("role") == "participant":
+            answer = (said.get("said") or {}).get("answer")
+            yield int(said["round"]), str(said["agent"]), None if answer is None else str(answer)
+
+
+def right(transcript: Any) -> str:
+    return str(transcript["outcome"]["correct_answer_id"])
+
+
+@pytest.mark.ci
+def test_accuracy_by_round_is_that_of_the_records(played: list[JsonObject]) -> None:
+    counted: Counter[tuple[int, bool]] = Counter()
+    for transcript in played:
+        for number, _, answer in answers(transcript):
+            counted[number, answer == right(transcript)] += 1
+
+    figure = figures(run_sections(data("a", played)))["accuracy-by-round"]
+
+    first = min(number for number, _ in counted)
+    for row in figure.rows[:-1]:
+        number = int(float(row["round"] or 0)) - 1 + first
+        n = counted[number, True] + counted[number, False]
+        assert row["n"] == n
+        assert row["value"] == pytest.approx(counted[number, True] / n, abs=1e-4)
+    assert len(figure.rows) == len({number for number, _ in counted}) + 1
+
+
+@pytest.mark.ci
+def test_conformity_is_that_of_the_records(played: list[JsonObject]) -> None:
+    """With three participants the majority of the others is what both of them said."""
+    counted: Counter[tuple[str, bool]] = Counter()
+    for transcript in played:
+        given: dict[str, list[str | None]] = {}
+        for _, agent, answer in answers(transcript):
+            given.setdefault(agent, []).append(answer)
+        for agent, own in given.items():
+            others = [each for name, each in given.items() if name != agent]
+            for number, (before, after) in enumerate(pairwise(own)):
+                held = {each[number] for each in others}
+                if len(held) == 1 and None not in held and before is not None and after is not None:
+                    (majority,) = held
+                    place = "with the majority" if before == majority else "alone against the majority"
+                    counted[place, after != before if before == majority else after == majority] += 1
+
+    figure = figures(run_sections(data("a", played)))["conformity"]
+
+    assert {str(row["place"]): row["n"] for row in figure.rows} == {
+        place: counted[place, True] + counted[place, False] for place, _ in sorted(counted)
+    }
+    for row in figure.rows:
+        share = counted[str(row["place"]), True] / int(row["n"] or 1)
+        assert row["value"] == pytest.approx(share, abs=1e-4)
+
+
+@pytest.mark.ci
+def test_transitions_hold_each_participant_once(played: list[JsonObject]) -> None:
+    found = figures(run_sections(data("a", played)))
+    people = sum(len({agent for _, agent, _ in answers(transcript)}) for transcript in played)
+
+    assert sum(int(row["count"] or 0) for row in found["transitions-correctness"].rows) == people
+    stances = [found[f"transitions-stance-{context}"] for context in ("ambiguous", "disambiguated")]
+    assert sum(int(row["count"] or 0) for figure in stances for row in figure.rows) <= people
+
+
+def test_run_against_itself_has_no_difference(played: list[JsonObject]) -> None:
+    study = Study(runs=[data("a", played), data("b", played)], baseline="a", is_paired=True)
+
+    assert {row["difference"] for row in figures(study_sections(study))["difference-rates"].rows} == {0.0}
+
+
+def test_primary_figure_comes_first_and_q_is_never_below_p(played: list[JsonObject]) -> None:
+    runs = [data("a", played), data("b", played[::-1]), data("c", played[:12])]
+    several = figures(study_sections(Study(runs=runs, primary="consensus")))
+
+    primary = several["difference-consensus"]
+    assert [figure.id for figure in several.values() if figure.is_primary] == [primary.id]
+    assert next(iter(several)) == primary.id
+    rows = [row for name, figure in several.items() if name.startswith("difference") for row in figure.rows]
+    assert all(float(row["q"] or 0) >= float(row["p"] or 0) - 1e-9 for row in rows)
+
+
+def test_no_discussion_makes_no_chapter() -> None:
+    assert run_sections(data("a", [])) == ()

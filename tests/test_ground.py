@@ -1,0 +1,296 @@
+"""The ground floor: regular files, descriptors that are shared out, text that is printable, classes used by threads."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from syrupy.assertion import SnapshotAssertion
+
+from mac_runner.descriptors import (
+    DESCRIPTORS_PER_RUN,
+    GRID_RUNS_OPEN_MAX,
+    connections_within,
+    first_kept,
+    kept,
+    runs_within,
+)
+from mac_runner.errors import lacks_descriptors, shortage_of
+from mac_runner.files import IrregularFileError, obstacle, open_regular, read_regular
+from mac_runner.printable import counted, printable, spelt_out
+from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
+from mac_runner.structs import encode
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets have short names."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting() -> None:
+    makers: dict[str, Callable[[Path], None]] = {
+        "a FIFO": fifo,
+        "a socket": listening,
+        "a directory": Path.mkdir,
+        "a device": device,
+    }
+    for kind, make in makers.items():
+        path, link = Path(kind), Path(f"link to {kind}")
+        make(path)
+        link.symlink_to(path)
+        for odd, flags in ((path, os.O_RDONLY), (link, os.O_RDONLY), (path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
+            with pytest.raises(IrregularFileError, match=f"it is {kind}"):
+                open_regular(odd, flags)
+
+
+def test_fifo_that_another_process_has_open_is_refused_as_well() -> None:
+    path = Path("odd")
+    fifo(path)
+    other = os.open(path, os.O_RDWR)
+    try:
+        for flags in (os.O_RDONLY, os.O_WRONLY):
+            with pytest.raises(IrregularFileError, match="a FIFO"):
+                open_regular(path, flags)
+    finally:
+        os.close(other)
+
+
+def test_link_is_followed_unless_it_must_not_be() -> None:
+    Path("file").write_bytes(b"12345")
+    Path("link").symlink_to("file")
+
+    assert read_regular(Path("link"), 3) == b"123"
+    with pytest.raises(IrregularFileError, match="a symbolic link"):
+        open_regular(Path("link"), os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def test_name_that_leads_nowhere_is_an_error_of_the_system() -> None:
+    Path("dangling").symlink_to("nothing")
+    Path("loop").symlink_to("loop")
+    for name, told in (
+        ("dangling", "a link to a file that is not there"),
+        ("loop", "Too many levels"),
+        ("a\0b", "null byte"),
+    ):
+        with pytest.raises(OSError, match=told):
+            read_regular(Path(name), 1)
+
+
+def test_obstacle_is_the_part_of_a_path_that_is_no_directory() -> None:
+    Path("there").mkdir()
+    Path("linked").symlink_to("there")
+    Path("file").write_text("")
+    Path("dangling").symlink_to("nothing")
+    Path("loop").symlink_to("loop")
+    for path in ("new", "new/below", "there", "there/new", "linked/new"):
+        assert obstacle(Path(path)) is None, path
+    for path, told in (
+        ("file", "file is not a directory"),
+        ("file/below", "file is not a directory"),
+        ("dangling/below", "dangling is a link to nothing"),
+        ("loop", "loop: Too many levels"),
+    ):
+        assert str(obstacle(Path(path))).startswith(told), path
+
+
+@pytest.mark.ci
+def test_soft_limit_is_raised_to_the_hard_one() -> None:
+    """In a process of its own: the limit is the whole process's."""
+    program = (
+        "import resource as r; from mac_runner.descriptors import raise_limit; "
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, 300)); print(raise_limit(), r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 300:
+        pytest.skip("this machine allows no 300 descriptors")
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert told.stdout == "300 (300, 300)\n"
+
+
+def test_whatever_the_limit_there_is_room_for_connections_and_for_run_directories() -> None:
+    for limit in range(DESCRIPTORS_MIN, 5_000):
+        runs = runs_within(limit)
+        connections = connections_within(limit, runs)
+        assert 1 <= runs <= GRID_RUNS_OPEN_MAX
+        assert connections == max(limit - limit // 2, limit - kept(runs))
+        # What no connection is given is more than a run needs to open at any one moment.
+        assert limit - first_kept(limit) >= min(48, DESCRIPTORS_PER_RUN)
+        if limit >= 1_024:
+            assert connections + kept(runs) == limit
+            assert connections < first_kept(limit)
+    assert runs_within(None) == GRID_RUNS_OPEN_MAX
+
+
+def test_requests_in_flight_are_as_many_as_there_is_room_for() -> None:
+    for limit, wanted, asked, concurrency in (
+        (None, 10_000, None, None),
+        (1_024, 900, None, None),
+        (1_024, 0, 5_000, 5_000),
+        (1_024, 1_500, 100, 100),
+        (1_024, 1_500, None, 928),
+        (1_024, 1_500, 1_200, 928),
+        (64, 1_500, None, 32),
+    ):
+        found = bound(limit, wanted=wanted, concurrency=asked)
+
+        assert found.concurrency == concurrency, (limit, wanted, asked)
+        assert (found.notice is None) == (concurrency == asked)
+
+
+def test_bound_is_told_with_what_was_done_and_what_helps(snapshot: SnapshotAssertion) -> None:
+    told = bound(1_024, wanted=1_500, concurrency=None).notice
+
+    assert told == snapshot
+
+
+def _chained(*faults: BaseException) -> BaseException:
+    for cause, fault in pairwise(faults):
+        fault.__cause__ = cause
+    return faults[-1]
+
+
+def test_shortage_is_seen_behind_what_libraries_make_of_it() -> None:
+    descriptors, memory = OSError(24, "Too many open files"), MemoryError()
+    told: list[tuple[BaseException, str | None]] = [
+        (_chained(descriptors, OSError("All connection attempts failed"), ValueError("x")), "no file descriptor left"),
+        (_chained(ExceptionGroup("tried", [OSError("refused"), descriptors]), OSError("x")), "no file descriptor left"),
+        (
+            OSError("Multiple exceptions: [Errno 111] no, [Errno 24] Too many open files"),
+            "no file descriptor left",
+        ),
+        (ImportError("x.so: cannot open shared object file: Error 24"), "no file descriptor left"),
+        (ImportError("x.so: failed to map segment from shared object"), "no memory left"),
+        (OSError(12, "Cannot allocate memory"), "no memory left"),
+        (_chained(memory, SystemError("returned NULL")), "no memory left"),
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+        (RuntimeError("no running event loop"), None),
+        (ImportError("no module named x"), None),
+        (OSError(2, "No such file or directory"), None),
+    ]
+
+    for fault, words in told:
+        shortage = shortage_of(fault, "work")
+        assert (shortage is None) == (words is None), fault
+        assert words is None or words in str(shortage)
+        assert lacks_descriptors(fault) == (words == "no file descriptor left")
+
+
+def test_printable_writes_what_would_act_on_a_terminal_as_an_escape_and_leaves_other_text_alone() -> None:
+    for text, shown in {
+        **{text: text for text in ("", "plain words", "naïve – “quoted”", "長い名前", "😀")},
+        "\x1b[2J": r"\x1b[2J",
+        "a\r\nb\tc": r"a\r\nb\tc",
+        "\u202eevil": r"\u202eevil",
+        "zero\u200bwidth": r"zero\u200bwidth",
+        "line\u2028break": r"line\u2028break",
+        "\ud800": r"\ud800",
+        "\x9b1A": r"\x9b1A",
+    }.items():
+        assert printable(text) == shown
+
+
+@given(st.text())
+def test_printable_gives_one_line_that_can_be_encoded(text: str) -> None:
+    shown = printable(text)
+
+    assert len(shown.splitlines()) <= 1
+    assert shown.encode("utf-8")[:1] != b"\x1b"
+    assert printable(shown) == shown
+
+
+def test_any_text_reaches_a_stream_of_any_encoding_and_our_own_tables_keep_their_shape() -> None:
+    codecs.register_error("spelt_out", spelt_out)
+    everything = "".join(map(chr, range(0x3000))) + "\ud800 \U0001f600"
+    for encoding in ("ascii", "latin-1", "cp437", "cp500", "koi8-r", "shift_jis", "utf-8", "utf-16"):
+
+        def told(text: str, encoding: str = encoding) -> str:
+            return text.encode(encoding, "spelt_out").decode(encoding)
+
+        assert told(everything)
+        for line in ("a │ b ├── ┌┐└┘┤┬┴┼ █░ 19.2% – 51.2%", "“said” ‘so’ — 3 × 4"):
+            assert len(told(line)) == len(line)
+        if encoding in {"ascii", "latin-1"}:
+            assert told("a → b … “q” ─ 名") == 'a > b ... "q" - \\u540d'
+
+
+def test_one_thing_is_counted_in_the_singular_and_any_other_number_in_the_plural() -> None:
+    assert [counted(n, "lane") for n in (0, 1, 2)] == ["0 lanes", "1 lane", "2 lanes"]
+
+
+CRASH = """
+import sys, threading, types
+import msgspec
+from mac_runner.structs import convert
+
+sys.setswitchinterval(1e-6)
+LETTERS = "abc"
+
+
+def fresh(number):
+    source = "from __future__ import annotations\\nimport msgspec\\n"
+    kind = "int"
+    for letter in reversed(LETTERS):
+        fields = "".join(f"    {letter}{n}: {kind} | None = None\\n" for n in range(30))
+        source += f"class {letter.upper()}(msgspec.Struct, frozen=True):\\n{fields}"
+        kind = letter.upper()
+    module = sys.modules[f"fresh{number}"] = types.ModuleType(f"fresh{number}")
+    exec(source, module.__dict__)
+    return module.A
+
+
+value = {f"a{n}": {f"b{m}": {"c1": 1} for m in range(30)} for n in range(30)}
+for number in range(20):
+    kind, begin = fresh(number), threading.Barrier(6)
+
+    def use():
+        begin.wait()
+        assert convert(value, kind).a1.b1.c1 == 1
+
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+@pytest.mark.ci
+def test_threads_that_use_a_class_first_at_the_same_time_do_not_crash_the_process() -> None:
+    found = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False)
+
+    assert found.returncode == 0, found.stderr
+
+
+class Text(Struct):
+    text: str
+
+
+def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
+    assert json.loads(encode(Text("a\ud800b"))) == {"text": "a\ud800b"}
+    assert encode(Text("ä")) == '{"text":"ä"}'.encode()
