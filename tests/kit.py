@@ -7,12 +7,20 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mac_runner
 from mac_runner.clock import SystemClock
 from mac_runner.reports import summarise
 from mac_runner.types import JsonObject, JsonValue
+
+T = TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """What there must be."""
+    assert value is not None
+    return value
 
 
 def copied(source: Path, to: Path) -> Path:
@@ -42,13 +50,11 @@ def index_row(index: int, outcome: JsonValue = None, *, failure: str | None = No
     }
 
 
-def summary_of(
-    rows: Iterable[JsonObject], accounting: JsonObject | None = None, *, planned: int | None = None
-) -> JsonObject:
+def summary_of(rows: Iterable[JsonObject], accounting: JsonObject | None = None, *, planned: int | None = None) -> Any:
     """The summary of a run `demo` with these rows."""
-    known = [*rows]
-    count = len(known) if planned is None else planned
-    return summarise(experiment_name="demo", rows=known, planned=count, accounting=accounting or {})
+    found = [*rows]
+    count = len(found) if planned is None else planned
+    return summarise(experiment_name="demo", rows=found, planned=count, accounting=accounting or {})
 
 
 def own_game(game: str, *, name: str = "small", conversations: int = 2) -> JsonObject:

@@ -109,7 +109,6 @@ def test_games_that_all_went_one_way_are_one_case_each() -> None:
 
 Game: TypeAlias = tuple[int, int]
 """How many of how many cases were won."""
-
 games = st.lists(st.integers(0, 4).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=12)
 
 

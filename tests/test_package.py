@@ -26,7 +26,6 @@ from tests.cli.lab import ROOT, AtOnce, Lab
 
 NANO = tuple(path for room in ("nano", "backends/nano") for path in sorted((ROOT / "mac_runner" / room).rglob("*.py")))
 """They need torch, and are looked at in tests/nano."""
-
 MODULES = [path for path in sorted((ROOT / "mac_runner").rglob("*.py")) if path not in NANO]
 
 

@@ -334,13 +334,9 @@ def test_every_command_of_the_tutorial_does_what_it_says(lab: Lab) -> None:
 
 
 LINKING = sorted([*PAGES, *(page for folder in ("examples", "experiments") for page in (ROOT / folder).rglob("*.md"))])
-
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-
 LINK = re.compile(r"\]\(\s*<?([^()\s>]+)>?\s*\)")
-
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
-
 FOREIGN = ("http://", "https://", "mailto:")
 
 

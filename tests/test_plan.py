@@ -30,7 +30,6 @@ from tests.kit import own_game, played, written
 MILLION = 1_000_000
 
 sizes = st.integers(1, 12)
-
 seeds = st.integers(0, 2**40)
 
 
@@ -256,7 +255,6 @@ def test_shard_is_read_as_it_is_written_and_refused_saying_what_is_allowed() -> 
 
 
 TURN = Turn(round=1, agent="Ada", model="m", place=0)
-
 KEYS = ("index", "task_id", "group", "sample")
 
 

@@ -15,8 +15,6 @@ from tests.cli.lab import ROOT, RunDir
 from tests.kit import own_game, played, written
 
 AGENTS = ("Abel", "Cain")
-
-
 CASES: list[tuple[JsonObject, dict[str, float]]] = [
     ({"payoff": {"Abel": 3, "Cain": 5}}, {"payoff": 3.0}),
     ({"cooperated": {"Abel": True, "Cain": False}}, {"cooperated": 1.0}),

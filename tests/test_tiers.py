@@ -94,7 +94,6 @@ def test_first_tier_lets_no_test_start_a_process_sleep_or_take_long(tmp_path: Pa
 
 
 T = TypeVar("T")
-
 P = ParamSpec("P")
 
 

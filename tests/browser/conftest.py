@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -40,34 +40,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.close()
 
 
-@pytest.fixture(scope="session")
-def games(played: Lab) -> Path:
-    """Two games of Town of Salem."""
-    return runs.play_games(played)
+def _run(kind: str) -> Any:
+    """The run of a kind, as a fixture; not to be changed."""
+
+    def run(played: Lab) -> Path:
+        return runs.played(played, kind)
+
+    return pytest.fixture(run, name=kind, scope="session")
 
 
-@pytest.fixture(scope="session")
-def talks(played: Lab) -> Path:
-    """A grid of discussions."""
-    return runs.play_talks(played)
-
-
-@pytest.fixture(scope="session")
-def village(played: Lab) -> Path:
-    """Three games of a user's own code."""
-    return runs.play_village(played)
-
-
-@pytest.fixture(scope="session")
-def broken(played: Lab) -> Path:
-    """Conversations of which some failed."""
-    return runs.play_broken(played)
-
-
-@pytest.fixture(scope="session")
-def fork(played: Lab, games: Path) -> Path:
-    """A fork of the first game."""
-    return runs.play_fork(played, games)
+games, talks, village, broken, fork, long, foreign = map(_run, runs.KINDS)
 
 
 @pytest.fixture
@@ -105,34 +87,16 @@ def serving(path: Path) -> Iterator[Served]:
         lab.close()
 
 
-@pytest.fixture(scope="package")
-def at_games(kept: Served, games: Path) -> str:
-    """The address of the two games."""
-    return kept(games)
+def _address(kind: str) -> Any:
+    """The address of the run of a kind, as a fixture."""
+
+    def address(kept: Served, played: Lab) -> str:
+        return kept(runs.played(played, kind))
+
+    return pytest.fixture(address, name=f"at_{kind}", scope="package")
 
 
-@pytest.fixture(scope="package")
-def at_talks(kept: Served, talks: Path) -> str:
-    """The address of the grid of discussions."""
-    return kept(talks)
-
-
-@pytest.fixture(scope="package")
-def at_village(kept: Served, village: Path) -> str:
-    """The address of the games of a user's own code."""
-    return kept(village)
-
-
-@pytest.fixture(scope="package")
-def at_broken(kept: Served, broken: Path) -> str:
-    """The address of conversations of which some failed."""
-    return kept(broken)
-
-
-@pytest.fixture(scope="package")
-def at_fork(kept: Served, fork: Path) -> str:
-    """The address of the fork."""
-    return kept(fork)
+at_games, at_talks, at_village, at_broken, at_fork, at_long, at_foreign = map(_address, runs.KINDS)
 
 
 @pytest.fixture(scope="session")

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
-from mac_runner.store.testing import decode_json, encode_frame
+from mac_runner.store.testing import encode_frame
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, Lab, experiment, scripted
-from tests.kit import copied
+from tests.kit import copied, own_game
 
-GAMES = "games"
-
-TALKS = "talks"
-
-VILLAGE = "village"
-
-BROKEN = "broken"
-
-FORK = "fork"
-
-
-_BROKEN_GAME = """\
+KINDS: Final = ("games", "talks", "village", "broken", "fork", "long", "foreign")
+_OWN_GAMES: Final = {
+    "broken": """\
 from mac_runner import Ask, game
 
 @game
@@ -37,75 +28,84 @@ def broken(table):
     if table.random("storm").random() < 0.5:
         raise AssertionError("the game has a bug")
     return {"days": 3}
-"""
+""",
+    "long": """\
+from mac_runner import Ask, game
+
+@game
+def long(table):
+    for number in range(5000):
+        table.tell(f"Announcement {number}.", when=f"Day {number // 1000}")
+    yield [Ask(name, "Say something.") for name in table.agents]
+    return {}
+""",
+}
 
 
-def play_games(lab: Lab) -> Path:
+def played(lab: Lab, kind: str) -> Path:
+    """The run of a kind, which is played the first time; not to be changed."""
+    directory = lab.path / "runs" / kind
+    if kind == "foreign" and not directory.exists():
+        with_texts(renamed(_played(lab, _hostile(lab), "hostile"), directory))
+    elif kind == "fork" and not directory.exists():
+        where = ("--turn", "#20", "--draws", "2", "--out", str(directory))
+        lab.done("fork", str(played(lab, "games")), "0", *where, "--quiet")
+    elif not directory.exists():
+        _played(lab, _own(lab, kind) if kind in _OWN_GAMES else _CONTENTS[kind](lab), kind)
+    return directory
+
+
+def _played(lab: Lab, content: JsonObject, kind: str) -> Path:
+    process = lab.run(lab.write(content, f"{kind}.yaml"), "--quiet", "--out", f"runs/{kind}")
+    assert process.returncode == (kind == "broken"), process.stderr
+    return lab.path / "runs" / kind
+
+
+def _own(lab: Lab, kind: str) -> JsonObject:
+    """One conversation of five thousand events, or six of which some fail."""
+    (lab.path / f"{kind}.py").write_text(_OWN_GAMES[kind])
+    return own_game(f"./{kind}.py:{kind}", name=kind, conversations=1 if kind == "long" else 6)
+
+
+def _games(_lab: Lab) -> JsonObject:
     """Two games of Town of Salem."""
-    return _played(lab, experiment(GAMES, models={"m": scripted(latency_ms=1)}))
+    return experiment("games", models={"m": scripted(latency_ms=1)})
 
 
-def play_talks(lab: Lab) -> Path:
-    """A grid of discussions: two settings of four questions each."""
-    content = yaml.safe_load((ROOT / "experiments" / "bbq_identity.yaml").read_text(encoding="utf-8"))
-    content["experiment_metadata"]["experiment_name"] = TALKS
-    content["conversation_config"]["conversations"] = 4
-    content["_grid"]["broadcast"].pop("moderator")
-    content["_grid"].pop("sweep")
-    content["report"] = {"baseline": {"identity_shown": False}, "primary": "bias.final.ambiguous"}
+def _shipped(file: str, name: str, conversations: int) -> Any:
+    content = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    content["experiment_metadata"]["experiment_name"] = name
+    content["conversation_config"]["conversations"] = conversations
     content.pop("profiles", None)
+    return content
+
+
+def _talks(lab: Lab) -> JsonObject:
+    """A grid of discussions: two settings of four questions each."""
+    content = _shipped("experiments/bbq_identity.yaml", "talks", 4)
     copied(ROOT / "experiments" / "questions", lab.path / "questions")
-    return _played(lab, content)
+    factor = {"identity_shown": content["_grid"]["broadcast"]["identity_shown"]}
+    report = {"baseline": {"identity_shown": False}, "primary": "bias.final.ambiguous"}
+    return {**content, "_grid": {"broadcast": factor}, "report": report}
 
 
-def play_village(lab: Lab) -> Path:
+def _village(lab: Lab) -> JsonObject:
     """Three games of a user's own code, which pages do not import."""
     copied(ROOT / "examples" / "werewolf.py", lab.path)
-    content = yaml.safe_load((ROOT / "examples" / "werewolf.yaml").read_text(encoding="utf-8"))
-    content["experiment_metadata"]["experiment_name"] = VILLAGE
-    content["conversation_config"]["conversations"] = 3
-    content.pop("profiles", None)
-    return _played(lab, content)
+    content: JsonObject = _shipped("examples/werewolf.yaml", "village", 3)
+    return content
 
 
-def play_broken(lab: Lab) -> Path:
-    """Six conversations, some of which failed."""
-    (lab.path / "broken.py").write_text(_BROKEN_GAME)
-    content: JsonObject = {
-        "experiment_metadata": {"experiment_name": BROKEN},
-        "conversation_config": {"environment": "./broken.py:broken", "conversations": 6},
-        "model_definitions": {"m": scripted("random")},
-        "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in ("Abel", "Bob")],
-    }
-    return _played(lab, content, code=1)
-
-
-def play_fork(lab: Lab, games: Path) -> Path:
-    """Two draws of a turn of the first game, and its control."""
-    lab.done("fork", str(games), "0", "--turn", "#20", "--draws", "2", "--out", FORK, "--quiet")
-    return lab.path / FORK
-
-
-def _played(lab: Lab, content: JsonObject, *, code: int = 0) -> Path:
-    process = lab.run(lab.write(content), "--quiet")
-    assert process.returncode == code, process.stderr
-    metadata = content["experiment_metadata"]
-    assert isinstance(metadata, dict)
-    return lab.path / "runs" / str(metadata["experiment_name"])
-
+_CONTENTS: Final[Mapping[str, Callable[[Lab], JsonObject]]] = {"games": _games, "talks": _talks, "village": _village}
 
 SEATS: Final = ("constructor", "toString", "hasOwnProperty", "SeatOne", "SeatTwo")
-
 NAME: Final = "oddname"
-
-
 NAMES: Final = {
     "SeatOne": "__proto__",
     "SeatTwo": "<img src=x onerror=window.ran=1>",
     "oddname": "odd <b>'&quot;\" ünï {{x}} ${x} %2e%2e#?&",
 }
 """Names that no experiment file may have, and that a run directory from elsewhere could."""
-
 MEGABYTE: Final = 1_000_000
 
 
@@ -153,21 +153,15 @@ def hostile(table):
 """
 
 
-def play_hostile(lab: Lab) -> Path:
-    """The run."""
+def _hostile(lab: Lab) -> JsonObject:
     (lab.path / "players.py").write_text(_PLAYERS, encoding="utf-8")
     (lab.path / "hostile.py").write_text(_GAME, encoding="utf-8")
-    content: JsonObject = {
+    return {
         "experiment_metadata": {"experiment_name": NAME, "description": TEXTS["markup"]},
         "conversation_config": {"environment": "./hostile.py:hostile", "conversations": 1},
-        "model_definitions": {
-            "m": {"backend": "scripted", "scripted_config": {"policy": "./players.py:hostile", "capacity": 1}}
-        },
+        "model_definitions": {"m": scripted("./players.py:hostile", capacity=1)},
         "agent_definitions": [{"agent_id": name, "role": "player", "model": "m"} for name in SEATS],
     }
-    process = lab.run(lab.write(content, "hostile.yaml"), "--quiet", "--out", "hostile")
-    assert process.returncode == 0, process.stderr
-    return lab.path / "hostile"
 
 
 def renamed(run: Path, to: Path) -> Path:
@@ -198,13 +192,8 @@ def _renamed(data: bytes, *, is_journal: bool) -> bytes:
         return _with_names(data.decode()).encode()
     if not is_journal:
         return _as_json(data)
-    return b"".join(_frame(_as_json(line.partition(b" ")[2])) for line in data.splitlines())
-
-
-def _frame(payload: bytes) -> bytes:
-    record = decode_json(payload)
-    assert isinstance(record, dict)
-    return encode_frame(record)
+    payloads = (_as_json(line.partition(b" ")[2]) for line in data.splitlines())
+    return b"".join(encode_frame(json.loads(payload)) for payload in payloads)
 
 
 def _as_json(data: bytes) -> bytes:

@@ -23,29 +23,20 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
 CHROMIUM: Final = "/usr/bin/chromium"
-
-
 FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 )
-
 REQUIRED: Final = "MAC_RUNNER_BROWSER_TESTS"
 """Set to 1, a missing playwright is an error: `.ci/viewer` sets it."""
-
 WIDTHS: Final = (1400, 800)
-
 HEIGHT: Final = 900
-
 PATIENCE_MS: Final = 1000 * LIMIT_S
 
 Scheme = Literal["light", "dark"]
-
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 _WITHIN: Final = {"data:", "blob:", "about:"}
-
-
 # A violation is in the console too, but only once for each kind: this notes where it was.
 _VIOLATIONS: Final = """
 document.addEventListener("securitypolicyviolation", (event) =>

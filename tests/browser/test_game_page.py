@@ -10,25 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from mac_runner.types import JsonObject
-from tests.browser.conftest import Published, Served
-from tests.browser.screens import EVENTS, Recorded, Watch, current, goto, is_on_screen, recorded, shown
-from tests.cli.lab import Lab, scripted
+from tests.browser.conftest import Published
+from tests.browser.screens import EVENTS, Watch, current, goto, is_on_screen, recorded, shown
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
-
-
-_LONG_GAME = """\
-from mac_runner import Ask, game
-
-@game
-def long(table):
-    for number in range(5000):
-        table.tell(f"Announcement {number}.", when=f"Day {number // 1000}")
-    yield [Ask(name, "Say something.") for name in table.agents]
-    return {}
-"""
 
 
 def _panel(page: Page) -> Locator:
@@ -50,12 +36,11 @@ def test_page_of_a_seat_has_what_the_seat_saw_and_the_server_sends_nothing_else(
     page: Page, games: Path, at_games: str
 ) -> None:
     game = recorded(games)[0]
-    url = at_games
     bodies: list[str] = []
     page.on("response", lambda response: bodies.append(response.text()) if "/api/c/" in response.url else None)
 
     for seat in game.seats[:3]:
-        goto(page, url, f"#/c/0?seat={quote(seat)}")
+        goto(page, at_games, f"#/c/0?seat={quote(seat)}")
         page.get_by_text(f"As {seat} saw it.").wait_for()
         assert shown(page) == game.texts(seat)
         unseen = set(game.texts()) - set(game.texts(seat))
@@ -200,33 +185,18 @@ def test_failed_conversation_says_why(page: Page, broken: Path, at_broken: str) 
     assert page.locator(".status-failed").inner_text() == "failed"
 
 
-def test_conversation_that_is_not_there_is_an_error_with_a_way_out(watch: Watch, page: Page, at_games: str) -> None:
-    watch.allow("404")
-    goto(page, at_games, "#/c/99")
-    page.get_by_role("alert").wait_for()
+def test_what_is_not_there_is_said_in_words_with_a_way_out(watch: Watch, page: Page, at_games: str) -> None:
+    watch.allow("40[04]")
+    for place, words in {"#/compare/0/1": "seed", "#/forks/0": "mac-run fork", "#/c/99": "no conversation"}.items():
+        goto(page, at_games, place)
+        page.locator("main").get_by_text(words).first.wait_for()
 
     page.get_by_role("link", name="Go to the run").click()
     page.wait_for_url("**/#/")
 
 
-@pytest.fixture(scope="module")
-def long(played: Lab) -> Path:
-    """A conversation of five thousand events."""
-    (played.path / "long.py").write_text(_LONG_GAME)
-    content: JsonObject = {
-        "experiment_metadata": {"experiment_name": "long"},
-        "conversation_config": {"environment": "./long.py:long", "conversations": 1},
-        "model_definitions": {"m": scripted("random")},
-        "agent_definitions": [{"agent_id": "Abel", "role": "player", "model": "m"}],
-    }
-    played.done(played.write(content), "--quiet")
-    return played.path / "runs" / "long"
-
-
-def test_five_thousand_events_are_windowed_and_reached_by_link_key_scroll_and_search(
-    page: Page, served: Served, long: Path
-) -> None:
-    goto(page, served(long), "#/c/0?e=3321")
+def test_five_thousand_events_are_windowed_and_reached_by_link_key_scroll_and_search(page: Page, at_long: str) -> None:
+    goto(page, at_long, "#/c/0?e=3321")
     current(page, 3321)
     page.wait_for_function("document.querySelectorAll('li.event').length > 40")
     assert is_on_screen(page, 3321)
@@ -243,95 +213,59 @@ def test_five_thousand_events_are_windowed_and_reached_by_link_key_scroll_and_se
     assert shown(page) == ["Announcement 2718."]
 
 
-def test_forks_of_a_turn_are_arms_with_a_chance_and_open_beside_their_parent(page: Page, at_fork: str) -> None:
+def test_forks_of_a_turn_open_beside_their_parent_with_equal_events_folded(page: Page, at_fork: str) -> None:
     goto(page, at_fork, "#/forks")
     page.locator(".arms tbody tr").first.wait_for()
     draws = page.locator(".arms .draws a")
     assert draws.count() == 2
     draws.last.click()
-
     page.locator("table.compared").wait_for()
     page.get_by_text("From here on they differ").wait_for()
 
-
-def test_equal_events_are_folded_and_unfold(page: Page, at_fork: str) -> None:
-    goto(page, at_fork, "#/forks")
-    page.locator(".arms .draws a").last.click()
-    page.get_by_text("From here on they differ").wait_for()
-    before = page.locator(".compared tr.is-equal").count()
+    folded = page.locator(".compared tr.is-equal").count()
     page.get_by_role("button", name="equal events").click()
-
-    page.wait_for_function(f"document.querySelectorAll('.compared tr.is-equal').length > {before}")
+    page.wait_for_function(f"document.querySelectorAll('.compared tr.is-equal').length > {folded}")
     for row in page.locator(".compared tr.is-equal").all():
         left, right = row.locator(".event-text").all_inner_texts()
         assert left == right
 
-
-def test_turn_of_either_side_opens(page: Page, at_fork: str) -> None:
-    goto(page, at_fork, "#/forks")
-    page.locator(".arms .draws a").last.click()
-    page.get_by_text("From here on they differ").wait_for()
-    differing = page.locator(".compared tr.differs")
-    for side in (0, 1):
-        differing.locator(f"td:nth-child({side + 1}) .when a").first.click()
-        page.get_by_role("complementary", name="Turn").get_by_role("tablist").wait_for()
+    for side in (1, 2):
+        page.locator(f".compared tr.differs td:nth-child({side}) .when a").first.click()
+        _panel(page).get_by_role("tablist").wait_for()
         page.locator("td.is-current").first.wait_for()
 
 
-def test_conversations_of_different_seeds_are_refused_in_words(watch: Watch, page: Page, at_games: str) -> None:
-    watch.allow("40[04]")
-    goto(page, at_games, "#/compare/0/1")
-
-    assert "seed" in page.get_by_role("alert").inner_text()
-
-
-def test_run_without_forks_says_how_to_make_one(page: Page, at_games: str) -> None:
-    goto(page, at_games, "#/forks/0")
-
-    page.get_by_text("mac-run fork").wait_for()
-
-
-def _combination(talks: Path) -> Path:
+@pytest.fixture
+def talk(talks: Path) -> Path:
     """A combination of the grid."""
     return next(path for path in sorted(talks.iterdir()) if (path / "transcripts").is_dir())
 
 
-def _first(run: Path) -> Recorded:
-    """The first discussion."""
-    return recorded(run)[0]
-
-
-def test_stances_stand_by_round_each_with_its_verdict_in_words(page: Page, talks: Path, at_talks: str) -> None:
-    run = _combination(talks)
-    goto(page, at_talks, f"#/r/{run.name}/c/0")
+def test_stances_stand_by_round_with_verdicts_in_words_and_open_their_events(
+    page: Page, talk: Path, at_talks: str
+) -> None:
+    goto(page, at_talks, f"#/r/{talk.name}/c/0")
     table = page.locator(".table-view.rounds table")
     table.wait_for()
 
-    answers = _first(run).answers
+    answers = recorded(talk)[0].answers
     rows = table.locator("tbody tr")
     assert rows.count() >= len(answers)
     for name, given in answers.items():
         row = rows.filter(has=page.get_by_role("rowheader", name=name))
         shown = [cell.strip()[:1] for cell in row.locator("td").all_inner_texts()]
         assert shown == [answer or shown[place] for place, answer in enumerate(given)], name
-    verdicts = table.locator("td .verdict")
-    assert verdicts.count() > 0
-    words = {text.strip() for text in verdicts.locator(".hidden-text").all_text_contents()}
+    words = {text.strip() for text in table.locator("td .verdict .hidden-text").all_text_contents()}
+    assert words
     assert words <= {"right", "wrong", "biased"}
 
-
-def test_stance_opens_the_event_in_which_it_was_said(page: Page, talks: Path, at_talks: str) -> None:
-    goto(page, at_talks, f"#/r/{_combination(talks).name}/c/0")
-    page.locator(".table-view.rounds td a").first.click()
-
+    table.locator("td a").first.click()
     page.locator(f"{EVENTS}[aria-current=true]").wait_for()
 
 
-def test_arrows_name_who_changed_after_reading_whom(page: Page, talks: Path, at_talks: str) -> None:
-    run = _combination(talks)
-    url = at_talks
+def test_arrows_name_who_changed_after_reading_whom(page: Page, talk: Path, at_talks: str) -> None:
     for number in range(4):
-        goto(page, url, f"#/r/{run.name}/c/{number}")
+        goto(page, at_talks, f"#/r/{talk.name}/c/{number}")
         page.get_by_role("heading", name=f"Conversation {number}").wait_for()
         if page.locator(".arrow").count():
             break
@@ -342,24 +276,22 @@ def test_arrows_name_who_changed_after_reading_whom(page: Page, talks: Path, at_
     assert page.locator(".arrow-list li").count() == arrows
 
 
-def test_flow_counts_every_step_of_every_participant_once(page: Page, talks: Path, at_talks: str) -> None:
-    run = _combination(talks)
-    goto(page, at_talks, f"#/r/{run.name}/flow")
+def test_flow_counts_every_step_of_every_participant_once_and_follows_a_filter(
+    page: Page, talk: Path, at_talks: str
+) -> None:
+    goto(page, at_talks, f"#/r/{talk.name}/flow")
     page.locator(".alluvial .band").first.wait_for()
     page.get_by_text("As a table").click()
     counts = [int(text) for text in page.locator(".flow details td.num").all_inner_texts()]
-    rounds = page.locator(".alluvial .round-label").count()
 
-    assert sum(counts) == sum(len(given) - 1 for talk in recorded(run) for given in talk.answers.values())
-    assert rounds == max(len(given) for given in _first(run).answers.values())
+    given = [answers for each in recorded(talk) for answers in each.answers.values()]
+    assert sum(counts) == sum(len(answers) - 1 for answers in given)
+    rounds = max(len(answers) for answers in recorded(talk)[0].answers.values())
+    assert page.locator(".alluvial .round-label").count() == rounds
 
-
-def test_flow_is_of_the_conversations_that_a_filter_chooses(page: Page, talks: Path, at_talks: str) -> None:
-    goto(page, at_talks, f"#/r/{_combination(talks).name}/flow")
     page.get_by_text("4 conversations").wait_for()
     page.get_by_role("searchbox").fill("number<1")
     page.keyboard.press("Enter")
-
     page.get_by_text("1 conversation").wait_for()
     page.reload()
     page.get_by_text("1 conversation").wait_for()
@@ -424,27 +356,24 @@ def test_keys_lead_from_one_published_conversation_to_the_next(
 def test_parent_of_a_fork_has_no_neighbours_among_the_forks(page: Page, at_fork: str) -> None:
     from playwright.sync_api import expect
 
-    url = at_fork
-    goto(page, url, "#/c/1")
+    goto(page, at_fork, "#/c/1")
     pager = page.get_by_role("navigation", name="Conversations").get_by_role("link")
     expect(pager).to_have_text(["← 0"])
     parent = page.get_by_text("Fork of").inner_text().split()[2]
-    goto(page, url.partition("?")[0], f"#/c/{parent}")
+    goto(page, at_fork.partition("?")[0], f"#/c/{parent}")
     page.get_by_role("heading", name=parent).wait_for()
     expect(pager).to_have_count(0)
 
 
 def test_page_of_a_seat_asks_for_nothing_else_of_the_conversation(page: Page, at_games: str) -> None:
-    url = at_games
-    page.goto(url)
+    page.goto(at_games)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: asked.append(request.url) if "/api/c/" in request.url else None)
 
-    goto(page, url, "#/c/1?seat=Obadiah&e=3")
+    goto(page, at_games, "#/c/1?seat=Obadiah&e=3")
     page.get_by_text("As Obadiah saw it").first.wait_for()
     page.keyboard.press("j")
     page.keyboard.press("i")
 
-    of_it = [one for one in asked if "/api/c/" in one]
-    assert of_it
-    assert [one for one in of_it if "seat=Obadiah" not in one] == []
+    assert asked
+    assert [one for one in asked if "seat=Obadiah" not in one] == []

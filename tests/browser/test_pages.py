@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -13,8 +14,8 @@ import pytest
 
 from mac_runner.figures.testing import report_html
 from tests.browser.conftest import Published, Served
-from tests.browser.runs import NAMES, SEATS, TEXTS, play_hostile, renamed, with_texts
-from tests.browser.screens import REQUIRED, SCHEMES, WIDTHS, Scheme, Watch
+from tests.browser.runs import NAMES, SEATS, TEXTS
+from tests.browser.screens import REQUIRED, SCHEMES, WIDTHS, Watch
 from tests.cli.lab import ROOT, Lab
 from tests.figures.reports import hostile_report
 from tests.patience import LIMIT_S, wait_for
@@ -24,12 +25,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_run_page_opens(watch: Watch, games: Path, scheme: Scheme, width: int, at_games: str) -> None:
-    page = watch.open(at_games, scheme=scheme, width=width)
-
-    page.get_by_text("games").first.wait_for()
+def test_run_page_opens_light_and_dark_wide_and_narrow(watch: Watch, at_games: str) -> None:
+    for scheme, width in product(SCHEMES, WIDTHS):
+        watch.open(at_games, scheme=scheme, width=width).get_by_text("games").first.wait_for()
 
 
 AT_FIRST_SIGHT: Final = """
@@ -113,13 +111,12 @@ def report_of_games(played: Lab, games: Path) -> Path:
 
 
 def test_page_has_no_trouble_and_no_text_leaves_it(watch: Watch, report_of_games: Path) -> None:
-    for scheme in ("light", "dark"):
-        for width in WIDTHS:
-            page = watch.open(report_of_games.as_uri(), scheme="light" if scheme == "light" else "dark", width=width)
+    for scheme, width in product(SCHEMES, WIDTHS):
+        page = watch.open(report_of_games.as_uri(), scheme=scheme, width=width)
 
-            assert page.locator("figure").count() > 5
-            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert overflow <= 0, f"{scheme}, {width} pixels: the page is {overflow} pixels too wide"
+        assert page.locator("figure").count() > 5
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"{scheme}, {width} pixels: the page is {overflow} pixels too wide"
 
 
 def test_page_is_the_same_without_javascript(watch: Watch, report_of_games: Path) -> None:
@@ -151,8 +148,6 @@ PLACES: Final = {
     "broken": ("#/",),
     "fork": ("#/forks/0", "#/compare/0/1"),
 }
-
-
 _RUN: Final = """
 () => axe.run(document, { resultTypes: ["violations"], preload: false }).then((done) => done.violations.map((one) =>
   `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 200)).join(" ; ")}`))
@@ -199,8 +194,6 @@ def named(run: Path) -> dict[str, str]:
 
 
 SEEN: Final = [NAMES.get(name, name) for name in SEATS]
-
-
 ESCAPES: Final = {
     "bidi": r"safe \u202e desrever \u2066 isolate \u2069 \u200f mark",
     "control": r"nul \x00 bell \x07 escape \x1b[31m delete \x7f line\u2028separator",
@@ -208,9 +201,7 @@ ESCAPES: Final = {
     "table": r"\x01 \x010 \x0199 \x01__proto__",
 }
 """What is shown of texts with characters that are not visible."""
-
 SHOWN: Final = {name: ESCAPES.get(name, text) for name, text in TEXTS.items() if name != "long"}
-
 FOREIGN: Final = "img, iframe, object, embed, video, audio, base, link[href*='evil'], style, svg[onload], #bold"
 
 
@@ -220,40 +211,33 @@ HOSTILE_PLACES: Final = (
     *(f"#/c/0?t={quote(f'{n}/{SEEN[n % 5]}/0/0', safe='')}" for n in (0, 1, 3, 4, 9)),
 )
 
-WAYS: Final = ("served", "double click", "host", "one page")
+
+def page_of(foreign: Path, lab: Lab) -> str:
+    """The address of the one conversation of the hostile run as a page."""
+    page = lab.path / "foreign.html"
+    lab.done("show", str(foreign), "0", "--html", str(page))
+    return page.as_uri()
 
 
-@pytest.fixture(scope="session")
-def foreign(played: Lab) -> Path:
-    """The hostile run with names that no experiment file may have."""
-    return with_texts(renamed(play_hostile(played), played.path / "foreign"))
-
-
-@pytest.fixture
-def address(
-    served: Served, published: Published, host: Callable[[Path], str], foreign: Path, played: Lab
-) -> Callable[[str], str]:
-    """The address of the pages of the hostile run, in each way."""
-
-    def find(way: str) -> str:
-        if way == "served":
-            return served(foreign)
-        if way == "one page":
-            page = played.path / "foreign.html"
-            if not page.exists():
-                played.done("show", str(foreign), "0", "--html", str(page))
-            return page.as_uri()
-        folder = published(foreign)
-        return host(folder) if way == "host" else f"{folder.as_uri()}/index.html"
-
-    return find
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_hostile_texts_are_shown_and_never_run(watch: Watch, address: Callable[[str], str], way: str) -> None:
+@pytest.mark.parametrize("way", ["served", "double click", "host", "one page"])
+def test_hostile_texts_are_shown_and_never_run(
+    watch: Watch,
+    host: Callable[[Path], str],
+    published: Published,
+    played: Lab,
+    foreign: Path,
+    at_foreign: str,
+    way: str,
+) -> None:
+    address = {
+        "served": lambda: at_foreign,
+        "double click": lambda: f"{published(foreign).as_uri()}/index.html",
+        "host": lambda: host(published(foreign)),
+        "one page": lambda: page_of(foreign, played),
+    }[way]()
     # Some places name what is not there: a server's answer to that is in the console.
     watch.allow(r"status of 40[04] .*/api/")
-    page = watch.open(address(way))
+    page = watch.open(address)
     page.locator("main").get_by_text(NAMES["oddname"]).first.wait_for()
     check_harmless(page)
     go(page, "#/c/0")

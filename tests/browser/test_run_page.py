@@ -12,25 +12,19 @@ import pytest
 from mac_runner.view_model import CombinationView, EnginesPage, IndexColumns, NumberColumn, RunPage
 from tests.browser.made_up import COLUMNS, MadeUpRun, engines_of, index_of, made_up_run, run_of
 from tests.browser.screens import Watch
+from tests.kit import known
 from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 MANY = 100_000
-
 INDEX_BYTES_MAX = 2_000_000
-
 FIRST_ROWS_MS_MAX = 1000
-
 CHANGE_MS_MAX = 100
-
 SLACK = 2
 """How much slower than the budgets a machine may be that is busy with other tests."""
-
 CHANGES = ("s=-tokens", "s=winner", "s=-open_s", "f=days>5", "f=days>5+winner=town", "f=draw&s=-days", "")
-
-
 _CHANGE = """async (change) => {
   const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
   location.hash = `#/?${change}`;
@@ -40,29 +34,33 @@ _CHANGE = """async (change) => {
 
 
 @pytest.fixture
-def many() -> Iterator[MadeUpRun]:
-    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
-        yield made
-
-
-@pytest.fixture
 def some() -> Iterator[MadeUpRun]:
     with made_up_run(run_of(300, planned=500, is_live=True, failed=3), index_of(300)) as made:
         yield made
 
 
-def test_a_hundred_thousand_conversations_are_sent_once_and_few_of_them_drawn(many: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(many.url)
-    _count(page, "100,000")
-    for change in CHANGES:
-        page.evaluate(_CHANGE, change)
+@pytest.fixture
+def page(some: MadeUpRun, watch: Watch) -> Page:
+    """The page of these 300 conversations, which follows their run."""
+    page = watch.open(some.url)
+    _count(page, "300")
+    assert some.followed.wait(LIMIT_S)
+    return page
 
-    assert len(many.answers["/api/index"]) <= INDEX_BYTES_MAX
-    assert page.locator(".rows tbody tr").count() < 80
+
+def test_a_hundred_thousand_conversations_are_sent_once_and_few_of_them_drawn(watch: Watch) -> None:
+    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
+        page = watch.open(made.url)
+        _count(page, "100,000")
+        for change in CHANGES:
+            page.evaluate(_CHANGE, change)
+
+        assert len(made.answers["/api/index"]) <= INDEX_BYTES_MAX
+        assert page.locator(".rows tbody tr").count() < 80
 
 
 @pytest.mark.nightly
-def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun, watch: Watch) -> None:
+def test_a_hundred_thousand_conversations_are_within_the_budgets(watch: Watch) -> None:
     """In CPU time of the page's thread: what it takes on a machine that does nothing else."""
     page = watch.open()
     devtools = page.context.new_cdp_session(page)
@@ -72,14 +70,15 @@ def test_a_hundred_thousand_conversations_are_within_the_budgets(many: MadeUpRun
         metrics = devtools.send("Performance.getMetrics")["metrics"]
         return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "ThreadTime")
 
-    page.goto(many.url)
-    _count(page, "100,000")
-    first_rows_ms = spent_ms()
     changes: dict[str, float] = {}
-    for change in CHANGES:
-        before = spent_ms()
-        page.evaluate(_CHANGE, change)
-        changes[change] = spent_ms() - before
+    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
+        page.goto(made.url)
+        _count(page, "100,000")
+        first_rows_ms = spent_ms()
+        for change in CHANGES:
+            before = spent_ms()
+            page.evaluate(_CHANGE, change)
+            changes[change] = spent_ms() - before
 
     assert first_rows_ms < FIRST_ROWS_MS_MAX * SLACK
     assert {change: took for change, took in changes.items() if took > CHANGE_MS_MAX * SLACK} == {}
@@ -113,56 +112,50 @@ def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(wa
         assert page.get_by_role("searchbox").input_value() == "number>=100"
 
 
-def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(some.url)
-    _count(page, "300")
+def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(page: Page, watch: Watch) -> None:
     page.get_by_role("searchbox").fill("days>5 status=finished")
     page.get_by_role("button", name="turns").click()
     page.get_by_role("button", name="turns").click()
     page.get_by_role("button", name="All columns").click()
     page.get_by_role("columnheader", name="id", exact=True).wait_for()
-    before = _cells(page)
 
     other = watch.open(page.url)
     _count(other, " of 300")
 
-    assert _cells(other) == before
+    assert _cells(other) == _cells(page)
     assert other.get_by_role("columnheader", name="turns").get_attribute("aria-sort") == "descending"
     assert other.get_by_role("searchbox").input_value() == "days>5 status=finished"
 
 
-def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(some: MadeUpRun, watch: Watch) -> None:
+def test_a_chip_adds_its_word_to_the_filter_and_takes_it_away(page: Page) -> None:
     from playwright.sync_api import expect
 
-    page = watch.open(some.url)
-    chip = page.get_by_role("group", name="Only with this winner").get_by_role("button", name="town")
-    chip.click()
+    chips = page.get_by_role("group", name="Only with this winner")
+    town, mafia = (chips.get_by_role("button", name=name) for name in ("town", "mafia"))
+    town.click()
     _count(page, " of 300")
 
     expect(page.get_by_role("searchbox")).to_have_value("winner=town")
     assert all("town" in row[2] for row in _cells(page))
-    expect(chip).to_have_attribute("aria-pressed", "true")
-    page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
+    expect(town).to_have_attribute("aria-pressed", "true")
+    mafia.click()
     expect(page.get_by_role("searchbox")).to_have_value("winner=town|mafia")
-    chip.click()
-    page.get_by_role("group", name="Only with this winner").get_by_role("button", name="mafia").click()
+    town.click()
+    mafia.click()
     _count(page, "300")
     expect(page.get_by_role("searchbox")).to_have_value("")
 
 
-def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(some: MadeUpRun, watch: Watch) -> None:
+def test_the_histogram_narrows_the_list_by_pointer_and_by_keyboard(page: Page) -> None:
     from playwright.sync_api import expect
 
-    page = watch.open(some.url)
-    _count(page, "300")
     page.get_by_role("slider", name="Least days").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("searchbox")).to_have_value("days>=5 days<=11")
     assert min(int(row[4]) for row in _cells(page)) == 5
 
-    box = page.locator(".histogram svg").bounding_box()
-    assert box is not None
+    box = known(page.locator(".histogram svg").bounding_box())
     page.mouse.move(box["x"] + 2, box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 30)
@@ -182,9 +175,7 @@ FAULTS = {
 }
 
 
-def test_what_is_wrong_with_a_filter_stands_beside_it_and_the_list_stays(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(some.url)
-    _count(page, "300")
+def test_what_is_wrong_with_a_filter_stands_beside_it_and_the_list_stays(page: Page) -> None:
     for text, words in FAULTS.items():
         page.get_by_role("searchbox").fill(text)
         page.locator("#filter-error").get_by_text(words).wait_for()
@@ -207,11 +198,9 @@ FILTERS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
-def test_filters_choose_the_rows_that_they_name(some: MadeUpRun, watch: Watch) -> None:
+def test_filters_choose_the_rows_that_they_name(page: Page) -> None:
     from playwright.sync_api import expect
 
-    page = watch.open(some.url)
-    _count(page, "300")
     rows = _rows(index_of(300))
     for text, holds in FILTERS.items():
         expected = sum(1 for row in rows if holds(row))
@@ -221,10 +210,8 @@ def test_filters_choose_the_rows_that_they_name(some: MadeUpRun, watch: Watch) -
         expect(page.locator(".count"), text).to_have_text(f"{expected} of 300")
 
 
-def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(f"{some.url}#/?s=-number")
-    _count(page, "300")
-    assert some.followed.wait(LIMIT_S)
+def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, page: Page) -> None:
+    page.evaluate(_CHANGE, "s=-number")
     some.push("touched", [300, 301])
     page.get_by_text("At work:").wait_for()
     some.push("rows", index_of(40, since=300))
@@ -236,34 +223,24 @@ def test_conversations_that_end_appear_and_the_order_stays(some: MadeUpRun, watc
     assert [row[0] for row in _cells(page)][:3] == ["339", "338", "337"]
 
 
-def test_rows_that_a_page_missed_are_asked_for(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(some.url)
-    _count(page, "300")
-    assert some.followed.wait(LIMIT_S)
+def test_rows_that_a_page_missed_are_asked_for_and_another_version_replaces_the_list(
+    some: MadeUpRun, page: Page
+) -> None:
+    page.evaluate(_CHANGE, "s=-number")
     some.answer("/api/index", index_of(20, since=300))
     some.push("rows", index_of(5, since=315))
     _count(page, "320")
-
     assert some.asked[-1] == "/api/index?since=300&version=0"
 
-
-def test_a_list_of_another_version_replaces_the_one_before(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(f"{some.url}#/?s=-number")
-    _count(page, "300")
-    assert some.followed.wait(LIMIT_S)
     some.push("rows", msgspec.structs.replace(index_of(200), version=1))
     _count(page, "200")
     some.answer("/api/index", msgspec.structs.replace(index_of(250), version=2))
     some.push("rows", msgspec.structs.replace(index_of(10, since=240), version=2))
     _count(page, "250")
-
     assert [row[0] for row in _cells(page)][:2] == ["249", "248"]
 
 
-def test_a_run_that_cannot_be_read_for_a_while_keeps_its_page_and_says_why(some: MadeUpRun, watch: Watch) -> None:
-    page = watch.open(some.url)
-    _count(page, "300")
-    assert some.followed.wait(LIMIT_S)
+def test_a_run_that_cannot_be_read_for_a_while_keeps_its_page_and_says_why(some: MadeUpRun, page: Page) -> None:
     some.push("trouble", {"error": "runs/a was moved"})
     page.get_by_role("alert").get_by_text("runs/a was moved").wait_for()
     _count(page, "300")
@@ -272,10 +249,8 @@ def test_a_run_that_cannot_be_read_for_a_while_keeps_its_page_and_says_why(some:
     page.get_by_role("alert").wait_for(state="detached")
 
 
-def test_keys_move_through_the_list_and_open_a_conversation(some: MadeUpRun, watch: Watch) -> None:
+def test_keys_move_through_the_list_and_open_a_conversation(page: Page, watch: Watch) -> None:
     watch.allow("404")
-    page = watch.open(some.url)
-    _count(page, "300")
     page.keyboard.press("/")
     assert page.get_by_role("searchbox").evaluate("(field) => field === document.activeElement")
     page.keyboard.press("Escape")
@@ -310,9 +285,8 @@ def test_a_server_that_fails_is_named_in_place_of_the_run(watch: Watch) -> None:
     watch.allow("404")
     with made_up_run(run_of(1)) as made:
         del made.answers["/api/run"]
-        page = watch.open(made.url)
 
-        page.get_by_role("alert").get_by_text("there is no such page").wait_for()
+        watch.open(made.url).get_by_role("alert").get_by_text("there is no such page").wait_for()
 
 
 def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
@@ -389,8 +363,9 @@ QUESTIONS = (
 )
 
 
-def test_each_engine_answers_each_question_in_a_chart_and_in_words(watch: Watch) -> None:
-    with made_up_run(run_of(10), engines=engines_of()) as made:
+def test_each_engine_answers_each_question_in_a_chart_in_words_and_in_a_table(watch: Watch) -> None:
+    engines = engines_of()
+    with made_up_run(run_of(10), engines=engines) as made:
         page = watch.open(f"{made.url}#/engines")
         for model in ("townsfolk", "mafiosi"):
             engine = page.get_by_role("region", name=model)
@@ -398,47 +373,25 @@ def test_each_engine_answers_each_question_in_a_chart_and_in_words(watch: Watch)
                 engine.get_by_role("img", name=question).wait_for()
             assert engine.get_by_text("1.26 s / 2.48 s").is_visible()
             assert engine.get_by_text("71 %").is_visible()
-
-
-def test_the_numbers_of_a_chart_are_in_a_table_too(watch: Watch) -> None:
-    engines = engines_of(60)
-    with made_up_run(run_of(10), engines=engines) as made:
-        page = watch.open(f"{made.url}#/engines")
-        page.get_by_text("As a table").first.click()
-        rows = page.locator("details table").first.locator("tbody tr")
-
-        assert rows.count() == 60
-        first = engines.engines[0]
-        assert rows.nth(20).locator("td").all_inner_texts()[1:] == [
-            str(first.done[20]),
-            str(first.tokens[20]),
-            str(first.retries[20]),
-        ]
-
-
-def test_a_second_session_is_marked(watch: Watch) -> None:
-    with made_up_run(run_of(10), engines=engines_of()) as made:
-        page = watch.open(f"{made.url}#/engines")
-
-        page.get_by_text(re.compile("20 min at work in 2 sessions")).wait_for()
+        page.get_by_text("20 min at work in 2 sessions").wait_for()
         assert page.locator(".mark title", has_text="Session 2 begins").count() == 8
 
+        page.get_by_text("As a table").first.click()
+        rows = page.locator("details table").first.locator("tbody tr")
+        first = engines.engines[0]
+        assert rows.count() == len(first.done)
+        cells = rows.nth(20).locator("td").all_inner_texts()[1:]
+        assert cells == [str(column[20]) for column in (first.done, first.tokens, first.retries)]
 
-def test_the_charts_follow_a_run_at_work(watch: Watch) -> None:
-    with made_up_run(run_of(10, planned=20, is_live=True), engines=engines_of(60)) as made:
+
+def test_the_charts_follow_a_run_at_work_from_its_first_request(watch: Watch) -> None:
+    with made_up_run(run_of(10, planned=20, is_live=True), engines=EnginesPage(1.0, 0.0, (), ())) as made:
         page = watch.open(f"{made.url}#/engines")
-        page.get_by_text("5 min at work").wait_for()
-        assert made.followed.wait(LIMIT_S)
-        made.push("engines", engines_of(120))
-
-        page.get_by_text("10 min at work").wait_for()
-
-
-def test_a_run_without_requests_says_so(watch: Watch) -> None:
-    with made_up_run(run_of(0, planned=3), engines=EnginesPage(1.0, 0.0, (), ())) as made:
-        page = watch.open(f"{made.url}#/engines")
-
         page.get_by_text("No request has been sent yet.").wait_for()
+        assert made.followed.wait(LIMIT_S)
+        for bins, words in ((60, "5 min at work"), (120, "10 min at work")):
+            made.push("engines", engines_of(bins))
+            page.get_by_text(words).wait_for()
 
 
 def test_the_engines_of_real_games_are_shown(watch: Watch, at_games: str) -> None:

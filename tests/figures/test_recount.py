@@ -26,9 +26,7 @@ from tests.figures.reports import run as run_of
 from tests.views import playing
 
 pytest.importorskip("altair")
-
 pytest.importorskip("scipy")
-
 pandas = pytest.importorskip("pandas")
 
 

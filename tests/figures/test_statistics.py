@@ -123,9 +123,7 @@ def test_too_few_games_have_no_interval_and_say_so(snapshot: SnapshotAssertion) 
 pytest.importorskip("altair")
 
 TURNS = (3, 5, 9, 4, 8, 8)
-
 COUNTS: JsonObject = {"corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
-
 VERDICTS = (("lie", "lie"), ("lie", "honest"), ("honest",), (), ("honest", "honest", "unclear"), ("lie",))
 
 

@@ -21,9 +21,7 @@ from mac_runner.status.testing import STATUS_ROWS_MAX, duration, line, pending, 
 from mac_runner.types import TokenCount
 
 MakeReading = Callable[..., Reading]
-
 ATTACK = "[bold]x[/]\x1b[2J\r\n\u202e:smile:" + "長" * 60
-
 SIZES = [(20, 6), (40, 24), (60, 10), (71, 24), (72, 24), (80, 24), (120, 40), (250, 80)]
 
 

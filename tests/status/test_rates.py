@@ -57,8 +57,8 @@ def test_rate_of_steady_growth_is_exact_however_it_is_sampled(gaps_s: list[float
 
 def test_rate_window_keeps_a_bounded_number_of_samples() -> None:
     window = RateWindow(30)
-    for tick in range(100_000):
-        window.add(tick / 1000, tick)
+    for at_ms in range(100_000):
+        window.add(at_ms / 1000, at_ms)
 
     assert len(window._samples) <= STATUS_RATE_SAMPLES_MAX + 2
 

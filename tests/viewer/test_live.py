@@ -222,7 +222,6 @@ def test_what_could_not_be_read_for_a_moment_is_sent_though_nothing_changes(play
 
 
 COPIES = 600
-
 STEP_S = 1.0
 
 

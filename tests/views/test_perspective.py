@@ -39,9 +39,7 @@ from tests.environments.discussion.table import everything
 from tests.views.playing import ROOT, experiment, marker, transcripts
 
 SEATS = ("Ann", "Ben", "__proto__")
-
 GOLDEN = sorted((ROOT / "tests" / "golden" / "runs").rglob("transcripts/*.json"))
-
 TRUTH = "truth"
 
 

@@ -75,7 +75,6 @@ COLUMNS = {
     "days": Column("number"),
     "even": Column("truth"),
 }
-
 ROW: dict[str, Value] = {"number": 7, "status": "finished", "winner": ["town", "Jester"], "days": 5, "even": True}
 
 
