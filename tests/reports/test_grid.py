@@ -56,19 +56,13 @@ def test_column_of_values_is_of_the_narrowest_kind() -> None:
         assert cells([row(str(place), v=value) for place, value in enumerate(values)], "v") == (kind, expected)
 
 
-def test_combination_that_has_not_begun_has_a_row_without_results() -> None:
-    rows = [row("a", a_summary(), seed=1), row("b", None, seed=2)]
+def test_combination_that_has_not_begun_has_no_results_and_values_are_told_apart_from_results() -> None:
+    rows = [row("a", a_summary(), seed=1, turns=3), row("b", None, seed=2)]
 
     assert cells(rows, "finished") == ("integer", [4, None])
     assert cells(rows, "wins.town.rate") == ("number", [0.25, None])
     assert cells(rows, "seed") == ("integer", [1, 2])
-
-
-def test_values_that_are_called_like_a_result_are_told_apart() -> None:
-    rows = [row("a", a_summary(), turns=3)]
-
-    assert cells(rows, "grid.turns")[1] == [3]
-    assert cells(rows, "turns")[1] == [40]
+    assert (cells(rows, "grid.turns")[1], cells(rows, "turns")[1]) == ([3, None], [40, None])
 
 
 def test_every_figure_has_its_n_and_interval() -> None:
@@ -90,12 +84,15 @@ def test_figures_of_discussions_are_rates_and_scores() -> None:
     }
     rows = [row("a", {**a_summary(), "wins": {}, "discussions": discussions}), row("b")]
 
-    assert cells(rows, "bias.group.ambiguous.score") == ("number", [-0.25, None])
-    assert cells(rows, "bias.group.disambiguated.score") == ("number", [None, None])
-    assert cells(rows, "bias.group.ambiguous.n") == ("integer", [9, None])
-    assert cells(rows, "bias.group.disambiguated.n") == ("integer", [5, None])
-    assert cells(rows, "accuracy.first.n") == ("integer", [9, None])
-    assert cells(rows, "consensus.rate") == ("number", [1 / 3, None])
+    for name, kind, value in (
+        ("bias.group.ambiguous.score", "number", -0.25),
+        ("bias.group.disambiguated.score", "number", None),
+        ("bias.group.ambiguous.n", "integer", 9),
+        ("bias.group.disambiguated.n", "integer", 5),
+        ("accuracy.first.n", "integer", 9),
+        ("consensus.rate", "number", 1 / 3),
+    ):
+        assert cells(rows, name) == (kind, [value, None]), name
     printed = render_grid(grid_summary(rows), rows)
     assert "-0.25 (-0.50 to 0.10), n 9" in printed
     assert "33.3 (10.0–90.0), n 3" in printed
@@ -120,23 +117,20 @@ def test_tokens_that_nobody_counted_are_left_out_of_the_table() -> None:
     rows = [row("a", {**a_summary(), "tokens": tokens}), row("b", a_summary())]
 
     assert cells(rows, "prompt_tokens") == ("integer", [None, 7])
-    assert grid_summary(rows)["tokens"] == {
-        "prompt": 7,
-        "completion": 3,
-        "timing": {"cached": 2},
-        "uncounted_turns": 40,
-    }
+    due = {"prompt": 7, "completion": 3, "timing": {"cached": 2}, "uncounted_turns": 40}
+    assert grid_summary(rows)["tokens"] == due
 
 
 def test_summary_adds_up_the_combinations_and_keeps_slot_use_for_the_whole() -> None:
-    accounting: JsonObject = {
-        "wall_s": 12.5,
+    model: JsonObject = {
+        "capacity": 64,
         "played_s": 10.0,
-        "sessions": {"1": "then", "2": "now"},
-        "models": {
-            "m": {"capacity": 64, "played_s": 10.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 80}
-        },
+        "busy_slot_s": 30.0,
+        "available_slot_s": 40.0,
+        "requests": 80,
     }
+    sessions: JsonObject = {"1": "then", "2": "now"}
+    accounting: JsonObject = {"wall_s": 12.5, "played_s": 10.0, "sessions": sessions, "models": {"m": model}}
     rows = [row("a", a_summary()), row("b", a_summary(failed=1), session=2), row("c", None, session=2)]
     summary = grid_summary(rows, accounting=accounting, left_out=["old"])
 
@@ -166,16 +160,12 @@ def test_printed_table_has_a_row_per_combination_and_one_n_where_they_agree() ->
     assert "33.3 (10.0–90.0), n 3" in mixed
 
 
-def test_printed_table_is_bounded_and_says_where_the_rest_is() -> None:
-    rows = [row(str(seed), None, seed=seed) for seed in range(ROWS_SHOWN_MAX + 7)]
-    text = render_grid(grid_summary(rows), rows)
+def test_printed_table_is_bounded_says_where_the_rest_is_and_fits_a_narrow_terminal() -> None:
+    many = [row(str(seed), None, seed=seed) for seed in range(ROWS_SHOWN_MAX + 7)]
+    text = render_grid(grid_summary(many), many)
+    values: JsonObject = {f"section.key_{n}": "value" * 5 for n in range(6)}
+    wide = [GridRow(slug="a", values=values, session=1, summary=a_summary())]
 
     assert "7 more combinations: " in text
     assert len(text.splitlines()) < ROWS_SHOWN_MAX + 10
-
-
-def test_printed_table_fits_a_narrow_terminal() -> None:
-    values: JsonObject = {f"section.key_{n}": "value" * 5 for n in range(6)}
-    rows = [GridRow(slug="a", values=values, session=1, summary=a_summary())]
-
-    assert max(map(len, render_grid(grid_summary(rows), rows, width=60).splitlines())) <= 60
+    assert max(map(len, render_grid(grid_summary(wide), wide, width=60).splitlines())) <= 60

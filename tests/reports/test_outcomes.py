@@ -47,8 +47,7 @@ def games(count: int = 60) -> list[JsonObject]:
 
 
 def counted(rows: Sequence[JsonObject]) -> Any:
-    outcomes: Any = summary_of(rows)["outcomes"]
-    return outcomes["duel"]
+    return summary_of(rows)["outcomes"]["duel"]
 
 
 def by_agent(rows: Sequence[Any]) -> pd.DataFrame:
@@ -137,26 +136,18 @@ def test_draws_count_against_all_only_where_winners_are_agents() -> None:
     assert counted([draw, town])["agents"] == {}
 
 
-def test_one_conversation_has_a_mean_and_no_interval() -> None:
-    found = counted([row(0, {"score": 2.5})])["values"]["score"]
+def test_what_can_be_counted_is_and_what_cannot_is_named() -> None:
+    """One value has a mean and no interval; a number may be too large, and texts too many or too long."""
+    sizes = [row(index, {"size": size}) for index, size in enumerate([1e308, -1e308, 1e-300, 3, 10**400])]
+    words = [row(9 + index, {"words": f"word {index}"}) for index in range(TEXTS_MAX + 1)]
+    found = counted([*sizes, *words, row(999, {"score": 2.5, "speech": "long " * 40, "path": [1, {"x": 2}]})])
 
-    assert (found["n"], found["score"], found["interval"]) == (1, 2.5, None)
-
-
-def test_texts_that_are_many_or_long_are_not_listed_and_lists_are_named() -> None:
-    many = [row(index, {"words": f"word {index}"}) for index in range(TEXTS_MAX + 1)]
-    found = counted([*many, row(999, {"speech": "long " * 40, "path": [1, {"x": 2}]})])
-
+    score = found["values"]["score"]
+    assert (score["n"], score["score"], score["interval"]) == (1, 2.5, None)
+    assert found["values"]["size"]["n"] == 4
     assert found["texts"]["words"] == {"n": TEXTS_MAX + 1, "none": 0, "counts": None}
     assert found["texts"]["speech"]["counts"] is None
-    assert found["not_counted"] == {"path": 1}
-
-
-def test_numbers_of_any_size_are_counted_or_named() -> None:
-    sizes = [1e308, -1e308, 1e-300, 3, 10**400]
-    found = counted([row(index, {"size": size}) for index, size in enumerate(sizes)])
-
-    assert (found["values"]["size"]["n"], found["not_counted"]) == (4, {"size": 1})
+    assert found["not_counted"] == {"path": 1, "size": 1}
 
 
 def test_every_value_is_printed_and_is_a_figure_of_a_grid() -> None:

@@ -386,8 +386,7 @@ def test_every_table_says_its_unit_and_sides_are_mixed_only_where_it_is_said() -
 
 def test_intervals_of_the_printed_tables_take_the_players_of_a_game_for_one_case() -> None:
     """Teams win together, and a definition has a different number of players on each side in each game."""
-    chance, outcomes = Random(11), []
-    counted = {"over all sides": ClusteredRate(), "and side": ClusteredRate()}
+    chance, outcomes, in_all, in_town = Random(11), [], ClusteredRate(), list[bool]()
     for _ in range(60):
         town_won = chance.random() < 0.6
         sides = ["town"] * 7 + ["mafia"] * 3
@@ -396,13 +395,13 @@ def test_intervals_of_the_printed_tables_take_the_players_of_a_game_for_one_case
         players = [player("role", side, won=won[side], definition=name) for name, side in cast]
         outcomes.append(outcome(players, "town" if town_won else "mafia"))
         own = [side for name, side in cast if name == "a"]
-        counted["over all sides"].add(sum(won[side] for side in own), len(own))
-        if "town" in own:
-            counted["and side"].add(town_won, 1)
+        in_all.add(sum(won[side] for side in own), len(own))
+        in_town += [town_won] * ("town" in own)
 
     tables = tables_of(outcomes)
-    for told, place in (("over all sides", ("a",)), ("and side", ("a", "town"))):
+    of_games = wilson(sum(in_town), len(in_town))
+    for told, place, interval in (("over all sides", ("a",), in_all.interval), ("and side", ("a", "town"), of_games)):
         (table,) = (table for title, table in tables.items() if "definition" in title and told in title)
         (row,) = (row for row in table.rows if row[: len(place)] == place)
-        lo, hi = known(counted[told].interval)
+        lo, hi = known(interval)
         assert row[-2] == f"{lo:.1%} – {hi:.1%}"

@@ -1,41 +1,14 @@
-"""Frames, and a clock that needs no time."""
+"""Readings of a run, and frames."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from mac_runner.status import ModelSlots, Reading, StatusFrame, TurnRow
 from mac_runner.types import TokenCount
-
-
-@dataclass(slots=True)
-class SimulatedClock:
-    """Every sleep is over at once, and remembered."""
-
-    now_s: float = 0.0
-    sleeps_s: list[float] = field(default_factory=list)
-
-    def utc_now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now_s)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    async def sleep(self, delay_s: float) -> None:
-        self.sleeps_s.append(delay_s)
-        self.now_s += delay_s
-        await asyncio.sleep(0)
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
 
 
 @pytest.fixture

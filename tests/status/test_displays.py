@@ -94,6 +94,14 @@ def _child(terminal: Terminal, display: str, end: str) -> subprocess.Popen[bytes
     return child
 
 
+def _shown(stream: TextIO, frame: StatusFrame, **flags: bool | None) -> Display:
+    """A display of the stream that suits the flags and shows a frame."""
+    display = choose_display(stream, **flags)  # type: ignore[arg-type]
+    display.start()
+    display.update(frame)
+    return display
+
+
 def _inner(display: Display) -> type[object]:
     return type(display.display) if isinstance(display, Expendable) else type(display)
 
@@ -115,10 +123,8 @@ def test_display_suits_the_stream_and_the_flags(terminal: Terminal, monkeypatch:
 @pytest.mark.parametrize(
     ("display", "end", "kill"),
     [
-        ("live", "wait", signal.SIGKILL),
-        ("live", "wait", signal.SIGINT),
-        ("live", "raise", None),
-        ("live", "close", None),
+        *(("live", "wait", number) for number in (signal.SIGKILL, signal.SIGINT)),
+        *(("live", end, None) for end in ("raise", "close")),
         ("bar", "wait", signal.SIGKILL),
     ],
 )
@@ -139,9 +145,7 @@ def test_cursor_is_visible_however_the_process_ends(
 
 
 def test_live_view_is_redrawn_in_place(terminal: Terminal, frame: StatusFrame) -> None:
-    display = choose_display(terminal.stream, live=True)
-    display.start()
-    display.update(frame)
+    display = _shown(terminal.stream, frame, live=True)
     terminal.output()
     display.update(frame)
     output = terminal.output()
@@ -152,21 +156,18 @@ def test_live_view_is_redrawn_in_place(terminal: Terminal, frame: StatusFrame) -
     assert HIDE_CURSOR not in output
 
 
-def test_displays_start_no_thread(terminal: Terminal, frame: StatusFrame) -> None:
+def test_displays_start_no_thread_and_quiet_shows_nothing(terminal: Terminal, frame: StatusFrame) -> None:
     before = threading.active_count()
-    for live in (True, False):
-        display = choose_display(terminal.stream, live=live)
-        display.start()
-        display.update(frame)
+    for flags in ({"quiet": True}, {"live": True}, {"live": False}):
+        display = _shown(terminal.stream, frame, **flags)
         assert threading.active_count() == before
 
         display.close()
+        assert (terminal.output() == b"") is ("quiet" in flags)
 
 
 def test_bar_shows_progress_on_one_line(terminal: Terminal, frame: StatusFrame) -> None:
-    display = choose_display(terminal.stream, live=False)
-    display.start()
-    display.update(frame)
+    display = _shown(terminal.stream, frame, live=False)
     display.update(replace(frame, reading=replace(frame.reading, finished=60)))
     output = terminal.output()
     display.close()
@@ -180,10 +181,9 @@ def test_bar_shows_progress_on_one_line(terminal: Terminal, frame: StatusFrame) 
 
 def test_plain_lines_hold_no_control_character(make_reading: MakeReading) -> None:
     stream = io.StringIO()
-    display = choose_display(stream)
-    display.start()
-    for finished in (1, 2):
-        display.update(StatusFrame(reading=make_reading(experiment_name="x\x1b[2J\r\ny", finished=finished)))
+    first, second = (make_reading(experiment_name="x\x1b[2J\r\ny", finished=finished) for finished in (1, 2))
+    display = _shown(stream, StatusFrame(reading=first))
+    display.update(StatusFrame(reading=second))
     display.close()
     lines = stream.getvalue().splitlines()
 
@@ -192,23 +192,12 @@ def test_plain_lines_hold_no_control_character(make_reading: MakeReading) -> Non
     assert all(line.isprintable() for line in lines)
 
 
-def test_quiet_shows_nothing(terminal: Terminal, frame: StatusFrame) -> None:
-    display = choose_display(terminal.stream, quiet=True)
-    display.start()
-    display.update(frame)
-    display.close()
-
-    assert terminal.output() == b""
-
-
 @pytest.mark.parametrize("live", [True, False])
 def test_display_on_a_stopped_terminal_does_not_block_the_run(
     terminal: Terminal, frame: StatusFrame, live: bool
 ) -> None:
     """Ctrl-S, then more frames than any buffer holds; without care the first write would wait for ever."""
-    display = choose_display(terminal.stream, live=live)
-    display.start()
-    display.update(frame)
+    display = _shown(terminal.stream, frame, live=live)
     terminal.output()
     termios.tcflow(terminal.stream, termios.TCOOFF)
     for _ in range(200):
@@ -228,9 +217,8 @@ def test_display_whose_stream_is_gone_ends_the_view_and_not_the_run(frame: Statu
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w", encoding="utf-8")
-    display = choose_display(stream, live=live)
-    display.start()
-    for _ in range(3):
+    display = _shown(stream, frame, live=live)
+    for _ in range(2):
         display.update(frame)
     display.close()
     with pytest.raises(BrokenPipeError):
@@ -241,9 +229,7 @@ def test_live_view_on_a_narrowed_terminal_erases_the_lines_that_it_wrapped(
     terminal: Terminal, frame: StatusFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((140, 24)))
-    display = choose_display(terminal.stream, live=True)
-    display.start()
-    display.update(frame)
+    display = _shown(terminal.stream, frame, live=True)
     drawn = terminal.output().decode().count("\n")
     display.update(frame)
     same = terminal.output().count(b"\x1b[1A")

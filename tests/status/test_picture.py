@@ -43,18 +43,13 @@ def test_picture_fits_the_terminal(frame: StatusFrame) -> None:
         assert len(lines) < max(height, 6 + min(models, 6))
 
 
-def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame) -> None:
+def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, make_reading: MakeReading) -> None:
     row = TurnRow(task_id=ATTACK, round=1, agent=ATTACK, model=ATTACK, note=ATTACK)
-    reading = replace(
-        frame.reading,
-        experiment_name=ATTACK,
-        profile=ATTACK,
-        models=(ModelSlots(name=ATTACK, in_flight=1, slots=8),),
-        ready_rows=(row,) * 3,
-        pending_rows=(row,) * 3,
-    )
-    benign = tuple(TurnRow(task_id="t", round=1, agent="a", model="m") for _ in range(3))
-    calm = replace(frame.reading, ready_rows=benign, pending_rows=benign)
+    slots = (ModelSlots(name=ATTACK, in_flight=1, slots=8),)
+    rows = {"ready_rows": (row,) * 3, "pending_rows": (row,) * 3}
+    reading = make_reading(experiment_name=ATTACK, profile=ATTACK, models=slots, **rows)
+    benign = TurnRow(task_id="t", round=1, agent="a", model="m")
+    calm = make_reading(ready_rows=(benign,) * 3, pending_rows=(benign,) * 3)
     for width, height in SIZES:
         lines = _lines(replace(frame, reading=reading), width, height)
 
@@ -97,18 +92,16 @@ def test_picture_of_a_run_at_work(frame: StatusFrame, snapshot: SnapshotAssertio
     assert {"plain": _lines(frame, 100, 24), "full": _lines(full, 100, 30), "in a line": line(full)} == snapshot
 
 
-def test_picture_says_unknown_before_anything_is_known(make_reading: MakeReading) -> None:
+def test_picture_says_unknown_before_anything_is_known_and_sums_up_models_beyond_the_bound(
+    make_reading: MakeReading,
+) -> None:
     empty = make_reading(planned=0, finished=0, failed=0, models=(), turns=0, ready_rows=(), pending_rows=())
     text = "\n".join(_lines(StatusFrame(reading=empty), 80, 24))
+    slots = tuple(ModelSlots(name=f"model-{i}", in_flight=1, slots=8) for i in range(9))
+    lines = _lines(StatusFrame(reading=make_reading(models=slots)), 100, 24)
 
     assert "ETA –" in text
     assert "turns 0, –/s" in text
-
-
-def test_picture_sums_up_models_beyond_the_bound(frame: StatusFrame) -> None:
-    slots = tuple(ModelSlots(name=f"model-{i}", in_flight=1, slots=8) for i in range(9))
-    lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), 100, 24)
-
     assert any("… 4 more" in line and "4/32" in line for line in lines)
 
 
@@ -178,25 +171,9 @@ def test_plain_line_names_the_lanes_that_are_not_up_and_no_others(frame: StatusF
 
 
 def test_durations_read_like_a_clock_and_quantities_keep_three_digits() -> None:
-    durations = {
-        None: "–",
-        0: "0:00:00",
-        59.6: "0:01:00",
-        3723: "1:02:03",
-        180_000: "2d 2:00:00",
-        -1: "0:00:00",
-    }
-    quantities = {
-        None: "–",
-        0: "0",
-        9.4: "9.40",
-        999: "999",
-        999.6: "1.00k",
-        12_345: "12.3k",
-        999_600: "1.00M",
-        4_560_000: "4.56M",
-        7.2e9: "7.20G",
-    }
+    durations = {None: "–", 0: "0:00:00", 59.6: "0:01:00", 3723: "1:02:03", 180_000: "2d 2:00:00", -1: "0:00:00"}
+    small = {None: "–", 0: "0", 9.4: "9.40", 999: "999", 999.6: "1.00k", 12_345: "12.3k"}
+    quantities = {**small, 999_600: "1.00M", 4_560_000: "4.56M", 7.2e9: "7.20G"}
     assert {seconds: duration(seconds) for seconds in durations} == durations
     assert {value: quantity(value) for value in quantities} == quantities
 

@@ -1,38 +1,38 @@
-"""What the status counts: rates, the time left, the limit, the results so far; and when it is shown."""
+"""What the status counts: rates, the time left, what limits a run, the results so far; and when it is shown."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.bottleneck import ModelUsage, Usage
-from mac_runner.clock import Clock
+from mac_runner.bottleneck import ModelUsage, Usage, bottleneck, usage_of
 from mac_runner.results import Column, Columns
-from mac_runner.status import Meter, RateWindow, Reading, StatusFrame, Tally, tick
-from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, time_left_s
-from mac_runner.types import JsonObject, TokenCount
-from tests.status.conftest import SimulatedClock
+from mac_runner.scheduler import Accounting, Progress, RequestScheduler, WaitingTurn
+from mac_runner.scheduler.testing import Faulted, ModelReady, Opened
+from mac_runner.status import Meter, RateWindow, Reading, StatusFrame, Tally, TurnRow, read_progress, tick
+from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, row, time_left_s
+from mac_runner.types import JsonObject, TokenCount, Turn
+from tests.kit import StridingClock
+from tests.patience import until
+from tests.sim.recorder import MemoryRecorder
 
 MakeReading = Callable[..., Reading]
 
 
 def test_rate_is_unknown_until_two_moments_are_known() -> None:
     window = RateWindow(30)
-    assert window.rate_per_s is None
+    rates = []
+    for second, count in ((0, 10), (0, 20), (2, 30)):
+        rates.append(window.rate_per_s)
+        window.add(second, count)
 
-    window.add(0, 10)
-    assert window.rate_per_s is None
-
-    window.add(0, 20)
-    assert window.rate_per_s is None
-
-    window.add(2, 30)
-    assert window.rate_per_s == 10
+    assert (rates, window.rate_per_s) == ([None] * 3, 10)
 
 
 def test_rate_forgets_what_is_older_than_the_window() -> None:
@@ -138,52 +138,120 @@ def test_outcomes_without_columns_are_counted_by_their_winners_and_truths() -> N
     assert tally.text().partition("winner ")[2] == "wolves 50%, village 50%, is_draw 0%"
 
 
-@dataclass(slots=True)
-class RecordingDisplay:
-    """Remembers what it was told; `is_enough` is set once it was updated five times."""
+def test_ticker_updates_once_per_interval_and_once_at_the_end(frame: StatusFrame) -> None:
+    display, clock = Mock(interval_s=0.5), StridingClock(0.0)
 
-    interval_s: float = 0.5
-    calls: list[str] = field(default_factory=list)
-    is_enough: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def update(self, frame: StatusFrame) -> None:
-        self.calls.append("update")
-        if self.calls.count("update") == 5:
-            self.is_enough.set()
-
-    def say(self, text: str) -> None:
-        self.calls.append(f"say {text}")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
-async def _tick_until_enough(display: RecordingDisplay, clock: Clock, frame: StatusFrame) -> None:
-    async with asyncio.TaskGroup() as group:
-        ticking = group.create_task(tick(display, lambda: frame, clock))
-        await display.is_enough.wait()
+    async def program() -> None:
+        ticking = asyncio.create_task(tick(display, lambda: frame, clock))
+        await until(lambda: display.update.call_count >= 5, "five updates")
         ticking.cancel()
+        await asyncio.wait([ticking])
+
+    asyncio.run(program())
+
+    assert display.mock_calls == [call.start(), *[call.update(frame)] * (len(clock.slept_s) + 1), call.close()]
+    assert set(clock.slept_s) == {0.5}
 
 
-def test_ticker_updates_once_per_interval_and_once_at_the_end(clock: SimulatedClock, frame: StatusFrame) -> None:
-    display = RecordingDisplay(interval_s=0.5)
-    asyncio.run(_tick_until_enough(display, clock, frame))
-
-    assert display.calls == ["start", *["update"] * (len(clock.sleeps_s) + 1), "close"]
-    assert set(clock.sleeps_s) == {0.5}
-
-
-def test_ticker_closes_the_display_when_reading_breaks(clock: Clock, frame: StatusFrame) -> None:
+def test_ticker_closes_the_display_when_reading_breaks() -> None:
     """A bug in reading the run is not hidden, but the terminal is left in order."""
-    display = RecordingDisplay()
-
-    def broken() -> StatusFrame:
-        raise ZeroDivisionError
+    display = Mock(interval_s=0.5)
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(tick(display, broken, clock))
+        asyncio.run(tick(display, Mock(side_effect=ZeroDivisionError), StridingClock(0.0)))
 
-    assert display.calls == ["start", "close"]
+    assert display.mock_calls == [call.start(), call.close()]
+
+
+TURN = Turn(round=3, agent="Ann", model="m", place=0)
+
+
+def test_reading_of_a_run_that_has_not_begun_shows_what_was_there() -> None:
+    reading = read_progress(Progress(planned=10, finished=4, failed=1), experiment_name="demo", profile="p")
+
+    assert (reading.planned, reading.ended, reading.resumed_with, reading.written) == (10, 5, 5, 5)
+    assert (reading.elapsed_s, reading.turns, reading.models, reading.ready_rows) == (0.0, 0, (), ())
+
+
+def test_reading_tells_turns_that_back_off_from_those_that_others_block() -> None:
+    scheduler, accounting = RequestScheduler(), Accounting(started_at_s=0.0, concurrency=None)
+    accounting.open("m", 1)
+    behind = (replace(TURN, agent=name, place=1, after=frozenset({"Ann"})) for name in ("Bob", "Cid"))
+    for event in (ModelReady("m", 1), Opened(0, (TURN, *behind), 0), Faulted(0, TURN, 9.0)):
+        scheduler.handle(event)
+    progress = Progress(planned=1)
+    progress.attach(scheduler, accounting, MemoryRecorder(), StridingClock(0.0), {})
+
+    reading = read_progress(progress, experiment_name="demo", profile="p")
+
+    assert (reading.blocked, reading.backing_off) == (2, 1)
+    notes = {row.agent: row.note for row in reading.pending_rows}
+    assert notes == {"Ann": "retry 1", "Bob": "after Ann", "Cid": "after Ann"}
+
+
+def test_row_notes_why_a_turn_waits() -> None:
+    for changes, turn, note in (
+        ({"sendings": 0}, TURN, ""),
+        ({"sendings": 0, "waits_for": ("Bob", "Cid")}, TURN, "after Bob, Cid"),
+        ({"sendings": 2, "is_backing_off": True}, TURN, "retry 2"),
+        ({"sendings": 0}, replace(TURN, attempt=1), "correction 1"),
+        ({"sendings": 0}, replace(TURN, step=1), "goes on"),
+    ):
+        waiting = WaitingTurn(conversation=0, turn=turn, **changes)
+        assert row("task", waiting) == TurnRow(task_id="task", round=3, agent="Ann", model="m", note=note)
+
+
+def _model(busy: float, slots: float, waiting: float) -> ModelUsage:
+    """A model over ten seconds, by its means."""
+    return ModelUsage(busy_slot_s=10 * busy, available_slot_s=10 * slots, waiting_turn_s=10 * waiting)
+
+
+def _usage(*, cpu_s: float = 1.0, disk_turn_s: float = 0.0, requests: int = 1000, **models: ModelUsage) -> Usage:
+    return Usage(played_s=10.0, cpu_s=cpu_s, disk_turn_s=disk_turn_s, requests=requests, models=models)
+
+
+def test_each_limit_is_named_with_what_shows_it() -> None:
+    free, full = _model(3, 8, 0), _model(8, 8, 12)
+    cases = {
+        "model b (8/8 busy, 12 waiting)": (_usage(a=free, b=full), False, None),
+        "this process's CPU (0.95 ms a request)": (_usage(cpu_s=9.5, requests=10_000, b=full), False, None),
+        "disk": (_usage(cpu_s=9.5, disk_turn_s=20.0, b=full), False, None),
+        "too few conversations open (each waits for its own turn)": (_usage(a=free), False, None),
+        "the last conversations (each waits for its own turn)": (_usage(a=free), True, None),
+        "--concurrency 8 (20 waiting)": (_usage(a=_model(5, 8, 8), b=_model(3, 8, 12)), False, 8),
+        "what fits at once into model b (3/8 busy, 12 waiting)": (_usage(b=_model(3, 8, 12)), False, None),
+        # Every slot is in use, though nothing waits for long.
+        "model b (8/8 busy, 0 waiting)": (_usage(b=_model(7.6, 8, 0.1)), False, None),
+    }
+
+    found = {
+        words: bottleneck(used, is_all_open=is_all_open, concurrency=concurrency)
+        for words, (used, is_all_open, concurrency) in cases.items()
+    }
+
+    assert found == {words: words for words in cases}
+
+
+def test_nothing_is_said_before_the_first_reply() -> None:
+    for used in (_usage(requests=0, a=_model(8, 8, 3)), _usage(), Usage(played_s=0.0, requests=3)):
+        assert bottleneck(used, is_all_open=False) is None
+
+
+def test_a_stretch_is_the_difference_of_two_moments_and_a_model_may_begin_within_it() -> None:
+    before = Usage(played_s=5.0, cpu_s=1.0, requests=10, models={"a": _model(1, 2, 0)})
+    after = Usage(
+        played_s=15.0, cpu_s=4.0, disk_turn_s=2.0, requests=30, models={"a": _model(3, 4, 1), "b": _model(1, 1, 1)}
+    )
+
+    stretch = after.since(before)
+
+    assert (stretch.played_s, stretch.cpu_s, stretch.disk_turn_s, stretch.requests) == (10.0, 3.0, 2.0, 20)
+    assert stretch.models == {"a": _model(2, 2, 1), "b": _model(1, 1, 1)}
+
+
+def test_accounts_of_a_journal_say_the_same_and_those_of_earlier_versions_say_nothing() -> None:
+    account: JsonObject = {"busy_slot_s": 80.0, "available_slot_s": 80.0, "waiting_turn_s": 120.0, "requests": 1000}
+    recorded: JsonObject = {"played_s": 10.0, "cpu_s": 1.0, "disk_turn_s": 0.0, "models": {"b": account}}
+
+    assert usage_of(recorded) == _usage(b=_model(8, 8, 12))
+    assert usage_of({"played_s": 10.0, "models": {"b": account}}) is None

@@ -85,18 +85,18 @@ class Served:
             yield connection
 
     @contextmanager
-    def events(self, path: str = "/api/stream", *headers: str) -> Iterator[Iterator[tuple[str, str, Any]]]:
-        """The events of a stream: id, name and data."""
+    def asked(self, path: str, *headers: str) -> Iterator[socket.socket]:
+        """A connection on which a page's own request was sent."""
         with self.connected() as connection:
             lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Cookie: {self.cookie}", *headers]
             connection.sendall("\r\n".join([*lines, "", ""]).encode())
-            yield events_of(connection)
+            yield connection
 
-
-def events_of(connection: socket.socket) -> Iterator[tuple[str, str, Any]]:
-    """The events of an open stream. The chunks of HTTP are taken apart by their lines."""
-    with connection.makefile("rb") as file:
-        yield from events_in(file)
+    @contextmanager
+    def events(self, path: str = "/api/stream", *headers: str) -> Iterator[Iterator[tuple[str, str, Any]]]:
+        """The events of a stream: id, name and data. The chunks of HTTP are taken apart by their lines."""
+        with self.asked(path, *headers) as connection, connection.makefile("rb") as file:
+            yield events_in(file)
 
 
 def events_in(lines: Iterable[bytes]) -> Iterator[tuple[str, str, Any]]:

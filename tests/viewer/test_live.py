@@ -98,16 +98,13 @@ def test_page_follows_a_run_that_is_killed_and_resumed(lab: Lab) -> None:
 def test_page_that_connects_again_gets_what_it_lacks(own_run: Path) -> None:
     """The id of the last event says what it has, also after the list was made anew."""
     rows = list(read_run(own_run).rows())
-    (segment,) = (own_run / "journal").iterdir()
     with served(own_run) as viewer:
         page = _page(viewer, "/api/stream?since=1&version=0", since=1)
         assert page.ids == ["", *ended(own_run)[1:]]
-        with segment.open("ab") as file:
-            file.write(retry_frame(rows[1]))
+        append(own_run, retry_frame(rows[1]))
         again = _page(viewer, "/api/stream", f"Last-Event-ID: {page.last_id}")
         assert again.ids == [str(rows[0]["task_id"]), str(rows[2]["task_id"])]
-        with segment.open("ab") as file:
-            file.write(done_frame(rows[1]))
+        append(own_run, done_frame(rows[1]))
         _take_one(viewer, again)
 
     assert again.ids == ended(own_run)
@@ -161,9 +158,7 @@ def test_page_is_told_of_trouble_and_of_its_end(own_run: Path) -> None:
 
 
 def test_server_ends_while_pages_listen(played: Path) -> None:
-    with served(played) as viewer, viewer.connected() as connection:
-        lines = ["GET /api/stream HTTP/1.1", f"Host: 127.0.0.1:{viewer.port}", f"Cookie: {viewer.cookie}", "", ""]
-        connection.sendall("\r\n".join(lines).encode())
+    with served(played) as viewer, viewer.asked("/api/stream") as connection:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
@@ -237,9 +232,8 @@ def rows(own_run: Path) -> list[JsonObject]:
     pad = "x" * 5000
     copies = [{**known[n % 3], "task_id": f"copy-{n}", "index": 3 + n, "pad": pad} for n in range(COPIES)]
     made: list[JsonObject] = [*known, *copies]
-    segment_of(own_run).write_bytes(
-        session_frame(1, started_at="2026-01-01T00:00:00.000Z") + b"".join(map(done_frame, made))
-    )
+    session = session_frame(1, started_at="2026-01-01T00:00:00.000Z")
+    segment_of(own_run).write_bytes(session + b"".join(map(done_frame, made)))
     return made
 
 
@@ -248,14 +242,23 @@ def segment_of(directory: Path) -> Path:
     return segment
 
 
-def append(directory: Path, *frames: bytes) -> None:
+def append(directory: Path, frame: bytes) -> None:
     with segment_of(directory).open("ab") as file:
-        file.write(b"".join(frames))
+        file.write(frame)
 
 
-def ids(source: RunSource, since: int = 0) -> Iterator[str]:
-    column = source.index("", since, None).words["id"]
-    return (column.words[code] for code in column.codes)
+def ids(source: RunSource) -> list[str]:
+    column = source.index("", 0, None).words["id"]
+    return [column.words[code] for code in column.codes]
+
+
+def test_summary_says_how_many_ended_while_the_journal_is_read(own_run: Path, rows: list[JsonObject]) -> None:
+    (own_run / "summary.json").touch()
+
+    head = sliced(own_run).run("")
+
+    assert (head.is_reading, head.done, head.state) == (True, 3, "stopped")
+    assert head.facts
 
 
 @pytest.mark.ci
@@ -276,25 +279,13 @@ def test_first_rows_are_answered_before_the_journal_is_read(own_run: Path, rows:
 
     while source.read_on():
         pass
-    assert list(ids(source)) == [row["task_id"] for row in rows] == ended(own_run)
+    assert ids(source) == [row["task_id"] for row in rows] == ended(own_run)
     assert source.index("", 0, None) == RunSource(own_run).index("", 0, None)
     assert source.run("") == RunSource(own_run).run("")
     assert not source.run("").is_reading
 
 
-def test_summary_says_how_many_ended_while_the_journal_is_read(own_run: Path, rows: list[JsonObject]) -> None:
-    (own_run / "summary.json").touch()
-
-    head = sliced(own_run).run("")
-
-    assert head.is_reading
-    assert (head.done, head.state) == (3, "stopped")
-    assert head.facts
-
-
-def test_every_row_comes_once_when_the_run_grows_and_is_retried_meanwhile(
-    own_run: Path, rows: list[JsonObject]
-) -> None:
+def test_every_row_comes_once_when_the_run_grows_and_is_retried(own_run: Path, rows: list[JsonObject]) -> None:
     """A page that takes what is new after each slice has in the end what a reader of all has, in that order."""
     source = sliced(own_run)
     failed = rows[5]
@@ -344,7 +335,7 @@ def test_journal_that_is_replaced_while_it_is_read_is_shown_anew(own_run: Path, 
     while source.read_on():
         pass
 
-    assert list(ids(source)) == [row["task_id"] for row in rows[1:4]]
+    assert ids(source) == [row["task_id"] for row in rows[1:4]]
     assert source.index("", 0, None).version > 0
 
 

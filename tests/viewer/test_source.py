@@ -19,7 +19,7 @@ from mac_runner.runs.testing import sent_prompt
 from mac_runner.store import read_run
 from mac_runner.store.testing import done_frame, retry_frame
 from mac_runner.types import JsonObject
-from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView
+from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from mac_runner.views.testing import index_columns, whole_view
 from tests.cli.lab import Lab, experiment
@@ -33,6 +33,10 @@ def index_of(directory: Path) -> IndexColumns:
     """The list of a run, from all its rows at once."""
     contents = read_run(directory)
     return index_columns(contents.rows(), listed(contents.environment_name))
+
+
+def words_of(column: WordColumn) -> list[str | None]:
+    return [column.words[code] if code >= 0 else None for code in column.codes]
 
 
 def test_pages_say_what_the_run_directory_says(played: Path) -> None:
@@ -68,9 +72,7 @@ def test_parts_of_the_list_are_those_of_the_whole(played: Path) -> None:
             end = 3 if most is None else min(3, since + most)
             assert (part.since, part.rows) == (since, end - since)
             for name, column in whole.words.items():
-                words = [column.words[code] if code >= 0 else None for code in column.codes[since:end]]
-                found = part.words[name]
-                assert [found.words[code] if code >= 0 else None for code in found.codes] == words
+                assert words_of(part.words[name]) == words_of(column)[since:end]
             for name, numbers in whole.numbers.items():
                 assert part.numbers[name].numbers == numbers.numbers[since:end]
 
@@ -179,15 +181,10 @@ class SlowSource(RunSource):
 
 def test_slow_page_holds_up_no_other_request(played: Path) -> None:
     source = SlowSource(played)
-    with served(source) as viewer, viewer.connected() as waiting:
-        lines = ["GET /api/run HTTP/1.1", f"Host: 127.0.0.1:{viewer.port}", f"Cookie: {viewer.cookie}", "", ""]
-        waiting.sendall("\r\n".join(lines).encode())
+    with served(source) as viewer, viewer.asked("/api/run") as waiting:
         assert source.is_asked.wait(LIMIT_S)
 
-        assert viewer.get("/").status == 200
-        assert viewer.get("/api/engines").status == 200
-        assert viewer.get("/nothing").status == 404
-
+        assert [viewer.get(path).status for path in ("/", "/api/engines", "/nothing")] == [200, 200, 404]
         source.may_go_on.set()
         assert waiting.recv(15) == b"HTTP/1.1 200 OK"
 
@@ -196,7 +193,7 @@ def test_slow_page_holds_up_no_other_request(played: Path) -> None:
 def test_code_of_a_run_is_imported_only_with_trust(lab: Lab) -> None:
     """Without trust prompts are missing, with a reason, and the rest is there. Another process has played it."""
     (lab.path / "games.py").write_text(
-        "from mac_runner.environments.generators import Ask\n\n\n"
+        "from mac_runner.environments.generators import Ask\n"
         "def words(table):\n"
         "    yield [Ask(name, 'Say a word.', choices=['yes', 'no']) for name in table.agents]\n"
         "    return {'count': 2}\n"
@@ -233,7 +230,7 @@ def test_search_finds_the_conversations_that_a_reader_finds(played: Path) -> Non
         assert (page.searched, page.total, page.next) == (3, 3, None)
 
 
-def test_letters_outside_ascii_are_found_in_both_cases() -> None:
+def test_letters_outside_ascii_are_found_in_both_cases_and_nothing_or_a_book_is_refused() -> None:
     for said in ("Élan", "ÉLAN", "élan", "\ud800 lone", "a\x00b", "<script>", "ß"):
         transcript = {"format": 2, "record": {"events": [{"text": f"so {said}!"}]}, "turns": []}
         data = json.dumps(transcript).encode()
@@ -241,6 +238,9 @@ def test_letters_outside_ascii_are_found_in_both_cases() -> None:
             if len(words) == len(said):
                 assert byte_pattern(words).search(data) is not None, (said, words)
                 assert excerpt(data, words) == f"so {said}!"
+    for words in ("", "  ", "x" * 201):
+        with pytest.raises(ConfigError, match="1 to 200 characters"):
+            byte_pattern(words)
 
 
 def test_search_stops_at_its_limits_and_goes_on_there(played: Path) -> None:
@@ -252,12 +252,6 @@ def test_search_stops_at_its_limits_and_goes_on_there(played: Path) -> None:
     assert ([hit.n for hit in first.hits], first.next, first.searched) == ([0], 1, 1)
     assert [hit.n for hit in rest.hits] == [1, 2]
     assert (late.hits, late.next) == ((), 0)
-
-
-def test_search_for_nothing_or_for_a_book_is_refused() -> None:
-    for words in ("", "  ", "x" * 201):
-        with pytest.raises(ConfigError, match="1 to 200 characters"):
-            byte_pattern(words)
 
 
 def test_search_passes_over_what_is_no_file(own_run: Path) -> None:

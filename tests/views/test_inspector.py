@@ -14,6 +14,7 @@ from mac_runner.types import JsonObject, Message, Prompt
 from mac_runner.view_model import CompareView, ForkArm, TokenView
 from mac_runner.views.testing import compare_view, difference, fork_trees, turn_view
 from tests.environments.discussion.table import everything
+from tests.kit import known
 from tests.views.playing import experiment, marker, transcripts
 
 
@@ -25,9 +26,8 @@ def transcript() -> JsonObject:
 
 def prompt_of(key: str) -> Prompt:
     number = key.split("/")[0]
-    return Prompt(
-        messages=(Message(role="system", content="Rules.\n"), Message(role="user", content=f"Turn {number}."))
-    )
+    rules, own = Message(role="system", content="Rules.\n"), Message(role="user", content=f"Turn {number}.")
+    return Prompt(messages=(rules, own))
 
 
 def test_a_turn_has_what_is_recorded_of_it(transcript: JsonObject) -> None:
@@ -56,9 +56,8 @@ def test_a_seat_inspects_its_own_turns_and_learns_of_no_others(transcript: JsonO
         for key in keys:
             if agents[key] == seat:
                 sent = encode(turn_view(transcript, key, prompt_of, seat=seat)).decode()
-                assert not [
-                    other for other in keys if agents[other] != seat and (other in sent or marker(other) in sent)
-                ]
+                others = [other for other in keys if agents[other] != seat]
+                assert not [other for other in others if other in sent or marker(other) in sent]
                 assert '"model":"townsfolk"' not in sent
                 continue
             with pytest.raises(ConfigError) as refused:
@@ -98,28 +97,18 @@ def test_a_difference_leads_from_one_text_to_the_other_and_keeps_what_is_the_sam
     for number in range(300):
         chance = Random(number)
         before = "".join(chance.choices(words, k=chance.randrange(30)))
-        after = (
-            "".join(chance.choices(words, k=chance.randrange(30))) if number % 2 else before[:9] + "new" + before[12:]
-        )
+        other = "".join(chance.choices(words, k=chance.randrange(30)))
+        after = other if number % 2 else before[:9] + "new" + before[12:]
         pieces = difference(before, after)
 
         assert "".join(piece.text for piece in pieces if piece.kind != "new") == before, number
         assert "".join(piece.text for piece in pieces if piece.kind != "gone") == after, number
         assert all(piece.text for piece in pieces)
     assert [(piece.kind, piece.text) for piece in difference("a\nb c d\ne", "a\nb x d\ne\nf")] == [
-        ("same", "a\nb "),
-        ("gone", "c "),
-        ("new", "x "),
-        ("same", "d\n"),
-        ("gone", "e"),
-        ("new", "e\nf"),
+        *(("same", "a\nb "), ("gone", "c "), ("new", "x "), ("same", "d\n"), ("gone", "e"), ("new", "e\nf")),
     ]
-
-
-def test_texts_that_have_nothing_in_common_are_not_compared_at_length() -> None:
-    before, after = "a\n" * 5000, "b\n" * 5000
-
-    assert [piece.kind for piece in difference(before, after)] == ["gone", "new"]
+    # Texts that have nothing in common are not compared at length.
+    assert [piece.kind for piece in difference("a\n" * 5000, "b\n" * 5000)] == ["gone", "new"]
 
 
 GAME = experiment("experiments/tos_100games.yaml", "game.calendar.max_days=2")
@@ -156,20 +145,14 @@ def test_conversations_of_one_seed_are_aligned_up_to_the_first_turn_with_another
         assert begins > 0
 
 
-def test_a_conversation_does_not_differ_from_itself() -> None:
-    game = transcripts(GAME, "heuristic")[0]
-    view = compare_view(game, game)
+def test_a_conversation_differs_from_its_own_beginning_at_the_next_turn_and_never_from_itself() -> None:
+    game, begun = transcripts(GAME, "heuristic")[0], transcripts(GAME, "heuristic", turns=20)[0]
+    view, same = compare_view(game, begun), compare_view(game, game)
 
-    assert (view.first_turn, all(row.is_equal for row in view.rows)) == ("", True)
+    assert view.first_turn == objects(game["turns"])[20]["turn"]
+    assert (same.first_turn, all(row.is_equal for row in same.rows)) == ("", True)
     in_order(view)
-
-
-def test_a_conversation_that_is_the_beginning_of_another_differs_at_the_next_turn() -> None:
-    whole, begun = transcripts(GAME, "heuristic")[0], transcripts(GAME, "heuristic", turns=20)[0]
-    view = compare_view(whole, begun)
-
-    assert view.first_turn == objects(whole["turns"])[20]["turn"]
-    in_order(view)
+    in_order(same)
 
 
 def test_what_has_no_beginning_in_common_is_refused_and_a_fork_is_not() -> None:
@@ -205,10 +188,8 @@ def test_an_arm_has_the_chance_to_win_of_the_agent_of_its_turn_with_its_interval
     said = ForkArm("3/Abel/0/0", "said", (0, 1, 2, 3, 4), "won of Abel", 0.75, first.arms[1].lo, first.arms[1].hi)
     assert [arm.arm for arm in first.arms] == ["other", "said"]
     assert first.arms[1] == said
-    assert said.lo is not None
-    assert said.hi is not None
-    assert 0.29 < said.lo < 0.31
-    assert 0.95 < said.hi < 0.96
+    assert 0.29 < known(said.lo) < 0.31
+    assert 0.95 < known(said.hi) < 0.96
     assert [arm.figure for arm in second.arms] == ["won of Cain"]
     assert fork_trees(rows, 6) == (second,)
     assert fork_trees(rows, 7) == ()

@@ -21,6 +21,21 @@ def claim(place: int, player: str, **said: JsonValue) -> JsonObject:
     return {"event": place, "player": player, "channel": "public", "about": player, "verdict": "lie", **said}
 
 
+def act(name: str, target: str) -> JsonObject:
+    return {"act": name, "targets": [target]}
+
+
+def attack(victim: str, defence: str | None, outcome: str) -> JsonObject:
+    how: JsonObject = {"attacker": "Ann", "cause": "mafia", "strength": "basic"}
+    return {**how, "victim": victim, "defence": defence, "outcome": outcome}
+
+
+def cast(**roles: str) -> list[JsonValue]:
+    return [
+        {"name": name, "role": role, "definition": "d", "model": "m", "target": None} for name, role in roles.items()
+    ]
+
+
 EVENTS: list[JsonValue] = [
     event("Day 1, greeting", 1, "Ann says: “I am the Sheriff.”"),
     event("Day 1, greeting", 1, "You are the Doctor.", "Bob"),
@@ -30,18 +45,12 @@ EVENTS: list[JsonValue] = [
 NIGHT: JsonObject = {
     "day": 1,
     "jail": None,
-    "deeds": [{"player": "Ann", "role": "Mafioso", "act": "kill", "targets": ["Bob"]}],
+    "deeds": [{"player": "Ann", "role": "Mafioso", **act("kill", "Bob")}],
     "changes": [
-        {
-            "how": "controlled",
-            "players": ["Ann"],
-            "by": "Cid",
-            "was": {"act": "kill", "targets": ["Bob"]},
-            "now": {"act": "kill", "targets": ["Dan"]},
-        },
-        {"how": "blocked", "players": ["Bob"], "by": "Eve", "was": {"act": "heal", "targets": ["Ann"]}, "now": None},
+        {"how": "controlled", "players": ["Ann"], "by": "Cid", "was": act("kill", "Bob"), "now": act("kill", "Dan")},
+        {"how": "blocked", "players": ["Bob"], "by": "Eve", "was": act("heal", "Ann"), "now": None},
         {"how": "moved", "players": ["Bob", "Dan"], "by": "Fay", "was": None, "now": None},
-        {"how": "raised", "players": ["Gus"], "by": "Fay", "was": None, "now": {"act": "heal", "targets": ["Ann"]}},
+        {"how": "raised", "players": ["Gus"], "by": "Fay", "was": None, "now": act("heal", "Ann")},
     ],
     "visits": [],
     "protections": [
@@ -49,24 +58,7 @@ NIGHT: JsonObject = {
         {"how": "defended", "player": "Eve", "by": "Eve", "strength": "basic"},
     ],
     "marks": [{"player": "Bob", "mark": "framed"}, {"player": "Ann", "mark": "disguised", "as": "Bob"}],
-    "attacks": [
-        {
-            "attacker": "Ann",
-            "victim": "Dan",
-            "cause": "mafia",
-            "strength": "basic",
-            "defence": "powerful",
-            "outcome": "survived",
-        },
-        {
-            "attacker": "Ann",
-            "victim": "Eve",
-            "cause": "mafia",
-            "strength": "basic",
-            "defence": None,
-            "outcome": "out of reach",
-        },
-    ],
+    "attacks": [attack("Dan", "powerful", "survived"), attack("Eve", None, "out of reach")],
     "findings": [],
     "deaths": [],
 }
@@ -100,54 +92,44 @@ def test_conversation_is_told_whole_to_a_seat_and_in_truth(snapshot: SnapshotAss
 
 
 def test_claims_are_told_in_words() -> None:
-    cases: list[tuple[dict[str, JsonValue], str]] = [
-        ({"kind": "role", "says": "role held before", "about": "Ann", "roles": ["Spy"]}, "claims to have been the Spy"),
-        ({"kind": "result", "says": "suspicious"}, "claims to know that Bob is suspicious"),
-        ({"kind": "result", "says": "mafia"}, "claims to know that Bob is of the Mafia"),
-        ({"kind": "result", "says": "attacked"}, "claims to know that Bob was attacked"),
-        (
-            {"kind": "result", "says": "one of the roles", "roles": ["Spy", "Doctor"]},
-            "claims to know that Bob is one of Spy or Doctor",
-        ),
-        (
-            {"kind": "result", "says": "visited by", "names": ["Ann", "Cid"]},
-            "claims to know that Bob was visited by Ann and Cid",
-        ),
-        ({"kind": "result", "says": "visited by", "names": []}, "claims to know that Bob was visited by nobody"),
-        ({"kind": "accusation", "says": "mafia"}, "says that Bob is of the Mafia"),
-        ({"kind": "accusation", "says": "role", "roles": ["Spy"]}, "says that Bob is the Spy"),
-        ({"kind": "accusation", "says": "evil"}, "speaks against Bob"),
-        ({"kind": "defence", "says": "not evil"}, "stands up for Bob"),
+    cases: list[tuple[str, str, JsonObject, str]] = [
+        ("role", "role held before", {"about": "Ann", "roles": ["Spy"]}, "claims to have been the Spy"),
+        ("result", "suspicious", {}, "claims to know that Bob is suspicious"),
+        ("result", "mafia", {}, "claims to know that Bob is of the Mafia"),
+        ("result", "attacked", {}, "claims to know that Bob was attacked"),
+        ("result", "one of the roles", {"roles": ["Spy", "Doctor"]}, "claims to know that Bob is one of Spy or Doctor"),
+        ("result", "visited by", {"names": ["Ann", "Cid"]}, "claims to know that Bob was visited by Ann and Cid"),
+        ("result", "visited by", {"names": []}, "claims to know that Bob was visited by nobody"),
+        ("accusation", "mafia", {}, "says that Bob is of the Mafia"),
+        ("accusation", "role", {"roles": ["Spy"]}, "says that Bob is the Spy"),
+        ("accusation", "evil", {}, "speaks against Bob"),
+        ("defence", "not evil", {}, "stands up for Bob"),
     ]
-    for said, told in cases:
-        assert f"    ~ {told}: lie\n" in in_truth(claim(0, "Ann", **{"about": "Bob", **said}))
+    for kind, says, more, told in cases:
+        said: JsonObject = {"about": "Bob", "kind": kind, "says": says, **more}
+        assert f"    ~ {told}: lie\n" in in_truth(claim(0, "Ann", **said))
 
 
 def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_words_of_today() -> None:
     """An earlier verdict on an opinion calls no error a lie, but of oneself."""
-    result: dict[str, JsonValue] = {"kind": "result", "says": "not suspicious", "about": "Bob"}
-    opinion: dict[str, JsonValue] = {"kind": "accusation", "says": "evil", "about": "Bob"}
-    cases: list[tuple[dict[str, JsonValue], str]] = [
-        ({**result, "verdict": "honest"}, "honest"),
-        (
-            {**result, "verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"},
-            "honest, but wrong: Bob is the Godfather",
-        ),
-        ({**result, "verdict": "unclear", "is_so": None}, "unclear"),
-        ({**result, "verdict": "true"}, "honest"),
-        ({**result, "verdict": "false"}, "lie"),
-        ({**result, "verdict": "undecidable"}, "unclear"),
-        ({**opinion, "verdict": "true"}, "unclear"),
-        ({**opinion, "verdict": "false"}, "unclear, but wrong"),
-        ({**opinion, "verdict": "undecidable"}, "unclear"),
-        ({**opinion, "verdict": "false", "about": "Ann"}, "lie"),
+    result: JsonObject = {"kind": "result", "says": "not suspicious", "about": "Bob"}
+    opinion: JsonObject = {"kind": "accusation", "says": "evil", "about": "Bob"}
+    wrong: JsonObject = {"verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"}
+    cases: list[tuple[JsonObject, JsonObject, str]] = [
+        (result, {"verdict": "honest"}, "honest"),
+        (result, wrong, "honest, but wrong: Bob is the Godfather"),
+        (result, {"verdict": "unclear", "is_so": None}, "unclear"),
+        (result, {"verdict": "true"}, "honest"),
+        (result, {"verdict": "false"}, "lie"),
+        (result, {"verdict": "undecidable"}, "unclear"),
+        (opinion, {"verdict": "true"}, "unclear"),
+        (opinion, {"verdict": "false"}, "unclear, but wrong"),
+        (opinion, {"verdict": "undecidable"}, "unclear"),
+        (opinion, {"verdict": "false", "about": "Ann"}, "lie"),
     ]
-    for said, told in cases:
-        words = (
-            "claims to know that Bob is not suspicious"
-            if said["kind"] == "result"
-            else f"speaks against {said['about']}"
-        )
+    for kind, more, told in cases:
+        said = kind | more
+        words = f"speaks against {said['about']}" if kind is opinion else "claims to know that Bob is not suspicious"
         assert f"    ~ {words}: {told}\n" in in_truth(claim(0, "Ann", **said)), said
 
 
@@ -168,10 +150,6 @@ def test_turn_is_told_in_one_line_of_bounded_length() -> None:
 
 
 def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations() -> None:
-    cast: list[JsonValue] = [
-        {"name": name, "role": role, "definition": "d", "model": "m", "target": None}
-        for name, role in (("Ann", "mafioso"), ("Bob", "serial killer"), ("Cid", "doctor"))
-    ]
     changed: JsonObject = {**event("Night 1", 1, "You are now a Vampire.", "Cid"), "kind": "converted"}
     changed["data"] = {"role": "Vampire"}
     events: list[JsonValue] = [
@@ -180,7 +158,8 @@ def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations(
         changed,
         event("Day 2, voting", 2, "Bob votes for Cid, and Bobby for Ann."),
     ]
-    lines = in_truth(cast=cast, events=events).splitlines()
+    roles = {"Ann": "mafioso", "Bob": "serial killer", "Cid": "doctor"}
+    lines = in_truth(cast=cast(**roles), events=events).splitlines()
 
     assert lines[2:5] == [
         "The cast",
@@ -202,10 +181,7 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
     def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
         return {"when": f"Day {day}", "day": day, "kind": kind, "audience": "all", "text": kind, "data": data}
 
-    dealt = {"Ann": "mafioso", "Bob": "spy", "Cid": "doctor", "Dan": "jester", "Eve": "framer", "Fay": "mayor"}
-    cast: list[JsonValue] = [
-        {"name": name, "role": role, "definition": "d", "model": "m", "target": None} for name, role in dealt.items()
-    ]
+    dealt = cast(Ann="mafioso", Bob="spy", Cid="doctor", Dan="jester", Eve="framer", Fay="mayor")
     events: list[JsonValue] = [
         happened("vote", player="Fay", target="Bob"),
         happened("speech", player="Ann", text="…"),
@@ -232,17 +208,14 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
             said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
             lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict=verdicts[0])
             right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict=verdicts[1])
-            lines = in_truth(lie, right, events=events, cast=cast).splitlines()
+            lines = in_truth(lie, right, events=events, cast=dealt).splitlines()
             title = lines.index("Who lied, and whom they fooled")
             table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
             # Earlier versions called an opinion false that its speaker may have believed.
             is_lie = verdicts[0] == "lie" or kind not in ("accusation", "defence")
             counts = ["1", "0", "1", "0", *([fooled] if fooled else [])] if is_lie else ["1", "0", "0", "1"]
             # Liars come first.
-            assert sorted(table) == [
-                ["Ann (Mafioso)", *counts],
-                ["Dan (Jester)", "1", "1", "0", "0"],
-            ], (kind, says)
+            assert sorted(table) == [["Ann (Mafioso)", *counts], ["Dan (Jester)", "1", "1", "0", "0"]], (kind, says)
 
 
 def test_what_cannot_be_told_is_refused_by_name() -> None:
