@@ -19,7 +19,7 @@ from mac_runner.figures.testing import (
     Value,
     forest,
 )
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 HOSTILE: Final = (
     '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -68,20 +68,6 @@ def report(*figures: Figure, word: str = "town") -> Report:
 def hostile_report() -> Report:
     """All texts are hostile."""
     return report(replace(figure(word=HOSTILE), id="hostile"), word=HOSTILE)
-
-
-def index_row(index: int, outcome: JsonObject | None, failure: str | None = None, **more: JsonValue) -> JsonObject:
-    """A conversation's row of the index; it failed where it has no outcome."""
-    tokens: JsonObject = {"prompt": 10, "completion": 5, "timing": {"cached": 0}}
-    return {
-        "task_id": f"a-{index:06d}",
-        "index": index,
-        "status": "failed" if outcome is None else "finished",
-        "counts": {"turns": 4, "corrections": 0, "defaults": 0, "tokens": tokens},
-        "failure": failure,
-        "outcome": outcome,
-        **more,
-    }
 
 
 def run(

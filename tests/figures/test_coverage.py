@@ -15,6 +15,7 @@ import pytest
 
 from mac_runner.figures.testing import Case, rate_difference, survival, won_difference
 from mac_runner.intervals import ClusteredRate, Interval, wilson
+from tests.kit import known
 
 SCALE: Final = int(os.environ.get("MAC_RUNNER_TEST_SCALE", "1"))
 STUDIES: Final = 250 * SCALE
@@ -32,9 +33,9 @@ class Share:
 
     def see(self, interval: Interval | None) -> None:
         """Count an interval."""
-        assert interval is not None
+        lo, hi = known(interval)
         self.n += 1
-        self.held += interval.lo <= self.truth <= interval.hi
+        self.held += lo <= self.truth <= hi
 
     def is_right(self) -> bool:
         """Whether the coverage can be one of 93 to 97 %."""
@@ -86,9 +87,7 @@ def test_interval_of_a_difference_of_independent_groups_covers() -> None:
     chance, found = Random("unpaired"), Share(0.0)
     for _ in range(STUDIES):
         one, other = rate_of(team_game, chance), rate_of(discussion, chance)
-        difference = rate_difference(one, other)
-        assert difference is not None
-        found.see(difference.interval)
+        found.see(known(rate_difference(one, other)).interval)
 
     assert found.is_right(), found.held / found.n
 
@@ -101,18 +100,14 @@ def test_interval_of_a_paired_difference_covers_and_is_the_narrower_one() -> Non
     for _ in range(STUDIES):
         luck = [chance.random() for _ in range(GAMES)]
         one = {deal: int(each < 0.3) for deal, each in enumerate(luck)}
+        # The other is as lucky in four of five deals.
         other = {
-            deal: int(each < 0.55 if chance.random() < 0.8 else chance.random() < 0.55)
-            for deal, each in enumerate(luck)
+            deal: int((each if chance.random() < 0.8 else chance.random()) < 0.55) for deal, each in enumerate(luck)
         }
-        paired = won_difference(one, other)
-        unpaired = rate_difference(_single(one), _single(other))
-        assert paired is not None
-        assert paired.interval is not None
-        assert unpaired is not None
-        assert unpaired.interval is not None
-        found.see(paired.interval)
-        narrower += _width(paired.interval) < _width(unpaired.interval)
+        paired = known(known(won_difference(one, other)).interval)
+        unpaired = known(known(rate_difference(_single(one), _single(other))).interval)
+        found.see(paired)
+        narrower += paired.hi - paired.lo < unpaired.hi - unpaired.lo
 
     assert found.is_right(), found.held / found.n
     assert narrower > 0.9 * STUDIES
@@ -123,10 +118,6 @@ def _single(won: dict[int, int]) -> ClusteredRate:
     for each in won.values():
         rate.add(each, 1)
     return rate
-
-
-def _width(interval: Interval) -> float:
-    return interval.hi - interval.lo
 
 
 def lives(game: int, chance: Random) -> Iterator[Case]:

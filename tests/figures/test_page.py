@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -32,7 +33,8 @@ from mac_runner.figures.testing import (
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report, run
-from tests.figures.reports import index_row as row
+from tests.kit import index_row as row
+from tests.kit import known
 
 
 @pytest.mark.ci
@@ -51,17 +53,14 @@ def test_hostile_texts_are_shown_and_never_obeyed() -> None:
     assert HOSTILE not in page.text
 
 
-def test_ids_are_unique_and_links_lead_to_them() -> None:
-    page = Found(report_html(report(figure("one"), figure("two"), figure("three"))))
+def test_ids_are_unique_links_lead_to_them_and_equal_reports_are_equal_bytes() -> None:
+    html = report_html(report(figure("one"), figure("two"), figure("three")))
+    page = Found(html)
 
     assert len(page.ids) == len(set(page.ids))
     assert {value.removeprefix("#") for name, value in page.attributes if name == "href"} <= set(page.ids)
-    used = {value[5:-1] for _, value in page.attributes if value.startswith("url(#")}
-    assert used <= set(page.ids)
-
-
-def test_equal_reports_are_equal_bytes() -> None:
-    assert report_html(report(figure(), figure("other"))) == report_html(report(figure(), figure("other")))
+    assert {value[5:-1] for _, value in page.attributes if value.startswith("url(#")} <= set(page.ids)
+    assert report_html(report(figure("one"), figure("two"), figure("three"))) == html
 
 
 def test_figure_has_its_numbers_and_its_source(snapshot: SnapshotAssertion) -> None:
@@ -72,24 +71,16 @@ def test_figure_has_its_numbers_and_its_source(snapshot: SnapshotAssertion) -> N
     assert "/schema/vega-lite" in page
 
 
-def test_rows_beyond_the_bound_are_said_to_be_left_out() -> None:
-    many = figure(count=ROWS_MAX + 7)
-    table = replace(many, spec=None)
-
-    assert "7 more rows" in report_html(report(table))
-    sections = report_json(report(table))["sections"]
-    assert isinstance(sections, list)
-    assert str(sections[0]).count("'who'") == ROWS_MAX + 7 + 1
-
-
-def test_wide_table_of_few_rows_is_turned() -> None:
+def test_rows_beyond_the_bound_are_said_to_be_left_out_and_a_wide_table_of_few_rows_is_turned() -> None:
+    long = replace(figure(count=ROWS_MAX + 7), spec=None)
     columns = tuple(DataColumn(name=f"c{place}", title=f"head {place}") for place in range(9))
     wide = replace(figure(count=0), spec=None, columns=columns, rows=({f"c{place}": "x" for place in range(9)},))
 
-    page = report_html(report(wide))
-
-    assert ">head 0</th>" in page
-    assert page.count("<td>head ") == 8
+    assert "7 more rows" in report_html(report(long))
+    sections: Any = report_json(report(long))["sections"]
+    assert str(sections[0]).count("'who'") == ROWS_MAX + 7 + 1
+    assert ">head 0</th>" in report_html(report(wide))
+    assert report_html(report(wide)).count("<td>head ") == 8
 
 
 def test_values_are_printed_by_their_kind() -> None:
@@ -108,15 +99,9 @@ def test_values_are_printed_by_their_kind() -> None:
 
 
 def test_same_method_of_several_figures_is_said_once(snapshot: SnapshotAssertion) -> None:
-    found = methods_text(
-        (
-            Method(statement="Resampled", unit="game", n=20, resamples=9999, seed=1),
-            Method(statement="Resampled", unit="game", n=5, resamples=9999, seed=1),
-            Method(statement="Counted."),
-        )
-    )
+    many, few = (Method(statement="Resampled", unit="game", n=n, resamples=9999, seed=1) for n in (20, 5))
 
-    assert found == snapshot
+    assert methods_text((many, few, Method(statement="Counted."))) == snapshot
 
 
 def test_conversations_are_links_into_the_published_run_alone() -> None:
@@ -137,11 +122,8 @@ def test_conversations_are_links_into_the_published_run_alone() -> None:
 
 def test_cost_is_tokens_and_hours_at_their_prices() -> None:
     prices: JsonObject = {"prompt": 2.0, "cached": 0.5, "completion": 8.0}
-    account: JsonObject = {
-        "played_s": 1800.0,
-        "requests": 3,
-        "tokens": {"prompt": 3_000_000, "cached": 1_000_000, "completion": 500_000},
-    }
+    tokens: JsonObject = {"prompt": 3_000_000, "cached": 1_000_000, "completion": 500_000}
+    account: JsonObject = {"played_s": 1800.0, "requests": 3, "tokens": tokens}
 
     both = cost_of({"usd_per_mtok": prices, "usd_per_hour": 4.0}, account)
     without_cache = cost_of({"usd_per_mtok": {**prices, "cached": None}}, account)
@@ -164,7 +146,7 @@ def test_engine_without_a_price_is_named(snapshot: SnapshotAssertion) -> None:
 
 
 def test_endings_add_up_to_what_is_planned() -> None:
-    rows = [row(0, {"kind": "x"}), row(1, None, "broke"), row(2, None, "broke")]
+    rows = [row(0, {"kind": "x"}), row(1, failure="broke"), row(2, failure="broke")]
     summary: JsonObject = {
         "conversations": {"planned": 5, "finished": 1, "failed": 2},
         "failures": [{"reason": "broke", "count": 2, "task_ids": ["a-000001", "a-000002"]}],
@@ -172,11 +154,8 @@ def test_endings_add_up_to_what_is_planned() -> None:
 
     figure = endings_figure([played(run("a", rows), summary)])
 
-    assert [(one["ending"], one["count"], one["such_as"]) for one in figure.rows] == [
-        ("finished", 1, ""),
-        ("failed: broke", 2, "1, 2"),
-        ("not ended yet", 2, ""),
-    ]
+    found = [(one["ending"], one["count"], one["such_as"]) for one in figure.rows]
+    assert found == [("finished", 1, ""), ("failed: broke", 2, "1, 2"), ("not ended yet", 2, "")]
 
 
 def test_classes_hold_every_value_once() -> None:
@@ -195,10 +174,9 @@ def test_classes_hold_every_value_once() -> None:
 def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
     chance = random.Random(1)
     luck = [chance.gauss(0, 10) for _ in range(40)]
+    more = [value + 1 + chance.random() for value in luck]
     one = [row(place, {"kind": "x", "gain": value, "deal": place % 2 == 0}) for place, value in enumerate(luck)]
-    other = [
-        row(place, {"kind": "x", "gain": value + 1 + chance.random(), "deal": True}) for place, value in enumerate(luck)
-    ]
+    other = [row(place, {"kind": "x", "gain": value, "deal": True}) for place, value in enumerate(more)]
     paired_study = Study(runs=[run("a", one), run("b", other)], baseline="a", is_paired=True)
     apart_study = Study(runs=[run("a", one), run("b", other, seed=2)], baseline="a", is_paired=False)
 
@@ -214,31 +192,17 @@ def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:
     assert "nothing is paired" in apart_section.figures[0].notes[0]
 
 
-def test_failed_conversations_are_in_no_value() -> None:
-    rows = [
-        row(0, {"kind": "x", "deal": True}),
-        row(1, None, "broke"),
-        row(2, {"kind": "x", "deal": False}),
-    ]
-    study = Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True)
-
-    (section,) = comparison_sections(study)
-
-    assert section.figures[0].rows[0]["n"] == 2
-
-
-def test_failed_conversations_are_counted_as_lost_beside_the_finished_ones() -> None:
-    rows = [row(n, {"kind": "x", "deal": n % 2 == 0}) for n in range(8)] + [row(n, None, "broke") for n in (8, 9)]
+def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the_finished_ones() -> None:
+    rows = [row(n, {"kind": "x", "deal": n % 2 == 0}) for n in range(8)] + [row(n, failure="broke") for n in (8, 9)]
     summary: JsonObject = {"conversations": {"planned": 10, "finished": 8, "failed": 2}}
     whole: JsonObject = {"conversations": {"planned": 8, "finished": 8, "failed": 0}}
 
-    figure = failed_figure([played(run("a", rows), summary)])
+    (section,) = comparison_sections(Study(runs=[run("a", rows), run("b", rows)], baseline="a", is_paired=True))
+    figure = known(failed_figure([played(run("a", rows), summary)]))
 
-    assert figure is not None
-    assert [(str(one["series"])[:6], one["value"], one["n"]) for one in figure.rows] == [
-        ("finish", 0.5, 8),
-        ("failed", 0.4, 10),
-    ]
+    assert section.figures[0].rows[0]["n"] == 8
+    found = [(str(one["series"])[:6], one["value"], one["n"]) for one in figure.rows]
+    assert found == [("finish", 0.5, 8), ("failed", 0.4, 10)]
     assert failed_figure([played(run("a", rows[:8]), whole)]) is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +18,11 @@ import mac_runner
 from mac_runner.environments.town_of_salem.testing import ROLES, opposes_town
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Figure, RunData, Section, Study, Value
-from mac_runner.reports.testing import parse_row
 from mac_runner.runs.testing import run_data, run_sources
 from mac_runner.types import JsonObject
 from tests.cli.lab import experiment, scripted
-from tests.figures.reports import index_row
 from tests.figures.reports import run as run_of
+from tests.kit import index_row
 from tests.views import playing
 
 pytest.importorskip("altair")
@@ -95,15 +95,8 @@ def players(games: Sequence[Mapping[str, Any]]) -> Any:
 
 
 @pytest.mark.ci
-def test_run_has_failed_games_and_finished_ones(games: Path) -> None:
-    statuses = [one["status"] for one in recorded(games)]
-
-    assert len(statuses) == 9
-    assert {"finished", "failed"} == set(statuses)
-
-
-@pytest.mark.ci
 def test_wins_by_faction_are_those_of_the_games_and_failed_ones_count_as_lost(games: Path) -> None:
+    assert {one["status"] for one in recorded(games)} == {"finished", "failed"}
     figure = figures_of(games)["wins-by-faction"]
     won = players(finished(games)).groupby(["side", "game"]).has_won.any().groupby("side")
     expected = {(side, "finished games"): rate for side, rate in won.mean().items()}
@@ -128,15 +121,12 @@ def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None
     )
 
 
-def test_length_counts_every_game_once(games: Path) -> None:
+def test_length_counts_every_game_once_and_survival_is_the_share_of_players_alive_after_a_day(games: Path) -> None:
+    """Until the first game ended nobody is censored, so the estimate is a plain share."""
     days = pandas.Series([game["outcome"]["days"] for game in finished(games)]).value_counts().to_dict()
     found = pandas.DataFrame(figures_of(games)["game-length"].rows).groupby("x")["count"].sum().to_dict()
-
     assert found == days
 
-
-def test_survival_is_the_share_of_players_alive_after_a_day(games: Path) -> None:
-    """Until the first game ended nobody is censored, so the estimate is a plain share."""
     frame = players(finished(games))
     rows = [row for row in figures_of(games)["survival-by-faction"].rows if float(row["x"] or 0) < frame.days.min()]
     assert any(row["x"] for row in rows)
@@ -223,19 +213,11 @@ def test_every_figure_asks_a_question_and_has_n_unit_and_the_data_of_its_picture
         assert all(json.dumps(str(row["label"])) in drawn for row in figure.rows if row.get("label") and "units" in row)
 
 
-def test_run_without_a_finished_game_has_no_figures(games: Path) -> None:
-    data = data_of(games)
-    rows = [row for row in data.read_rows() if row["status"] == "failed"]
-    empty = RunData(
-        name=data.name,
-        environment=data.environment,
-        experiment=data.experiment,
-        planned=data.planned,
-        read_rows=lambda: iter(rows),
-        read_table=data.read_table,
-    )
+def test_run_without_a_finished_conversation_has_no_figures(games: Path) -> None:
+    rows = [row for row in data_of(games).read_rows() if row["status"] == "failed"]
 
-    assert run_sections(empty) == []
+    assert run_sections(replace(data_of(games), read_rows=lambda: iter(rows))) == []
+    assert run_sections(data("a", [])) == ()
 
 
 @pytest.mark.ci
@@ -255,23 +237,16 @@ def test_runs_of_the_same_deals_are_compared_deal_by_deal(games: Path) -> None:
     assert figures["wins-by-run"].n == len(won[0]) + len(won[1])
 
 
-COUNT = 24
-
-
 @pytest.fixture(scope="module")
 def played() -> list[JsonObject]:
     """Discussions of BBQ questions."""
     overrides = ("_grid=null", "report=null")
-    return playing.transcripts(
-        playing.experiment("experiments/bbq_identity.yaml", *overrides), "discussant", count=COUNT
-    )
+    content = playing.experiment("experiments/bbq_identity.yaml", *overrides)
+    return playing.transcripts(content, "discussant", count=24)
 
 
 def data(name: str, found: list[JsonObject]) -> RunData:
-    rows = [index_row(number, None, counts=one["counts"]) for number, one in enumerate(found)]
-    for each, one in zip(rows, found, strict=True):
-        each |= {"status": "finished", "outcome": one["outcome"]}
-        parse_row(each)
+    rows = [index_row(number, one["outcome"]) | {"counts": one["counts"]} for number, one in enumerate(found)]
     return run_of(name, rows, seed=7, environment="discussion")
 
 
@@ -294,20 +269,13 @@ def right(transcript: Any) -> str:
 
 @pytest.mark.ci
 def test_accuracy_by_round_is_that_of_the_records(played: list[JsonObject]) -> None:
-    counted: Counter[tuple[int, bool]] = Counter()
-    for transcript in played:
-        for number, _, answer in answers(transcript):
-            counted[number, answer == right(transcript)] += 1
+    said = [(number, answer == right(one)) for one in played for number, _, answer in answers(one)]
+    rounds = pandas.DataFrame(said, columns=["round", "is_right"]).groupby("round").is_right.agg(["size", "mean"])
 
-    figure = figures(run_sections(data("a", played)))["accuracy-by-round"]
+    *rows, _ = figures(run_sections(data("a", played)))["accuracy-by-round"].rows
 
-    first = min(number for number, _ in counted)
-    for row in figure.rows[:-1]:
-        number = int(float(row["round"] or 0)) - 1 + first
-        n = counted[number, True] + counted[number, False]
-        assert row["n"] == n
-        assert row["value"] == pytest.approx(counted[number, True] / n, abs=1e-4)
-    assert len(figure.rows) == len({number for number, _ in counted}) + 1
+    assert [row["n"] for row in rows] == rounds["size"].tolist()
+    assert [row["value"] for row in rows] == pytest.approx(rounds["mean"].tolist(), abs=1e-4)
 
 
 @pytest.mark.ci
@@ -329,12 +297,11 @@ def test_conformity_is_that_of_the_records(played: list[JsonObject]) -> None:
 
     figure = figures(run_sections(data("a", played)))["conformity"]
 
-    assert {str(row["place"]): row["n"] for row in figure.rows} == {
-        place: counted[place, True] + counted[place, False] for place, _ in sorted(counted)
-    }
+    assert {str(row["place"]) for row in figure.rows} == {place for place, _ in counted}
     for row in figure.rows:
-        share = counted[str(row["place"]), True] / int(row["n"] or 1)
-        assert row["value"] == pytest.approx(share, abs=1e-4)
+        kept, moved = (counted[str(row["place"]), has_moved] for has_moved in (False, True))
+        assert row["n"] == kept + moved
+        assert row["value"] == pytest.approx(moved / (kept + moved), abs=1e-4)
 
 
 @pytest.mark.ci
@@ -362,7 +329,3 @@ def test_primary_figure_comes_first_and_q_is_never_below_p(played: list[JsonObje
     assert next(iter(several)) == primary.id
     rows = [row for name, figure in several.items() if name.startswith("difference") for row in figure.rows]
     assert all(float(row["q"] or 0) >= float(row["p"] or 0) - 1e-9 for row in rows)
-
-
-def test_no_discussion_makes_no_chapter() -> None:
-    assert run_sections(data("a", [])) == ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -10,7 +12,6 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.figures.testing import (
     Case,
     RateDifference,
-    RunData,
     interval_notes,
     log_rank,
     of_rate,
@@ -21,8 +22,9 @@ from mac_runner.figures.testing import (
     won_difference,
 )
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean
-from mac_runner.types import JsonObject
-from tests.figures.reports import index_row, run
+from mac_runner.types import JsonObject, JsonValue
+from tests.figures.reports import run
+from tests.kit import index_row, known
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -34,46 +36,38 @@ def rate(*games: tuple[int, int]) -> ClusteredRate:
     return found
 
 
+def ecdf(cases: Sequence[Case]) -> Any:
+    """The survival of these cases as SciPy has it."""
+    ended, alive = ([case.time for case in cases if case.has_ended is has_ended] for has_ended in (True, False))
+    return stats.ecdf(stats.CensoredData(uncensored=ended, right=alive)).sf
+
+
 def test_survival_is_that_of_scipy() -> None:
     chance = Random(5)
-    for cases in ([Case(chance.randrange(6), chance.randint(1, 8), chance.random() < 0.6) for _ in range(40)],):
-        seen = stats.CensoredData(
-            uncensored=[case.time for case in cases if case.has_ended],
-            right=[case.time for case in cases if not case.has_ended],
-        )
-        curve = stats.ecdf(seen).sf
+    cases = [Case(chance.randrange(6), chance.randint(1, 8), chance.random() < 0.6) for _ in range(40)]
+    points = survival(cases)
 
-        assert [point.share for point in survival(cases)] == pytest.approx(
-            [float(curve.evaluate(point.time)) for point in survival(cases)]
-        )
+    expected = [float(ecdf(cases).evaluate(point.time)) for point in points]
+    assert [point.share for point in points] == pytest.approx(expected)
 
 
 def test_band_of_games_of_one_case_is_that_of_independent_cases() -> None:
     """The sum over games is then Greenwood's, up to Student's factor and that of the games less one."""
     chance = Random(6)
     cases = [Case(game, chance.randint(1, 6), chance.random() < 0.7) for game in range(400)]
-    seen = stats.CensoredData(
-        uncensored=[case.time for case in cases if case.has_ended],
-        right=[case.time for case in cases if not case.has_ended],
-    )
-    band = stats.ecdf(seen).sf.confidence_interval(method="log-log")
+    band = ecdf(cases).confidence_interval(method="log-log")
     for point in survival(cases)[:-1]:
-        assert point.interval is not None
-        assert point.interval.lo == pytest.approx(float(band.low.evaluate(point.time)), abs=0.005)
-        assert point.interval.hi == pytest.approx(float(band.high.evaluate(point.time)), abs=0.005)
+        ends = [float(end.evaluate(point.time)) for end in (band.low, band.high)]
+        assert [*known(point.interval)] == pytest.approx(ends, abs=0.005)
 
 
-def test_survival_knows_nothing_of_no_case_and_has_no_band_for_one_game() -> None:
-    assert survival([]) == ()
-    assert survival([Case(0, 2, True), Case(0, 3, False)])[0].interval is None
-
-
-def test_survival_without_a_death_has_a_band_by_games() -> None:
+def test_survival_knows_nothing_of_no_case_and_has_a_band_by_games_where_there_are_several() -> None:
     (point,) = survival([Case(game, 3, False) for game in range(8) for _ in range(10)])
 
+    assert survival([]) == ()
+    assert survival([Case(0, 2, True), Case(0, 3, False)])[0].interval is None
     assert point.share == 1.0
-    assert point.interval is not None
-    assert point.interval.lo == pytest.approx(0.676, abs=0.01)
+    assert known(point.interval).lo == pytest.approx(0.676, abs=0.01)
 
 
 def test_log_rank_needs_two_groups_and_a_death() -> None:
@@ -89,15 +83,11 @@ def test_difference_points_from_the_first_to_the_second() -> None:
     unpaired = rate_difference(low, high)
     paired = won_difference({deal: deal < 5 for deal in range(20)}, {deal: deal < 15 for deal in range(20)})
     ratios = ratio_difference(dict.fromkeys(range(20), (1, 4)), {deal: (3 - deal % 2, 4) for deal in range(20)})
-    for found in (unpaired, paired, ratios):
-        assert found is not None
-        assert found.interval is not None
-        assert 0 < found.interval.lo < found.value < found.interval.hi
-    assert paired is not None
-    assert paired.p == pytest.approx(2 * 0.5**10)
-
-
-def test_runs_that_share_nothing_have_no_paired_difference() -> None:
+    for found in map(known, (unpaired, paired, ratios)):
+        lo, hi = known(found.interval)
+        assert 0 < lo < found.value < hi
+    assert known(paired).p == pytest.approx(2 * 0.5**10)
+    # Runs that share nothing have none.
     assert won_difference({1: 1}, {2: 1}) is None
     assert ratio_difference({1: (1, 2)}, {2: (1, 2)}) is None
     assert rate_difference(ClusteredRate(), rate((1, 1))) is None
@@ -123,52 +113,28 @@ def test_too_few_games_have_no_interval_and_say_so(snapshot: SnapshotAssertion) 
 pytest.importorskip("altair")
 
 TURNS = (3, 5, 9, 4, 8, 8)
-COUNTS: JsonObject = {"corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
 VERDICTS = (("lie", "lie"), ("lie", "honest"), ("honest",), (), ("honest", "honest", "unclear"), ("lie",))
 
 
-def data(shared: str) -> RunData:
-    """Six conversations of three clusters."""
-    of: list[JsonObject] = [
-        {"group": place // 2} if shared == "group" else {"fork_of": f"small-{place // 2:06d}-f3-d000"}
-        for place in range(6)
-    ]
-    rows = [index_row(place, {}) | of[place] for place in range(6)]
-    for place, turns in enumerate(TURNS):
-        rows[place] |= {"task_id": f"small-{place}", "counts": {**COUNTS, "turns": turns}}
-    claims = [
-        {"conversation": f"small-{place}", "kind": "role", "verdict": verdict}
-        for place, verdicts in enumerate(VERDICTS)
-        for verdict in verdicts
-    ]
-    return run("small", rows, environment="town_of_salem", claims=claims)
-
-
 @pytest.mark.parametrize("shared", ["group", "fork_of"])
-def test_mean_lengths_are_by_cluster(shared: str) -> None:
-    from mac_runner.figures.testing import length_figures, played
+def test_mean_lengths_and_claims_by_kind_are_by_cluster(shared: str) -> None:
+    from mac_runner.figures.testing import claims_by_kind, length_figures, played
 
-    mean = ExactClusteredMean()
-    for place in range(0, 6, 2):
-        mean.add(TURNS[place : place + 2])
-    figure = next(iter(length_figures([played(data(shared), {})] * 2)))
-
-    assert mean.interval is not None
-    for row in figure.rows:
-        assert (row["n"], row["mean"], row["lo"], row["hi"]) == (6, mean.mean, mean.interval.lo, mean.interval.hi)
-
-
-@pytest.mark.parametrize("shared", ["group", "fork_of"])
-def test_claims_by_kind_are_by_cluster(shared: str) -> None:
-    from mac_runner.figures.testing import claims_by_kind
-
-    lies = ClusteredRate()
+    mean, lies, claims = ExactClusteredMean(), ClusteredRate(), list[JsonObject]()
     for place in range(0, 6, 2):
         said = [verdict for verdicts in VERDICTS[place : place + 2] for verdict in verdicts]
+        mean.add(TURNS[place : place + 2])
         lies.add(said.count("lie"), len(said))
-    figure = claims_by_kind(data(shared))
+    names: list[JsonValue] = [0, 1, 2] if shared == "group" else [f"small-{n:06d}-f3-d000" for n in range(3)]
+    rows = [index_row(place, {}) | {shared: names[place // 2]} for place in range(6)]
+    for row, turns, verdicts in zip(rows, TURNS, VERDICTS, strict=True):
+        row["counts"] = {"turns": turns, "corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
+        claims += [{"conversation": row["task_id"], "kind": "role", "verdict": verdict} for verdict in verdicts]
+    of = run("small", rows, environment="town_of_salem", claims=claims)
 
-    assert figure is not None
-    (row,) = [row for row in figure.rows if row["part"] == "lie"]
-    assert lies.interval is not None
-    assert (row["n"], row["lo"], row["hi"]) == (9, lies.interval.lo, lies.interval.hi)
+    lengths = next(iter(length_figures([played(of, {})] * 2)))
+    (lied,) = [row for row in known(claims_by_kind(of)).rows if row["part"] == "lie"]
+
+    for found in lengths.rows:
+        assert (found["n"], found["mean"], found["lo"], found["hi"]) == (6, mean.mean, *known(mean.interval))
+    assert (lied["n"], lied["lo"], lied["hi"]) == (9, *known(lies.interval))
