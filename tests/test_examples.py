@@ -14,7 +14,7 @@ from mac_runner.types import JsonObject
 from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
-from tests.cli.lab import AtOnce, Lab
+from tests.cli.lab import AtOnce, Lab, done
 from tests.faults.tier import SCALE
 from tests.kit import copied, own_game, written
 
@@ -44,13 +44,6 @@ def place(lab: Lab) -> Path:
         if path.is_file():
             copied(path, lab.path)
     return lab.path
-
-
-def done(at_once: AtOnce, *arguments: str) -> str:
-    """What a command prints, which must end well."""
-    ended = at_once(*arguments)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def played(run: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -56,13 +56,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting() -> None:
-    makers: dict[str, Callable[[Path], None]] = {
-        "a FIFO": fifo,
-        "a socket": listening,
-        "a directory": Path.mkdir,
-        "a device": device,
-    }
-    for kind, make in makers.items():
+    makers = (("a FIFO", fifo), ("a socket", listening), ("a directory", Path.mkdir), ("a device", device))
+    for kind, make in makers:
         path, link = Path(kind), Path(f"link to {kind}")
         make(path)
         link.symlink_to(path)
@@ -72,44 +67,35 @@ def test_what_is_no_regular_file_is_refused_without_waiting() -> None:
 
 
 def test_fifo_that_another_process_has_open_is_refused_as_well() -> None:
-    path = Path("odd")
-    fifo(path)
-    other = os.open(path, os.O_RDWR)
+    fifo(Path("odd"))
+    other = os.open("odd", os.O_RDWR)
     try:
         for flags in (os.O_RDONLY, os.O_WRONLY):
             with pytest.raises(IrregularFileError, match="a FIFO"):
-                open_regular(path, flags)
+                open_regular(Path("odd"), flags)
     finally:
         os.close(other)
 
 
-def test_link_is_followed_unless_it_must_not_be() -> None:
+def test_link_is_followed_unless_it_must_not_be_or_leads_nowhere() -> None:
     Path("file").write_bytes(b"12345")
-    Path("link").symlink_to("file")
+    for link, to in (("link", "file"), ("dangling", "nothing"), ("loop", "loop")):
+        Path(link).symlink_to(to)
 
     assert read_regular(Path("link"), 3) == b"123"
     with pytest.raises(IrregularFileError, match="a symbolic link"):
         open_regular(Path("link"), os.O_RDONLY | os.O_NOFOLLOW)
-
-
-def test_name_that_leads_nowhere_is_an_error_of_the_system() -> None:
-    Path("dangling").symlink_to("nothing")
-    Path("loop").symlink_to("loop")
-    for name, told in (
-        ("dangling", "a link to a file that is not there"),
-        ("loop", "Too many levels"),
-        ("a\0b", "null byte"),
-    ):
+    missing = {"dangling": "a link to a file that is not there", "loop": "Too many levels", "a\0b": "null byte"}
+    for name, told in missing.items():
         with pytest.raises(OSError, match=told):
             read_regular(Path(name), 1)
 
 
 def test_obstacle_is_the_part_of_a_path_that_is_no_directory() -> None:
     Path("there").mkdir()
-    Path("linked").symlink_to("there")
     Path("file").write_text("")
-    Path("dangling").symlink_to("nothing")
-    Path("loop").symlink_to("loop")
+    for link, to in (("linked", "there"), ("dangling", "nothing"), ("loop", "loop")):
+        Path(link).symlink_to(to)
     for path in ("new", "new/below", "there", "there/new", "linked/new"):
         assert obstacle(Path(path)) is None, path
     for path, told in (
@@ -149,7 +135,7 @@ def test_whatever_the_limit_there_is_room_for_connections_and_for_run_directorie
     assert runs_within(None) == GRID_RUNS_OPEN_MAX
 
 
-def test_requests_in_flight_are_as_many_as_there_is_room_for() -> None:
+def test_requests_in_flight_are_as_many_as_there_is_room_for_which_is_told(snapshot: SnapshotAssertion) -> None:
     for limit, wanted, asked, concurrency in (
         (None, 10_000, None, None),
         (1_024, 900, None, None),
@@ -163,12 +149,7 @@ def test_requests_in_flight_are_as_many_as_there_is_room_for() -> None:
 
         assert found.concurrency == concurrency, (limit, wanted, asked)
         assert (found.notice is None) == (concurrency == asked)
-
-
-def test_bound_is_told_with_what_was_done_and_what_helps(snapshot: SnapshotAssertion) -> None:
-    told = bound(1_024, wanted=1_500, concurrency=None).notice
-
-    assert told == snapshot
+    assert bound(1_024, wanted=1_500, concurrency=None).notice == snapshot
 
 
 def _chained(*faults: BaseException) -> BaseException:
@@ -182,10 +163,7 @@ def test_shortage_is_seen_behind_what_libraries_make_of_it() -> None:
     told: list[tuple[BaseException, str | None]] = [
         (_chained(descriptors, OSError("All connection attempts failed"), ValueError("x")), "no file descriptor left"),
         (_chained(ExceptionGroup("tried", [OSError("refused"), descriptors]), OSError("x")), "no file descriptor left"),
-        (
-            OSError("Multiple exceptions: [Errno 111] no, [Errno 24] Too many open files"),
-            "no file descriptor left",
-        ),
+        (OSError("Multiple exceptions: [Errno 111] no, [Errno 24] Too many open files"), "no file descriptor left"),
         (ImportError("x.so: cannot open shared object file: Error 24"), "no file descriptor left"),
         (ImportError("x.so: failed to map segment from shared object"), "no memory left"),
         (OSError(12, "Cannot allocate memory"), "no memory left"),

@@ -174,17 +174,8 @@ class Module(NamedTuple):
         return {"__init__" if part == "__version__" else part for part in inside}
 
 
-_LEAVES = (
-    ast.expr_context,
-    ast.Name,
-    ast.Constant,
-    ast.operator,
-    ast.cmpop,
-    ast.unaryop,
-    ast.boolop,
-    ast.alias,
-    ast.arg,
-)
+_OPERATORS = (ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
+_LEAVES = (*_OPERATORS, ast.expr_context, ast.Name, ast.Constant, ast.alias, ast.arg)
 """What holds no call: passing over it saves half of the time."""
 
 
@@ -297,15 +288,9 @@ def _privileges(module: Module) -> Iterator[tuple[str, str]]:
                 yield words, module.name
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def test_every_room_is_known() -> None:
-    assert {_room(path) for path in PACKAGE.rglob("*.py")} == {*MAY_IMPORT, *GROUND}
-
-
-def test_imports_come_from_the_left() -> None:
+def test_every_room_is_known_and_imports_come_from_the_left() -> None:
+    parts = (path.relative_to(PACKAGE).parts for path in PACKAGE.rglob("*.py"))
+    assert {first.removesuffix(".py") for first, *_ in parts} == {*MAY_IMPORT, *GROUND}
     rooms = list(MAY_IMPORT)
     for room, others in MAY_IMPORT.items():
         assert all(rooms.index(other) < rooms.index(room) for other in others)

@@ -17,7 +17,6 @@ import pytest
 from click.testing import CliRunner
 
 import mac_runner
-from mac_runner import __version__
 from mac_runner.serve import main
 from tests import patience
 from tests.cli.conftest import at_once as at_once
@@ -70,8 +69,11 @@ def check_modules(modules: Sequence[Path], subtests: pytest.Subtests) -> None:
             assert importlib.import_module(_dotted(path)).__doc__
 
 
-def test_version_is_the_one_of_the_project() -> None:
+def test_version_is_the_one_of_the_project_and_is_printed() -> None:
+    printed = CliRunner().invoke(main, ["--version"])
+
     assert _project()["version"] == mac_runner.__version__
+    assert (printed.exit_code, printed.output) == (0, f"mac-serve, version {mac_runner.__version__}\n")
 
 
 def test_commands_that_are_installed_are_there_without_any_extra() -> None:
@@ -140,13 +142,6 @@ def test_bad_usage_is_told_by_its_option(tmp_path: Path) -> None:
         assert not key or key not in result.output
 
 
-def test_version_is_printed() -> None:
-    result = CliRunner().invoke(main, ["--version"])
-
-    assert result.exit_code == 0
-    assert result.output == f"mac-serve, version {__version__}\n"
-
-
 def row_of(name: str, place: Path, *flags: str) -> Any:
     """The last line that a benchmark prints."""
     script = str(ROOT / "benchmarks" / f"{name}.py")
@@ -156,19 +151,13 @@ def row_of(name: str, place: Path, *flags: str) -> Any:
 
 
 @pytest.mark.ci
-def test_orchestrator_benchmark_ends_with_its_row(tmp_path: Path) -> None:
-    row = row_of("orchestrator", tmp_path, "--conversations", "6", "--slots", "4", "--latency-ms", "5")
+def test_benchmarks_run_from_anywhere_and_end_with_their_rows(tmp_path: Path) -> None:
+    played = row_of("orchestrator", tmp_path, "--conversations", "6", "--slots", "4", "--latency-ms", "5")
+    scale = row_of("scale", tmp_path, "--conversations", "60")
 
-    assert 0 < row["slot_utilisation"] <= 1
-    assert 0 < row["bare_slot_utilisation"] <= 1
-    assert row["wall_over_bound"] > 0.9
-    assert min(row["client_cpu_ms_per_request"], row["backend_cpu_ms_per_request"]) > 0
-
-
-@pytest.mark.ci
-def test_scale_benchmark_ends_with_its_row(tmp_path: Path) -> None:
-    row = row_of("scale", tmp_path, "--conversations", "60")
-
-    assert (row["conversations"], row["turns"]) == (60, 360)
+    assert all(0 < played[key] <= 1 for key in ("slot_utilisation", "bare_slot_utilisation"))
+    assert played["wall_over_bound"] > 0.9
+    assert min(played["client_cpu_ms_per_request"], played["backend_cpu_ms_per_request"]) > 0
+    assert (scale["conversations"], scale["turns"]) == (60, 360)
     measured = {"bookkeeping_us_per_conversation", "bookkeeping_us_per_turn", "scheduler_us_per_turn", "peak_rss_mb"}
-    assert all(row[key] > 0 for key in measured | {"resume_to_first_request_s", "finished_again_s"})
+    assert all(scale[key] > 0 for key in measured | {"resume_to_first_request_s", "finished_again_s"})

@@ -6,7 +6,7 @@ import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mac_runner.results import ends
 from mac_runner.runs.testing import RecordedConversation
 from mac_runner.store.testing import task_from_json, task_json
 from mac_runner.types import Lineup, Task, Turn
-from tests.kit import own_game, played, written
+from tests.kit import known, own_game, played, written
 
 MILLION = 1_000_000
 
@@ -55,11 +55,6 @@ def lineup(size: int, names: int | None = None, seats: list[int] | None = None) 
         seats=None if seats is None else {f"agent_{place}": count for place, count in enumerate(seats)},
         key=("game", "seats"),
     )
-
-
-def own_seats(size: int) -> Experiment:
-    """An experiment in which each entry of the pool is an agent definition of its own."""
-    return experiment(agents=size)
 
 
 @given(size=sizes, seed=seeds, blocks=st.integers(1, 3))
@@ -96,11 +91,8 @@ def test_slot_seat_and_name_are_not_tied_to_each_other() -> None:
 
 def test_neighbours_in_the_pool_do_not_stay_neighbours() -> None:
     size, blocks = 10, 60
-    wide = own_seats(size).model_copy(
-        update={"conversation_config": experiment(conversations=size * blocks).conversation_config}
-    )
     distances = {"slot": Counter[int](), "seat": Counter[int]()}
-    for task in plan_tasks(wide, lineup(size)):
+    for task in plan_tasks(experiment(agents=size, conversations=size * blocks), lineup(size)):
         pool = sorted(task.agents, key=lambda agent: int(agent.definition.removeprefix("agent_")))
         for one, other in pairwise(pool):
             distances["slot"][(other.slot - one.slot) % size] += 1
@@ -133,26 +125,20 @@ def test_shares_are_even_and_the_remainder_goes_round(agents: int, size: int) ->
     assert counts == {f"agent_{place}": size for place in range(agents)}
 
 
-def test_all_names_get_used() -> None:
+def test_all_names_get_used_and_seats_decide_who_fills_how_many() -> None:
     tasks = plan_tasks(experiment(conversations=20), lineup(5, names=17))
 
     assert len({agent.agent_id for task in tasks for agent in task.agents}) == 17
-
-
-def test_seats_decide_who_fills_how_many() -> None:
     for task in plan_tasks(experiment(agents=3), lineup(5, seats=[4, 0, 1])):
         assert Counter(agent.definition for agent in task.agents) == {"agent_0": 4, "agent_2": 1}
-
-
-def test_seats_that_do_not_fill_the_lineup_are_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"game\.seats: .* 5 seats"):
-        plan_tasks(experiment(agents=2), lineup(5, seats=[4, 0]))
 
 
 def test_a_lineup_that_cannot_be_filled_is_refused_at_once() -> None:
     for bad in (lineup(0), lineup(3, names=2), Lineup(slots=("a", "b"), names=("x", "x"))):
         with pytest.raises(ConfigError, match="line-up has"):
             plan_tasks(experiment(), bad)
+    with pytest.raises(ConfigError, match=r"game\.seats: .* 5 seats"):
+        plan_tasks(experiment(agents=2), lineup(5, seats=[4, 0]))
 
 
 def test_without_a_lineup_every_definition_takes_part_once_in_order() -> None:
@@ -221,9 +207,7 @@ def test_request_seed_differs_for_each_request_of_each_task() -> None:
     requests = [
         request_seed(task, turn(task, number=number, step=step, attempt=attempt))
         for task in plan_tasks(experiment(conversations=10), None)
-        for number in range(10)
-        for step in range(2)
-        for attempt in range(2)
+        for number, step, attempt in product(range(10), range(2), range(2))
     ]
 
     assert len(set(requests)) == len(requests) == 400
@@ -279,8 +263,8 @@ def test_samples_of_a_deal_are_adjacent_and_differ_only_in_the_seeds_of_requests
         (deal * k + sample, deal, sample) for deal in range(deals) for sample in range(k)
     ]
     for task in tasks:
-        assert task.group is not None
-        assert replace(task, **{key: getattr(plain[task.group], key) for key in KEYS}) == plain[task.group]
+        first = plain[known(task.group)]
+        assert replace(task, **{key: getattr(first, key) for key in KEYS}) == first
     seeds = [request_seed(task, TURN) for task in tasks]
     assert len(set(seeds)) == len(seeds)
     assert seeds[::k] == [request_seed(task, TURN) for task in plain]
@@ -306,12 +290,8 @@ def test_shards_hold_whole_deals_and_together_everything(k: int, deals: int, of:
 
 def test_another_number_of_samples_is_another_run_and_one_is_what_every_run_had() -> None:
     one, two = sampled(1).dumped(), sampled(2).dumped()
-    conversation = one["conversation_config"]
-    assert isinstance(conversation, dict)
-    old = {
-        **one,
-        "conversation_config": {key: value for key, value in conversation.items() if key != "samples_per_task"},
-    }
+    old: Any = sampled(1).dumped()
+    del old["conversation_config"]["samples_per_task"]
 
     assert [each.path for each in differences(one, two).identity] == ["conversation_config.samples_per_task"]
     assert not differences(old, one).identity
@@ -336,12 +316,8 @@ def dice(table):
 def file(place: Path, k: int, conversations: int) -> Path:
     """An experiment whose players draw from the seeds of their requests."""
     (place / "dice.py").write_text(GAME)
-    content = own_game("./dice.py:dice", conversations=conversations)
-    content["conversation_config"] = {
-        "environment": "./dice.py:dice",
-        "conversations": conversations,
-        "samples_per_task": k,
-    }
+    content: Any = own_game("./dice.py:dice", conversations=conversations)
+    content["conversation_config"]["samples_per_task"] = k
     return written(place / f"{k}-{conversations}.yaml", content)
 
 
@@ -364,8 +340,7 @@ def test_a_group_is_dealt_alike_and_played_differently_and_its_first_game_is_the
         assert (game.ended.group, game.ended.sample) == divmod(place, 3)
         assert (game.ended.seed, game.agents) == (first.ended.seed, first.agents)
         assert thrown(game) == thrown(first) != []
-        assert game.outcome is not None
-        assert (game.outcome == first.outcome) == (place % 3 == 0)
+        assert (known(game.outcome) == first.outcome) == (place % 3 == 0)
     (verified,) = run.verify()
     assert verified.report.ok
     rows = run.turns(columns=["group", "sample"]).to_pylist()

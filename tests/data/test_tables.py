@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -101,31 +102,24 @@ def test_the_key_of_a_table_names_one_row() -> None:
 
 
 def test_turns_say_which_weights_made_them() -> None:
-    transcript = hostile_transcript()
-    turns = transcript["turns"]
-    assert isinstance(turns, list)
-    turn = turns[0]
-    assert isinstance(turn, dict)
-    assert isinstance(turn["reply"], dict)
-    turn["reply"]["policy"] = [6, 7]
+    transcript: Any = hostile_transcript()
+    transcript["turns"][0]["reply"]["policy"] = [6, 7]
     rows = rows_of(tables_of(None)["turns"], transcript)
 
     assert [(row["policy_start"], row["policy_end"]) for row in rows[:2]] == [(6, 7), (None, None)]
     assert any(covers("turns[].reply.policy.0", leaf) for leaf in leaves(transcript) if leaf.endswith("policy[]"))
 
 
-def own_results(**more: object) -> ResultsSpec:
-    return ResultsSpec(counter=JoinedResults, **more)  # type: ignore[arg-type]
-
-
 def test_a_column_or_table_of_an_environment_with_a_name_that_is_taken_is_refused() -> None:
     column = FlatColumn("text", "mine", source="outcome.mine")
     table = export_of("turns[]", {"mine": column}, key=("mine",), meaning="Mine.")
 
-    with pytest.raises(ConfigError, match=r"column 'turns', .*; rename"):
-        tables_of(own_results(conversation_columns={"turns": column}))
-    with pytest.raises(ConfigError, match=r"table 'turns' .* rename"):
-        tables_of(own_results(exports={"turns": table}))
+    for taken, words in (
+        ({"conversation_columns": {"turns": column}}, r"column 'turns', .*; rename"),
+        ({"exports": {"turns": table}}, r"table 'turns' .* rename"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            tables_of(ResultsSpec(counter=JoinedResults, **taken))
 
 
 def test_a_value_that_does_not_fit_its_column_is_named() -> None:
@@ -135,20 +129,13 @@ def test_a_value_that_does_not_fit_its_column_is_named() -> None:
 
 
 SAMPLING: JsonObject = {"temperature": 1.0, "max_tokens": 512}
-HOSTILE = (
-    "\0",
-    "half \ud800 a pair",
-    "\u202eright to left\u202c",
-    "=1+1",
-    '"quoted", and\r\nmore',
-    "x" * 1_000_000,
-    "NaN",
-)
+HOSTILE = ("\0", "half \ud800 a pair", "\u202eright to left\u202c", "=1+1", '"quoted", and\r\nmore', "x" * 10**6, "NaN")
 
 
 def hostile_transcript() -> JsonObject:
     """A conversation in which everything that can be a text is an odd one."""
     seats: list[JsonValue] = ["__proto__", "a/b", "=cmd", "\ud800"]
+    tokens: JsonObject = {"prompt": 1, "completion": 1, "timing": {"cached": 0}}
     return {
         "format": 2,
         "experiment_name": "odd",
@@ -164,12 +151,7 @@ def hostile_transcript() -> JsonObject:
         },
         "status": "finished",
         "failure": None,
-        "counts": {
-            "turns": len(HOSTILE),
-            "corrections": 0,
-            "defaults": 0,
-            "tokens": {"prompt": 1, "completion": 1, "timing": {"cached": 0}},
-        },
+        "counts": {"turns": len(HOSTILE), "corrections": 0, "defaults": 0, "tokens": tokens},
         "outcome": {"kind": "own", "won": dict.fromkeys(map(str, seats), 10**40), "turns": 7, "conversation": "x"},
         "final_state_sha256": "0",
         "record": {
@@ -189,11 +171,7 @@ def hostile_transcript() -> JsonObject:
                 "step": 0,
                 "attempt": place,
                 "prompt_sha256": "0",
-                "reply": {
-                    "text": text,
-                    "finish_reason": "stop",
-                    "tokens": {"prompt": 1, "completion": 1, "timing": {"cached": 0}},
-                },
+                "reply": {"text": text, "finish_reason": "stop", "tokens": tokens},
                 "receipt": {"kind": "act", "detail": text[:30]},
                 "timing": {"queue_s": 0.0, "generate_s": 0.5, "faults": [text[:10]]},
             }

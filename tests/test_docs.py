@@ -28,7 +28,7 @@ from mac_runner.types import Prompt, Reply, Turn
 from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
-from tests.cli.lab import AtOnce, Lab, environ
+from tests.cli.lab import AtOnce, Lab, done, environ
 from tests.data.data_page import PAGE, answer, play, queries, with_lists, without_times
 from tests.environments.adapters.playing import TEN, THREE
 from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
@@ -37,13 +37,7 @@ from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
 SHELLS = ("sh", "bash", "console")
-
-
-def done(at_once: AtOnce, *args: str) -> str:
-    """What a command prints, which must end well."""
-    ended = at_once(*args)
-    assert ended.returncode == 0, f"{args}\n{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 def test_every_command_of_ours_on_a_page_has_flags_that_there_are() -> None:
@@ -101,11 +95,9 @@ def test_games_of_other_libraries_are_played_shown_and_verified(
     assert len(lab.run_dir(name).transcripts) == 5
     assert "only you" in done(at_once, "show", f"runs/{name}", "0", "--seat", "Ann")
     assert "attempted 5" in done(at_once, "verify", f"runs/{name}", "--trust")
-
-
-def test_example_of_a_game_of_another_library_is_played(at_once: AtOnce) -> None:
-    pytest.importorskip("textarena")
-    done(at_once, str(ROOT / "examples" / "textarena.yaml"), "--set", "conversation_config.conversations=2")
+    if package == "textarena":
+        few = ("--set", "conversation_config.conversations=2", "--out", "shipped")
+        done(at_once, str(ROOT / "examples" / "textarena.yaml"), *few)
 
 
 def test_each_game_of_another_library_that_the_tests_play_is_on_its_page() -> None:
@@ -169,15 +161,11 @@ def test_what_a_generator_does_not_read_is_refused(werewolf: Path, at_once: AtOn
         assert key.partition(":")[0] in refused.stderr
 
 
-def test_class_of_the_page_is_a_backend(lab: Lab, at_once: AtOnce) -> None:
+def test_class_of_the_page_is_a_backend_and_its_functions_are_metrics(lab: Lab, at_once: AtOnce) -> None:
     files(lab.path, blocks(DOCS / "engines.md", "A backend of your own"), "parrot.py", "polly.yaml")
-
-    assert "5 finished, 0 failed" in done(at_once, "polly.yaml")
-
-
-def test_functions_of_the_page_are_metrics(lab: Lab, at_once: AtOnce) -> None:
     files(lab.path, blocks(DOCS / "metrics.md"), "metrics.py", "counted.yaml")
 
+    assert "5 finished, 0 failed" in done(at_once, "polly.yaml")
     done(at_once, "counted.yaml")
 
     metrics: Any = lab.run_dir("counted").summary["metrics"]
@@ -206,8 +194,7 @@ def registered(lab: Lab, registry: str, name: str) -> Lab:
 
 def started(lab: Lab, *command: str) -> subprocess.CompletedProcess[str]:
     """A program of the directory, run to its end."""
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return patience.run([sys.executable, *command], cwd=lab.path, env=environ({"PYTHONWARNINGS": ""}), **pipes)
+    return patience.run([sys.executable, *command], cwd=lab.path, env=environ({"PYTHONWARNINGS": ""}), **PIPES)
 
 
 def contract(lab: Lab, file: str) -> str:
@@ -315,14 +302,8 @@ def test_every_command_of_the_tutorial_does_what_it_says(lab: Lab) -> None:
             if block.kind != "sh":
                 files(lab.path, [block._replace(text=block.text.replace("http://127.0.0.1:8000/v1", server.url))])
             elif "pip install" not in block.text:
-                ended = subprocess.run(
-                    ("bash", "-euo", "pipefail", "-c", block.text),
-                    cwd=lab.path,
-                    env=env,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                shell = ["bash", "-euo", "pipefail", "-c", block.text]
+                ended = patience.run(shell, cwd=lab.path, env=env, **PIPES)
                 assert ended.returncode == 0, f"{block.text}\n{ended.stdout}\n{ended.stderr}"
                 said += ended.stdout
 
