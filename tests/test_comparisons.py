@@ -91,16 +91,12 @@ def test_interval_of_deals_that_all_went_one_way_has_a_width() -> None:
         assert -1 <= lo <= found.difference <= hi <= 1
 
 
-def test_deals_are_matched_whatever_their_order() -> None:
+def test_deals_are_matched_whatever_their_order_in_a_table_of_all_that_any_pairing_played() -> None:
     first, second = [2**63, 5, 9, 7], [7, 1, 2**63]
     here, there = common_deals(first, second)
-
-    assert [first[place] for place in here] == [second[place] for place in there] == [7, 2**63]
-
-
-def test_a_table_of_deals_has_a_row_for_each_deal_that_any_pairing_played() -> None:
     table = deal_table([[3, 2**63], [2, 3]], [[FIRST_WON, SECOND_WON], [FIRST_WON, UNDECIDED]])
 
+    assert [first[place] for place in here] == [second[place] for place in there] == [7, 2**63]
     assert table.tolist() == [[UNDECIDED, FIRST_WON], [FIRST_WON, UNDECIDED], [SECOND_WON, UNDECIDED]]
 
 
@@ -230,12 +226,8 @@ def test_effect_sizes_are_those_of_statsmodels() -> None:
     assert found.cohens_h == pytest.approx(proportion_effectsize(two / m, one / n))
     assert known(found.odds).ratio == pytest.approx(expected.oddsratio)
     assert not known(found.odds).is_corrected
-
-
-def test_a_count_of_zero_is_corrected_and_said() -> None:
-    table = numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3)
-    odds = known(compared(table).odds)
-
+    # A count of zero is corrected, and said to be.
+    odds = known(compared(numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3)).odds)
     assert odds.is_corrected
     assert odds.ratio == pytest.approx((12.5 / 0.5) / (9.5 / 3.5))
 
@@ -321,15 +313,9 @@ def value(said: Sequence[float], drawn: Sequence[float]) -> JsonObject:
     return value_of(rolled, [SAID.name, RESAMPLED.name], turn=TURN, figure="won", is_scripted=False)
 
 
-def test_few_pairs_are_said_to_be_few() -> None:
-    for count, is_few in ((1, True), (3, True), (9, True), (10, False), (40, False)):
-        notes = value([1.0] * count, [0.0] * count)["notes"]
-        assert isinstance(notes, list)
-        assert any("rough" in str(note) for note in notes) is is_few, count
-
-
-def test_draws_are_compared_in_pairs() -> None:
-    found = value([1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0])
-    (pair,) = objects(found, "differences")
+def test_draws_are_compared_in_pairs_and_few_are_said_to_be_few() -> None:
+    (pair,) = objects(value([1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]), "differences")
     assert (pair["pairs"], pair["ahead"], pair["difference"]) == (6, [3, 1], 2 / 6)
     assert pair["mcnemar_p"] == 0.625
+    for count, is_few in ((1, True), (3, True), (9, True), (10, False), (40, False)):
+        assert ("rough" in str(value([1.0] * count, [0.0] * count)["notes"])) is is_few, count

@@ -86,43 +86,21 @@ Game: TypeAlias = tuple[int, int]
 games = st.lists(st.integers(0, 4).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=12)
 
 
-def rate(game: Game, counted: ClusteredRate) -> None:
+KINDS: dict[str, tuple[type, Callable[[Game, Any], None]]] = {
     # One case a game: a rate is never worth more cases than it has, and a repetition adds some.
-    counted.add(int(game[0] > 1), 1)
+    "rate": (ClusteredRate, lambda game, counted: counted.add(int(game[0] > 1), 1)),
+    "mean": (ClusteredMean, lambda game, counted: counted.add(*game)),
+    "difference": (ClusteredDifference, lambda game, counted: counted.count(int(game[0] > 2), int(game[0] == 1), 1)),
+    "exact": (ExactClusteredMean, lambda game, counted: counted.add([1.5] * game[0] + [-2] * (game[1] - game[0]))),
+    "value": (ExactMean, lambda game, counted: counted.add(game[0] - game[1] / 2)),
+    "truth": (ExactMean, lambda game, counted: counted.add(game[0] > game[1] / 2)),
+}
+"""What is counted, and how it takes a game."""
 
 
-def mean(game: Game, counted: ClusteredMean) -> None:
-    counted.add(*game)
-
-
-def difference(game: Game, counted: ClusteredDifference) -> None:
-    counted.count(int(game[0] > 2), int(game[0] == 1), 1)
-
-
-def exact(game: Game, counted: ExactClusteredMean) -> None:
-    counted.add([1.5] * game[0] + [-2] * (game[1] - game[0]))
-
-
-def value(game: Game, counted: ExactMean) -> None:
-    counted.add(game[0] - game[1] / 2)
-
-
-def truth(game: Game, counted: ExactMean) -> None:
-    counted.add(game[0] > game[1] / 2)
-
-
-KINDS: list[tuple[type, Callable[..., None]]] = [
-    (ClusteredRate, rate),
-    (ClusteredMean, mean),
-    (ClusteredDifference, difference),
-    (ExactClusteredMean, exact),
-    (ExactMean, value),
-    (ExactMean, truth),
-]
-
-
-def interval(kind: type, add: Callable[..., None], deals: Sequence[Sequence[Game]], *, named: bool) -> Interval | None:
-    counted = kind()
+def interval(kind: str, deals: Sequence[Sequence[Game]], *, named: bool = True) -> Interval | None:
+    counter, add = KINDS[kind]
+    counted = counter()
     for number, deal in enumerate(deals):
         with one_cluster(number if named else None):
             for game in deal:
@@ -135,34 +113,29 @@ def is_same(one: Interval | None, other: Interval | None) -> bool:
     return (one is None) == (other is None) and (one is None or tuple(one) == pytest.approx(other, abs=1e-9))
 
 
-@pytest.mark.parametrize(("kind", "add"), KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20)
 @given(played=games, k=st.integers(2, 5))
-def test_repeated_games_of_a_deal_are_worth_one_of_them(
-    kind: type, add: Callable[..., None], played: list[Game], k: int
-) -> None:
-    once = interval(kind, add, [[game] for game in played], named=True)
-    repeated = interval(kind, add, [[game] * k for game in played], named=True)
+def test_repeated_games_of_a_deal_are_worth_one_of_them(kind: str, played: list[Game], k: int) -> None:
+    once = interval(kind, [[game] for game in played])
 
-    assert is_same(once, repeated)
+    assert is_same(once, interval(kind, [[game] * k for game in played]))
     # A rate of independent cases is Wilson's.
-    assert add is truth or is_same(once, interval(kind, add, [[game] for game in played], named=False))
+    assert kind == "truth" or is_same(once, interval(kind, [[game] for game in played], named=False))
 
 
-@pytest.mark.parametrize(("kind", "add"), KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20)
 @given(deals=st.lists(games, min_size=1, max_size=6))
-def test_the_order_inside_a_deal_does_not_matter(kind: type, add: Callable[..., None], deals: list[list[Game]]) -> None:
-    assert is_same(
-        interval(kind, add, deals, named=True), interval(kind, add, [deal[::-1] for deal in deals], named=True)
-    )
+def test_the_order_inside_a_deal_does_not_matter(kind: str, deals: list[list[Game]]) -> None:
+    assert is_same(interval(kind, deals), interval(kind, [deal[::-1] for deal in deals]))
 
 
 def test_games_that_go_as_their_deal_does_make_a_wider_interval() -> None:
     deals = [[(number % 2, 1)] * 8 for number in range(20)]
 
-    alone = known(interval(ClusteredRate, rate, deals, named=False))
-    grouped = known(interval(ClusteredRate, rate, deals, named=True))
+    alone = known(interval("rate", deals, named=False))
+    grouped = known(interval("rate", deals))
 
     assert grouped.hi - grouped.lo > 2 * (alone.hi - alone.lo)
 

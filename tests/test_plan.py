@@ -383,13 +383,10 @@ def check(place: Path) -> None:
     assert values["vowels"]["interval"] == pytest.approx(ends(vowels.interval), abs=1e-3)
 
 
-def test_intervals_of_a_fork_are_by_the_conversation_that_was_forked(tmp_path: Path) -> None:
-    check(forked(played(file(tmp_path, 1, 3), tmp_path / "run"), "fork"))
-
-
-def test_a_fork_of_a_fork_and_a_merge_of_forks_have_the_clusters_of_the_first_conversations(tmp_path: Path) -> None:
+def test_intervals_are_by_the_first_conversation_of_a_fork_of_its_fork_and_of_a_merge_of_forks(tmp_path: Path) -> None:
     parent = played(file(tmp_path, 1, 3), tmp_path / "run")
     first, second = forked(parent, "first"), forked(parent, "second", turn="2/Cain", draws=2)
+    check(first)
     check(forked(first, "again", turn="2/Abel", draws=2))
 
     assert merge(tmp_path / "whole", [first, second], is_quiet=True) == Exit.OK

@@ -45,7 +45,12 @@ def test_code_is_imported_once_and_again_when_it_or_what_it_imports_was_edited(t
 
     assert first.value is again.value
     assert [one.value() for one in (first, edited, back)] == [1, 2, 1]  # type: ignore[operator]
-    assert first.code.sha256 == back.code.sha256 != edited.code.sha256
+    _write(tmp_path / "elsewhere/game.py", (tmp_path / "game.py").read_text())
+    _write(tmp_path / "elsewhere/rules.py", "LIMIT = 1\n")
+    _write(tmp_path / "elsewhere/more.py", "not imported")
+    elsewhere = find_plugin("environments", "./game.py:play", tmp_path / "elsewhere")
+
+    assert first.code.sha256 == back.code.sha256 == elsewhere.code.sha256 != edited.code.sha256
     assert loaded_plugin("environments", "./game.py:play", first.code.sha256) == first
 
 
@@ -67,17 +72,6 @@ def test_modules_of_two_folders_and_of_the_process_do_not_mix(tmp_path: Path, mo
     assert not [path for path in tmp_path.rglob("__pycache__") if "own" not in path.parts]
 
 
-def test_the_digest_is_that_of_the_source_and_not_of_the_place(tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        _write(tmp_path / folder / "game.py", "import rules\nplay = 1\n")
-        _write(tmp_path / folder / "rules.py", "LIMIT = 1\n")
-        _write(tmp_path / folder / f"{folder}.py", "not imported")
-
-    one, two = (find_plugin("environments", "./game.py:play", tmp_path / folder) for folder in ("one", "two"))
-
-    assert one.code.sha256 == two.code.sha256
-
-
 def test_a_file_that_is_named_as_a_module_of_the_standard_library_replaces_none(tmp_path: Path) -> None:
     _write(tmp_path / "random.py", "import random\ndef play(): return random.Random(1).random()\n")
 
@@ -87,14 +81,8 @@ def test_a_file_that_is_named_as_a_module_of_the_standard_library_replaces_none(
 
 
 def test_what_a_file_defines_can_be_pickled(tmp_path: Path) -> None:
-    _write(
-        tmp_path / "game.py",
-        "from __future__ import annotations\n"
-        "from dataclasses import dataclass\n"
-        "@dataclass\n"
-        "class Game:\n"
-        "    days: int\n",
-    )
+    imports = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    _write(tmp_path / "game.py", f"{imports}@dataclass\nclass Game:\n    days: int\n")
 
     game = find_plugin("environments", "./game.py:Game", tmp_path).value(3)  # type: ignore[operator]
 
@@ -121,9 +109,8 @@ def test_an_installed_package_offers_entry_points(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
 
     listed = [one for one in installed_plugins("environments") if one.name == "hamlet"]
-    assert [(one.target, one.distribution, one.version) for one in listed] == [
-        ("villagepack:hamlet", "villages", "2.1")
-    ]
+    (offered,) = listed
+    assert (offered.target, offered.distribution, offered.version) == ("villagepack:hamlet", "villages", "2.1")
     assert "villagepack" not in sys.modules
     _distribution(tmp_path, "hamlets", "1", "[mac_runner.environments]\nlater = villagepack:hamlet\n")
     assert "later" in {one.name for one in installed_plugins("environments")}, "installed while this process runs"

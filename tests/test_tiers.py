@@ -120,15 +120,10 @@ def test_figure_is_played_to_the_last_seed_and_no_further(monkeypatch: pytest.Mo
     assert "ok" in row(figure(120), seen)
 
 
-def test_figure_without_time_left_says_that_it_was_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_that_was_not_begun_or_cut_short_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storm, "play", lambda seed: pytest.fail("it was played"))
-    seen = see(figure(120), Here(), 1, 0.0)
 
-    assert seen.played == 0
-    assert "not begun" in row(figure(120), seen)
-
-
-def test_figure_that_was_cut_short_is_not_called_ok() -> None:
+    assert "not begun" in row(figure(120), see(figure(120), Here(), 1, 0.0))
     assert "ok so far" in row(figure(120), Seen(played=119))
 
 
@@ -153,38 +148,23 @@ def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None
     assert all(sum(size for _, size in chunks(figure)) == figure.promised for figure in seeded)
 
 
-def scaled(promised: int) -> Scaled:
-    return Scaled("A1", "tests/faults/test_kills.py", 100, promised, 1.0)
-
-
-def test_scaled_figure_is_played_once_as_by_day_and_then_as_large_as_is_missing() -> None:
+def test_scaled_figure_is_played_as_by_day_then_as_large_as_is_missing_and_not_on_where_it_does_not_hold() -> None:
+    scaled = Scaled("A1", "tests/faults/test_kills.py", 100, 2_000, 1.0)
     scales: list[int] = []
-    seen = see_scaled(scaled(2_000), lambda _test, scale: scales.append(scale), 1e6)
+    whole = see_scaled(scaled, lambda _test, scale: scales.append(scale), 1e6)
+    broken = see_scaled(scaled, lambda test, scale: f"{test} {scale}", 1e6)
 
-    assert scales == [1, 19]
-    assert seen.played == 2_000
-
-
-def test_scaled_figure_that_does_not_hold_is_told_and_not_played_on() -> None:
-    seen = see_scaled(scaled(2_000), lambda test, scale: f"{test} {scale}", 1e6)
-
-    assert seen.played == 100
-    assert seen.violations == ["tests/faults/test_kills.py 1"]
-    assert "1 BROKEN" in row(scaled(2_000), seen)
-
-
-def test_tests_of_scaled_figures_exist() -> None:
+    assert (scales, whole.played, broken.played) == ([1, 19], 2_000, 100)
+    assert broken.violations == ["tests/faults/test_kills.py 1"]
+    assert "1 BROKEN" in row(scaled, broken)
     tests = [figure.what for figure in FIGURES if isinstance(figure, Scaled)]
-
     assert tests
-    assert all((Path(__file__).parents[1] / test).exists() for test in tests)
+    assert all((ROOT / test).exists() for test in tests)
 
 
 @pytest.mark.nightly
 def test_power_cuts_are_played_beside_each_other() -> None:
-    root = Path(__file__).parents[1]
-    both = [
-        subprocess.Popen([sys.executable, "-m", "tests.sim.seeds", "crash", *seeds], cwd=root) for seeds in ("12", "34")
-    ]
+    program = (sys.executable, "-m", "tests.sim.seeds", "crash")
+    both = [subprocess.Popen([*program, *seeds], cwd=ROOT) for seeds in ("12", "34")]
 
     assert [one.wait() for one in both] == [0, 0]

@@ -11,11 +11,11 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
-from typing import Final
+from threading import Event
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,6 +34,7 @@ from mac_runner.view_model import (
     WordsColumn,
 )
 from mac_runner.viewer.testing import HEADERS
+from tests.browser.screens import listening
 
 STATIC: Final = Path(mac_runner.viewer.__file__).parent / "static"
 _KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
@@ -49,11 +50,7 @@ COLUMNS: Final = (
     ColumnView("ending", "word"),
     ColumnView("days", "number"),
     ColumnView("lied", "truth"),
-    ColumnView("turns", "number"),
-    ColumnView("corrections", "number"),
-    ColumnView("defaults", "number"),
-    ColumnView("tokens", "number"),
-    ColumnView("open_s", "number"),
+    *(ColumnView(name, "number") for name in ("turns", "corrections", "defaults", "tokens", "open_s")),
     ColumnView("failure", "word"),
 )
 
@@ -88,18 +85,11 @@ def made_up_run(
     made.answer("/api/run", run)
     made.answer("/api/index", index or index_of(0))
     made.answer("/api/engines", engines or EnginesPage(1.0, 0.0, (), ()))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
-    server.daemon_threads = False
-    thread = Thread(target=lambda: server.serve_forever(poll_interval=_PAUSE_S), name="made-up run")
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_address[1]}/"
-    try:
-        yield made
-    finally:
-        made.ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(_handler(made)) as made.url:
+        try:
+            yield made
+        finally:
+            made.ended.set()
 
 
 def _handler(made: MadeUpRun) -> type[BaseHTTPRequestHandler]:
@@ -162,59 +152,61 @@ def run_of(rows: int, *, planned: int | None = None, is_live: bool = False, fail
         is_live=is_live,
         columns=COLUMNS,
         engines=(
-            EngineView(
-                "townsfolk", "vllm", "10.0.0.7", 64, 321 * rows, 12, 7_300 * rows, 900 * rows, 5_100 * rows, 1.38
-            ),
+            EngineView("townsfolk", "vllm", "10.0.0.7", 64, 321 * rows, 12, 7300 * rows, 900 * rows, 5100 * rows, 1.38),
             EngineView("mafiosi", "openai", "", 8, 88 * rows, 0, 2_100 * rows, 300 * rows, 0, 0.412),
         ),
         facts=(Fact("wins of town", "0.531 [0.527, 0.536]"), Fact("wall time", "3 h 12 min")),
     )
 
 
-def index_of(rows: int, *, since: int = 0, seed: int = 7) -> IndexColumns:
-    """Rows of games, each row the same however many there are."""
-    chance = [random.Random(seed * 1_000_003 + row) for row in range(since, since + rows)]
-    failed = [one.random() < 0.01 for one in chance]
-    numbers = {
-        "number": [float(since + row) for row in range(rows)],
-        "days": [float(3 + int(one.random() * 9)) for one in chance],
-        "lied": [float(one.random() < 0.7) for one in chance],
-        "turns": [float(120 + int(one.random() * 300)) for one in chance],
-        "corrections": [float(int(one.random() ** 4 * 12)) for one in chance],
-        "defaults": [float(one.random() < 0.03) for one in chance],
-        "tokens": [float(int(400_000 + one.random() * 900_000)) for one in chance],
-        "open_s": [round(one.random() * 900, 1) for one in chance],
+def rows_of(rows: int, *, since: int = 0) -> list[dict[str, Any]]:
+    """What the columns hold of each row, which is the same however many there are."""
+    return [_game(since + row) for row in range(rows)]
+
+
+def _game(number: int) -> dict[str, Any]:
+    chance = random.Random(7_000_021 + number)
+    has_failed = chance.random() < 0.01
+    played = {
+        "winner": sorted({chance.choice(FACTIONS), chance.choice(FACTIONS[:2])}),
+        "ending": chance.choice(ENDINGS),
+        "days": 3 + chance.randrange(9),
+        "lied": float(chance.random() < 0.7),
     }
-    missing = {"days", "lied"}
+    return {
+        "number": number,
+        "id": f"tos_100games-{number:06d}",
+        "status": "failed" if has_failed else "finished",
+        **(dict.fromkeys(played) | {"winner": []} if has_failed else played),
+        "turns": 120 + chance.randrange(300),
+        "corrections": int(chance.random() ** 4 * 12),
+        "defaults": float(chance.random() < 0.03),
+        "tokens": 400_000 + chance.randrange(900_000),
+        "open_s": round(chance.random() * 900, 1),
+        "failure": "the engine refused the prompt: too long" if has_failed else None,
+    }
+
+
+def index_of(rows: int, *, since: int = 0) -> IndexColumns:
+    """The columns of these rows."""
+    found = rows_of(rows, since=since)
+    winners = tuple(tuple(FACTIONS.index(name) for name in game["winner"]) for game in found)
+    columns = {column.name: (column.kind, [game[column.name] for game in found]) for column in COLUMNS}
     return IndexColumns(
         since=since,
         rows=rows,
-        words={
-            "id": WordColumn(tuple(f"tos_100games-{since + row:06d}" for row in range(rows)), tuple(range(rows))),
-            "status": WordColumn(("finished", "failed"), tuple(int(one) for one in failed)),
-            "ending": WordColumn(
-                ENDINGS, tuple(-1 if lost else int(one.random() * 4) for one, lost in zip(chance, failed, strict=True))
-            ),
-            "failure": WordColumn(
-                ("the engine refused the prompt: too long",), tuple(0 if lost else -1 for lost in failed)
-            ),
-        },
-        lists={
-            "winner": WordsColumn(
-                FACTIONS,
-                tuple(
-                    () if lost else tuple(sorted({int(one.random() * 4), int(one.random() * 2)}))
-                    for one, lost in zip(chance, failed, strict=True)
-                ),
-            )
-        },
+        words={name: _coded(values) for name, (kind, values) in columns.items() if kind == "word"},
+        lists={"winner": WordsColumn(FACTIONS, winners)},
         numbers={
-            name: NumberColumn(
-                tuple(None if lost and name in missing else value for value, lost in zip(values, failed, strict=True))
-            )
-            for name, values in numbers.items()
+            n: NumberColumn(tuple(values)) for n, (kind, values) in columns.items() if kind in ("number", "truth")
         },
     )
+
+
+def _coded(values: list[str | None]) -> WordColumn:
+    words = tuple(dict.fromkeys(value for value in values if value is not None))
+    places: dict[str | None, int] = {None: -1, **{word: place for place, word in enumerate(words)}}
+    return WordColumn(words, tuple(places[value] for value in values))
 
 
 def engines_of(bins: int = 240, *, sessions: tuple[float, ...] = (0.0, 700.0)) -> EnginesPage:
@@ -223,10 +215,8 @@ def engines_of(bins: int = 240, *, sessions: tuple[float, ...] = (0.0, 700.0)) -
     bounds = tuple(0.1 * 10 ** (n / 20) for n in range(120))
 
     def series(model: str, slots: int, level: float) -> EngineSeries:
-        busy = tuple(
-            min(slots, max(0.0, slots * level + chance.gauss(0, slots / 20))) if 4 < n < bins - 3 else 0.0
-            for n in range(bins)
-        )
+        levels = (min(slots, max(0.0, slots * level + chance.gauss(0, slots / 20))) for _ in range(bins))
+        busy = tuple(one if 4 < n < bins - 3 else 0.0 for n, one in enumerate(levels))
         done = tuple(int(one * 4) for one in busy)
         counts = tuple(int(4000 * 2.718 ** (-(((n - 82) / 9) ** 2))) for n in range(121))
         return EngineSeries(

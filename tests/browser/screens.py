@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -137,17 +137,25 @@ class Watch:
 
 
 @contextmanager
-def hosted(folder: Path) -> Iterator[str]:
-    """The address of a plain static host of a folder."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+def listening(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server with this handler, in threads of its own, until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = False
     thread = Thread(target=partial(server.serve_forever, poll_interval=0.02), name="static host")
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def hosted(folder: Path) -> Iterator[str]:
+    """The address of a plain static host of a folder."""
+    with listening(partial(_Quiet, directory=str(folder))) as url:
+        yield f"{url}index.html"
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -156,9 +164,6 @@ class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_args: object) -> None:
         pass
 
-
-Opener = Callable[..., "Page"]
-"""`Watch.open`."""
 
 EVENTS = "li.event"
 
@@ -188,9 +193,7 @@ class Recorded:
         """The texts of its events, or of those that a seat saw, each in one line."""
         events = self.content["record"]["events"]
         return [
-            one_line(event["text"])
-            for event in events
-            if not seat or event["audience"] == "all" or seat in event["audience"]
+            one_line(one["text"]) for one in events if not seat or one["audience"] == "all" or seat in one["audience"]
         ]
 
     def turn(self, place: int) -> tuple[str, str, str]:

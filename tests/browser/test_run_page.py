@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mac_runner.view_model import CombinationView, EnginesPage, IndexColumns, NumberColumn, RunPage
-from tests.browser.made_up import COLUMNS, MadeUpRun, engines_of, index_of, made_up_run, run_of
+from tests.browser.made_up import MadeUpRun, engines_of, index_of, made_up_run, rows_of, run_of
 from tests.browser.screens import Watch
 from tests.kit import known
 from tests.patience import LIMIT_S
@@ -201,9 +201,8 @@ FILTERS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 def test_filters_choose_the_rows_that_they_name(page: Page) -> None:
     from playwright.sync_api import expect
 
-    rows = _rows(index_of(300))
     for text, holds in FILTERS.items():
-        expected = sum(1 for row in rows if holds(row))
+        expected = sum(1 for row in rows_of(300) if holds(row))
         page.get_by_role("searchbox").fill(text)
         page.wait_for_function("(text) => new URLSearchParams(location.hash.split('?')[1]).get('f') === text", arg=text)
 
@@ -340,18 +339,6 @@ def _cells(page: Page) -> list[list[str]]:
         "(rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent))"
     )
     return found
-
-
-def _rows(columns: IndexColumns) -> list[dict[str, Any]]:
-    """The rows one by one, as the filter's meaning is written above."""
-    rows: list[dict[str, Any]] = []
-    for row in range(columns.rows):
-        codes = {name: each.codes[row] for name, each in columns.words.items()}
-        words = {name: columns.words[name].words[code] if code >= 0 else None for name, code in codes.items()}
-        lists = {name: [each.words[code] for code in each.lists[row]] for name, each in columns.lists.items()}
-        rows.append({**words, **lists, **{name: each.numbers[row] for name, each in columns.numbers.items()}})
-    assert set(rows[0]) == {column.name for column in COLUMNS}
-    return rows
 
 
 QUESTIONS = (

@@ -30,8 +30,8 @@ T = TypeVar("T")
 class Page:
     """A list as a page keeps it: by the events of a stream alone."""
 
-    def __init__(self) -> None:
-        self.ids: list[str] = []
+    def __init__(self, *ids: str) -> None:
+        self.ids = [*ids]
         self.version = 0
         self.touched: set[int] = set()
         self.state = ""
@@ -99,32 +99,25 @@ def test_page_that_connects_again_gets_what_it_lacks(own_run: Path) -> None:
     """The id of the last event says what it has, also after the list was made anew."""
     rows = list(read_run(own_run).rows())
     with served(own_run) as viewer:
-        page = _page(viewer, "/api/stream?since=1&version=0", since=1)
+        page = _after_rows(viewer, Page(""), "/api/stream?since=1&version=0")
         assert page.ids == ["", *ended(own_run)[1:]]
         append(own_run, retry_frame(rows[1]))
-        again = _page(viewer, "/api/stream", f"Last-Event-ID: {page.last_id}")
+        again = _after_rows(viewer, Page(), "/api/stream", f"Last-Event-ID: {page.last_id}")
         assert again.ids == [str(rows[0]["task_id"]), str(rows[2]["task_id"])]
         append(own_run, done_frame(rows[1]))
-        _take_one(viewer, again)
+        _after_rows(viewer, again, "/api/stream", f"Last-Event-ID: {again.last_id}")
 
     assert again.ids == ended(own_run)
 
 
-def _page(viewer: Served, path: str, *headers: str, since: int = 0) -> Page:
+def _after_rows(viewer: Served, page: Page, path: str, *headers: str) -> Page:
     """A page after the first rows that it is sent."""
-    page = Page()
-    page.ids = [""] * since
-    _take_one(viewer, page, path, *headers)
-    return page
-
-
-def _take_one(viewer: Served, page: Page, path: str = "/api/stream", *headers: str) -> None:
-    told = headers or ((f"Last-Event-ID: {page.last_id}",) if page.last_id else ())
-    with viewer.events(path, *told) as events:
+    with viewer.events(path, *headers) as events:
         for event in events:
             page.take(event)
             if event[1] == "rows":
-                return
+                break
+    return page
 
 
 def test_page_that_names_no_rows_learns_how_many_there_are(viewer: Served) -> None:
