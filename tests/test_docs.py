@@ -476,7 +476,7 @@ def test_the_lists_of_columns_are_those_that_are_declared() -> None:
 def test_each_query_answers_what_the_page_shows(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     asked = queries(page)
-    play(page, tmp_path)
+    play(tmp_path)
 
     assert len(asked) == 10
     for match in asked:

@@ -155,13 +155,8 @@ def row(index: int, group: int, outcome: JsonObject) -> JsonObject:
 
 
 def outcome(deal: int) -> JsonObject:
-    return {
-        "kind": "own",
-        "score": deal,
-        "is_fair": deal % 2 == 0,
-        "end": "ab"[deal % 2],
-        "won": {"Ann": deal % 3 == 0},
-    }
+    values: JsonObject = {"score": deal, "is_fair": deal % 2 == 0, "end": "ab"[deal % 2]}
+    return {"kind": "own", **values, "won": {"Ann": deal % 3 == 0}}
 
 
 def test_a_summary_goes_by_group() -> None:

@@ -151,26 +151,17 @@ def test_without_the_section_the_reward_is_the_chance_to_win_and_no_byte_changes
     assert "rewards" not in mac_runner.open_run(tmp_path / "run").experiment
 
 
-def test_a_reward_that_is_wrong_costs_its_own_value_and_the_total_that_needs_it(tmp_path: Path) -> None:
+def test_a_reward_that_is_wrong_costs_its_own_value_and_the_total_that_needs_it_and_is_counted(tmp_path: Path) -> None:
     wrong = {"partial": "no value for 'Cain'", "stranger": "'nobody', which is not an agent", "nan": "not a number"}
-    rewards: JsonObject = {
-        "shaped": shaped(good="spoke", **{name: name for name in wrong}),
-        "total": {"good": 1, **dict.fromkeys(wrong, 1)},
-    }
-    first, _ = shaped_games(tmp_path, rewards)
+    named = shaped(good="spoke", odd="odd", **{name: name for name in wrong})
+    first, second = shaped_games(tmp_path, {"shaped": named, "total": {"good": 1, "odd": 2}})
 
-    assert first.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "good": 1.0}
+    assert first.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "good": 1.0, "odd": 0.5, "reward": 2.0}
     for name, words in wrong.items():
         assert words in first.transcript["reward_errors"][name]
-
-
-def test_errors_are_counted_and_other_conversations_keep_their_values(tmp_path: Path) -> None:
-    first, second = shaped_games(tmp_path, {"shaped": shaped(odd="odd"), "total": {"odd": 2}})
-
-    assert first.rewards["Abel"]["reward"] == 1.0
-    assert "reward" not in second.rewards["Abel"]
+    assert second.rewards["Abel"] == {"payoff": 0.0, "won": 1.0, "good": 1.0}
     errors: Any = mac_runner.open_run(tmp_path / "run").summary["reward_errors"]
-    assert errors["odd"]["conversations"] == 1
+    assert (errors["odd"]["conversations"], errors["nan"]["conversations"]) == (1, 2)
     assert "an odd one" in errors["odd"]["errors"][0]["error"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.browser import runs
 from tests.browser.screens import Watch, chromium, hosted
 from tests.cli.lab import Lab
+from tests.kit import known
 from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def serving(path: Path) -> Iterator[Served]:
 
     def serve(run: Path, *flags: str) -> str:
         process = lab.start("view", str(run), "--no-open", *flags)
-        assert process.stdout is not None
-        return process.stdout.readline().strip() or _failed(process)
+        url = known(process.stdout).readline().strip()
+        assert url, process.communicate(timeout=LIMIT_S)
+        return url
 
     try:
         yield serve
@@ -133,8 +134,3 @@ def watch(browser: Browser, served: Served, host: Callable[[Path], str]) -> Iter
 def page(watch: Watch) -> Page:
     """A page, 1400 pixels wide and light."""
     return watch.open()
-
-
-def _failed(process: subprocess.Popen[str]) -> str:
-    _, words = process.communicate(timeout=LIMIT_S)
-    raise AssertionError(f"mac-run view ended with {process.returncode}: {words}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,31 +45,38 @@ def long(table):
 def played(lab: Lab, kind: str) -> Path:
     """The run of a kind, which is played the first time; not to be changed."""
     directory = lab.path / "runs" / kind
-    if kind == "foreign" and not directory.exists():
-        with_texts(renamed(_played(lab, _hostile(lab), "hostile"), directory))
-    elif kind == "fork" and not directory.exists():
+    if directory.exists():
+        pass
+    elif kind == "foreign":
+        with_texts(renamed(played(lab, "hostile"), directory))
+    elif kind == "fork":
         where = ("--turn", "#20", "--draws", "2", "--out", str(directory))
         lab.done("fork", str(played(lab, "games")), "0", *where, "--quiet")
-    elif not directory.exists():
-        _played(lab, _own(lab, kind) if kind in _OWN_GAMES else _CONTENTS[kind](lab), kind)
+    else:
+        process = lab.run(lab.write(_content(lab, kind), f"{kind}.yaml"), "--quiet", "--out", str(directory))
+        assert process.returncode == (kind == "broken"), process.stderr
     return directory
 
 
-def _played(lab: Lab, content: JsonObject, kind: str) -> Path:
-    process = lab.run(lab.write(content, f"{kind}.yaml"), "--quiet", "--out", f"runs/{kind}")
-    assert process.returncode == (kind == "broken"), process.stderr
-    return lab.path / "runs" / kind
-
-
-def _own(lab: Lab, kind: str) -> JsonObject:
-    """One conversation of five thousand events, or six of which some fail."""
-    (lab.path / f"{kind}.py").write_text(_OWN_GAMES[kind])
-    return own_game(f"./{kind}.py:{kind}", name=kind, conversations=1 if kind == "long" else 6)
-
-
-def _games(_lab: Lab) -> JsonObject:
-    """Two games of Town of Salem."""
-    return experiment("games", models={"m": scripted(latency_ms=1)})
+def _content(lab: Lab, kind: str) -> JsonObject:
+    """Two games of Town of Salem; a grid of two settings of four discussions each; or games of a user's own code."""
+    match kind:
+        case "games":
+            return experiment("games", models={"m": scripted(latency_ms=1)})
+        case "talks":
+            content = _shipped("experiments/bbq_identity.yaml", "talks", 4)
+            copied(ROOT / "experiments" / "questions", lab.path / "questions")
+            factor = {"identity_shown": content["_grid"]["broadcast"]["identity_shown"]}
+            report = {"baseline": {"identity_shown": False}, "primary": "bias.final.ambiguous"}
+            return {**content, "_grid": {"broadcast": factor}, "report": report}
+        case "village":
+            copied(ROOT / "examples" / "werewolf.py", lab.path)
+            return {**_shipped("examples/werewolf.yaml", "village", 3)}
+        case "hostile":
+            return _hostile(lab)
+        case _:
+            (lab.path / f"{kind}.py").write_text(_OWN_GAMES[kind])
+            return own_game(f"./{kind}.py:{kind}", name=kind, conversations=1 if kind == "long" else 6)
 
 
 def _shipped(file: str, name: str, conversations: int) -> Any:
@@ -79,24 +86,6 @@ def _shipped(file: str, name: str, conversations: int) -> Any:
     content.pop("profiles", None)
     return content
 
-
-def _talks(lab: Lab) -> JsonObject:
-    """A grid of discussions: two settings of four questions each."""
-    content = _shipped("experiments/bbq_identity.yaml", "talks", 4)
-    copied(ROOT / "experiments" / "questions", lab.path / "questions")
-    factor = {"identity_shown": content["_grid"]["broadcast"]["identity_shown"]}
-    report = {"baseline": {"identity_shown": False}, "primary": "bias.final.ambiguous"}
-    return {**content, "_grid": {"broadcast": factor}, "report": report}
-
-
-def _village(lab: Lab) -> JsonObject:
-    """Three games of a user's own code, which pages do not import."""
-    copied(ROOT / "examples" / "werewolf.py", lab.path)
-    content: JsonObject = _shipped("examples/werewolf.yaml", "village", 3)
-    return content
-
-
-_CONTENTS: Final[Mapping[str, Callable[[Lab], JsonObject]]] = {"games": _games, "talks": _talks, "village": _village}
 
 SEATS: Final = ("constructor", "toString", "hasOwnProperty", "SeatOne", "SeatTwo")
 NAME: Final = "oddname"

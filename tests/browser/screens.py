@@ -76,12 +76,11 @@ class Watch:
         *,
         scheme: Scheme = "light",
         width: int = WIDTHS[0],
-        height: int = HEIGHT,
         bypass_csp: bool = False,
     ) -> Page:
         """A new page at `url`, with a profile of its own."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, bypass_csp=bypass_csp, locale="en-GB"
+            viewport={"width": width, "height": HEIGHT}, color_scheme=scheme, bypass_csp=bypass_csp, locale="en-GB"
         )
         self.contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)

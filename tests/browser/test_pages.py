@@ -96,7 +96,7 @@ def test_page_follows_a_run_that_is_killed_and_resumed(watch: Watch, served: Ser
             lab.done(file, "--quiet")
 
         page.get_by_text(f"{CONVERSATIONS} of {CONVERSATIONS} ended").first.wait_for()
-        page.evaluate("(place) => { window.location.hash = place }", f"#/c/{CONVERSATIONS - 1}")
+        go(page, f"#/c/{CONVERSATIONS - 1}")
         page.get_by_text(f"Conversation {CONVERSATIONS - 1}").first.wait_for()
         assert page.evaluate("() => window.stays") == "the same page"
     finally:
@@ -171,26 +171,17 @@ def test_pages_have_no_barriers(
     # Its policy refuses axe-core, as it should: here alone it is set aside.
     page = watch.open(f"{published(run).as_uri()}/index.html", bypass_csp=True)
     page.evaluate(axe)
-    found, names = [], named(run)
+    slugs = [path.name for path in sorted(run.iterdir()) if (path / "transcripts").is_dir()] or [""]
+    names = {"slug": slugs[0], "other": slugs[-1], "seat": "Dorothea", "turn": "0%2FDorothea%2F0%2F0"}
+    found = []
     for place in PLACES[kind]:
-        page.evaluate("(place) => { window.location.hash = place }", place.format(**names))
+        go(page, place.format(**names))
         page.locator("main :is(h1, h2)").first.wait_for()
         page.wait_for_function("() => !document.querySelector('main')?.textContent.includes('Loading')")
         for scheme in SCHEMES:
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             found += [f"{place}, {scheme}: {one}" for one in page.evaluate(_RUN)]
     assert found == [], "\n".join(found)
-
-
-def named(run: Path) -> dict[str, str]:
-    """The names that places need."""
-    slugs = [path.name for path in sorted(run.iterdir()) if (path / "transcripts").is_dir()]
-    return {
-        "slug": slugs[0] if slugs else "",
-        "other": slugs[-1] if slugs else "",
-        "seat": "Dorothea",
-        "turn": "0%2FDorothea%2F0%2F0",
-    }
 
 
 SEEN: Final = [NAMES.get(name, name) for name in SEATS]
@@ -212,13 +203,6 @@ HOSTILE_PLACES: Final = (
 )
 
 
-def page_of(foreign: Path, lab: Lab) -> str:
-    """The address of the one conversation of the hostile run as a page."""
-    page = lab.path / "foreign.html"
-    lab.done("show", str(foreign), "0", "--html", str(page))
-    return page.as_uri()
-
-
 @pytest.mark.parametrize("way", ["served", "double click", "host", "one page"])
 def test_hostile_texts_are_shown_and_never_run(
     watch: Watch,
@@ -229,15 +213,14 @@ def test_hostile_texts_are_shown_and_never_run(
     at_foreign: str,
     way: str,
 ) -> None:
-    address = {
-        "served": lambda: at_foreign,
-        "double click": lambda: f"{published(foreign).as_uri()}/index.html",
-        "host": lambda: host(published(foreign)),
-        "one page": lambda: page_of(foreign, played),
-    }[way]()
+    folder, alone = published(foreign), played.path / "foreign.html"
+    if way == "one page":
+        played.done("show", str(foreign), "0", "--html", str(alone))
+    double_click, one_page = f"{folder.as_uri()}/index.html", alone.as_uri()
+    ways = {"served": at_foreign, "double click": double_click, "host": host(folder), "one page": one_page}
     # Some places name what is not there: a server's answer to that is in the console.
     watch.allow(r"status of 40[04] .*/api/")
-    page = watch.open(address)
+    page = watch.open(ways[way])
     page.locator("main").get_by_text(NAMES["oddname"]).first.wait_for()
     check_harmless(page)
     go(page, "#/c/0")

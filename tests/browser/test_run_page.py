@@ -351,6 +351,8 @@ QUESTIONS = (
 
 
 def test_each_engine_answers_each_question_in_a_chart_in_words_and_in_a_table(watch: Watch) -> None:
+    from playwright.sync_api import expect
+
     engines = engines_of()
     with made_up_run(run_of(10), engines=engines) as made:
         page = watch.open(f"{made.url}#/engines")
@@ -366,7 +368,7 @@ def test_each_engine_answers_each_question_in_a_chart_in_words_and_in_a_table(wa
         page.get_by_text("As a table").first.click()
         rows = page.locator("details table").first.locator("tbody tr")
         first = engines.engines[0]
-        assert rows.count() == len(first.done)
+        expect(rows).to_have_count(len(first.done))
         cells = rows.nth(20).locator("td").all_inner_texts()[1:]
         assert cells == [str(column[20]) for column in (first.done, first.tokens, first.retries)]
 

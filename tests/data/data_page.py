@@ -19,11 +19,12 @@ from mac_runner.data.testing import FlatTable, TrainingRun, prompt_table, schema
 from mac_runner.environments import Environment
 from mac_runner.registry import environment_specs
 from mac_runner.store import RunContents
-from tests.cli.lab import ROOT, run_main
+from tests.cli.lab import run_main
 from tests.conftest import kept_signals
+from tests.kit import known
+from tests.pages import DOCS, ROOT, blocks, commands
 
-PAGE = ROOT / "docs" / "data.md"
-_COMMANDS = re.compile(r"## Ten queries\n.*?```sh\n(.*?)```", re.DOTALL)
+PAGE = DOCS / "data.md"
 _QUERY = re.compile(r"```sql\n(?P<query>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL)
 _TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
 
@@ -33,13 +34,9 @@ def queries(page: str) -> list[re.Match[str]]:
     return [*_QUERY.finditer(page)]
 
 
-def play(page: str, directory: Path) -> None:
+def play(directory: Path) -> None:
     """Do what the page says comes before the queries."""
-    found = _COMMANDS.search(page)
-    assert found is not None
-    for line in found[1].replace("\\\n", "").splitlines():
-        program, *words = line.split()
-        assert program == "mac-run"
+    for words in commands(blocks(PAGE, "Ten queries")[0].text):
         words = [str(ROOT / word) if word.startswith("experiments/") else word for word in words]
         quiet = [] if words[0] == "export" else ["--quiet"]
         with chdir(directory), kept_signals():
@@ -49,8 +46,7 @@ def play(page: str, directory: Path) -> None:
 def answer(query: str, directory: Path) -> str:
     """What DuckDB answers, in columns."""
     with chdir(directory):
-        found = duckdb.sql(query)
-        assert found is not None
+        found = known(duckdb.sql(query))
         rows = [list(found.columns), *(["" if one is None else str(one) for one in row] for row in found.fetchall())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
@@ -71,9 +67,7 @@ def lists() -> str:
     parts = ["", "## Of every run", "", *schema_page([*general.values(), prompt_table(_no_environment)])]
     parts += ["## For trainers", "", *schema_page(training_tables(run).values())]
     for name, heading in (("town_of_salem", "Town of Salem"), ("discussion", "Discussions")):
-        spec = specs[name]
-        assert spec.results is not None
-        own = tables_of(spec.results())
+        own = tables_of(known(specs[name].results)())
         parts += [f"## {heading}", ""]
         more = {table: _beyond(own[table], general[table]) for table in ("conversations", "agents")}
         for table in more.values():
@@ -100,7 +94,7 @@ def main() -> None:
     """Write outputs and lists into the page."""
     page = with_lists(PAGE.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as directory:
-        play(page, Path(directory))
+        play(Path(directory))
         for match in reversed(queries(page)):
             output = answer(match["query"], Path(directory))
             block = f"```sql\n{match['query']}```\n\n```text\n{output}```\n"

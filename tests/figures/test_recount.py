@@ -83,7 +83,7 @@ def column(figure: Figure, value: str, *keys: str) -> dict[Any, Value]:
 
 def players(games: Sequence[Mapping[str, Any]]) -> Any:
     frame = pandas.DataFrame(
-        {**player, "game": place, "days": game["outcome"]["days"], "side": str(ROLES[player["role"]].faction)}
+        {**player_of(game, player["agent"]), "game": place, "days": game["outcome"]["days"]}
         for place, game in enumerate(games)
         for player in game["outcome"]["players"]
     )
@@ -135,16 +135,21 @@ def test_length_counts_every_game_once_and_survival_is_the_share_of_players_aliv
         assert row["value"] == pytest.approx(1 - (side.died_on_day <= row["x"]).mean())
 
 
+def player_of(game: Mapping[str, Any], name: str) -> Any:
+    """A player as the outcome has it, with the side that they were dealt to."""
+    (player,) = (player for player in game["outcome"]["players"] if player["agent"] == name)
+    return {**player, "side": str(ROLES[player["role"]].faction)}
+
+
 def test_votes_of_the_town_are_those_of_the_record(games: Path) -> None:
     votes = []
     for game in finished(games):
-        dealt = {player["agent"]: player["role"] for player in game["outcome"]["players"]}
-        models = {player["agent"]: player["model"] for player in game["outcome"]["players"]}
         for event in game["record"]["events"]:
             # Nobody of classic-7 changes their role.
-            if event.get("kind") == "vote" and str(ROLES[dealt[event["data"]["player"]]].faction) == "town":
-                is_right = bool(opposes_town(ROLES[dealt[event["data"]["target"]]]))
-                votes.append((models[event["data"]["player"]], event["day"], is_right))
+            if event.get("kind") == "vote":
+                voter, target = (player_of(game, event["data"][who]) for who in ("player", "target"))
+                if voter["side"] == "town":
+                    votes.append((voter["model"], event["day"], bool(opposes_town(ROLES[target["role"]]))))
     frame = pandas.DataFrame(votes, columns=["model", "day", "is_right"])
 
     figure = figures_of(games)["vote-accuracy"]
@@ -170,14 +175,7 @@ def test_mislynches_are_lynched_players_who_do_not_oppose_the_town(games: Path) 
 
 def test_claims_are_those_of_the_record_by_faction_and_by_kind(games: Path) -> None:
     claims = pandas.DataFrame(
-        {
-            **claim,
-            "side": next(
-                str(ROLES[player["role"]].faction)
-                for player in game["outcome"]["players"]
-                if player["agent"] == claim["player"]
-            ),
-        }
+        {**claim, "side": player_of(game, claim["player"])["side"]}
         for game in finished(games)
         for claim in game["record"]["claims"]
     )

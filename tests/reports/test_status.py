@@ -26,35 +26,28 @@ OWNER = Owner(
 )
 
 
-def standing(
-    *,
-    finished: int = 40,
-    failures: tuple[JsonObject, ...] = (),
-    owner: Owner | None = OWNER,
-    alive: bool | None = True,
-    sign: str | None = "2025-01-01T00:00:57.000Z",
-    models: JsonObject | None = None,
-) -> Standing:
+def standing(*, failures: tuple[JsonObject, ...] = (), models: JsonObject | None = None, **changes: Any) -> Standing:
     """A hundred conversations of ten turns each, at ten turns a second for a minute."""
     tokens: JsonObject = {"prompt": 12_000, "cached": 7_000, "completion": 900}
     account: JsonObject = {"requests": 600, "faults": 3, "tokens": tokens}
     usage: JsonObject = {"wall_s": 80.0, "played_s": 60.0, "models": {"m": account} if models is None else models}
-    return Standing(
+    found = Standing(
         directory=Path("runs/demo"),
         experiment_name="demo",
         shard=Shard(2, 8),
         planned=100,
-        finished=finished,
+        finished=40,
         failed=len(failures),
         half_done=20,
         failures=failures,
         sessions=2,
         latest=SessionStanding(number=2, started_at="2025-01-01T00:00:00.000Z", ended=40, turns_ended=400, usage=usage),
         usage={**usage, "wall_s": 120.0, "played_s": 90.0},
-        owner=owner,
-        is_owner_alive=alive,
-        last_sign_of_life=sign,
+        owner=OWNER,
+        is_owner_alive=True,
+        last_sign_of_life="2025-01-01T00:00:57.000Z",
     )
+    return replace(found, **changes)
 
 
 def test_run_at_work_is_told_on_one_screen(snapshot: SnapshotAssertion) -> None:
@@ -72,7 +65,7 @@ def test_state_follows_the_owner_and_what_is_left() -> None:
         (None, None, 100, "complete"),
         (OWNER, False, 100, "complete"),
     ):
-        assert told(owner=owner, alive=alive, finished=finished)["state"] == state, (owner, alive, finished)
+        assert told(owner=owner, is_owner_alive=alive, finished=finished)["state"] == state, (owner, alive, finished)
 
 
 def told(**changes: Any) -> dict[str, Any]:
@@ -83,7 +76,7 @@ def told(**changes: Any) -> dict[str, Any]:
 def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are, where somebody works."""
     assert told()["eta_s"] == 40.0
-    assert told(alive=False)["eta_s"] is None
+    assert told(is_owner_alive=False)["eta_s"] is None
 
 
 def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None:
@@ -114,7 +107,10 @@ def test_what_is_not_known_is_not_made_up() -> None:
         (told(models=silent), "tokens: not counted"),
         (told() | {"session": session}, "40 conversations; its time"),
         # An age is never negative.
-        *((told(sign=sign), f" of life {age}") for sign, age in [*ages, ("2025-01-02T00:00:00.000Z", "0:00:00 ago")]),
+        *(
+            (told(last_sign_of_life=sign), f" of life {age}")
+            for sign, age in [*ages, ("2025-01-02T00:00:00.000Z", "0:00:00 ago")]
+        ),
     ):
         assert words in status_text(found)
 

@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import Lab, experiment
+from tests.cli.conftest import lab as lab
+from tests.cli.lab import experiment
 from tests.kit import played as run_of
 from tests.viewer.served import Served, served
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    """An empty working directory."""
-    lab = Lab(path=tmp_path)
-    yield lab
-    lab.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -18,7 +19,7 @@ from mac_runner.reports import listed
 from mac_runner.runs.testing import sent_prompt
 from mac_runner.store import read_run
 from mac_runner.store.testing import done_frame, retry_frame
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from mac_runner.views.testing import index_columns, whole_view
@@ -43,7 +44,16 @@ def test_pages_say_what_the_run_directory_says(played: Path) -> None:
     source, contents = RunSource(played), read_run(played)
 
     assert source.index("", 0, None) == index_of(played)
-    assert (source.run("").planned, source.run("").done, source.run("").is_live) == (3, 3, False)
+    head = source.run("")
+    assert (head.state, head.planned, head.done, head.failed, head.is_live) == ("complete", 3, 3, 0, False)
+    assert head.environment == "town_of_salem"
+    (engine,) = head.engines
+    assert (engine.model, engine.backend, engine.slots) == ("m", "scripted", 8)
+    assert engine.requests > 0
+    assert engine.latency_s is not None
+    (wins,) = (fact.text for fact in head.facts if fact.name == "wins.town")
+    assert "%" in wins
+    assert "n 3" in wins
     transcript = contents.transcript("small-000001")
     for name in ("1", "small-000001"):
         assert source.conversation("", name, "") == whole_view(transcript, command=str(played))
@@ -152,11 +162,14 @@ def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_bac
 
 @pytest.mark.ci
 def test_grid_has_a_page_and_its_combinations_have_theirs(tmp_path: Path) -> None:
-    lobbies: JsonObject = {"sweep": {"game.lobby": ["classic-7", "classic-10"]}}
-    with served(run_of(experiment(conversations=1, _grid=lobbies), tmp_path / "grid")) as viewer:
-        page = viewer.json("/api/run")
-        slugs = [combination["slug"] for combination in page["combinations"]]
-        assert len(slugs) == 2
+    lobbies: list[JsonValue] = ["classic-7", "classic-10"]
+    grid: JsonObject = {"sweep": {"game.lobby": lobbies}}
+    with served(run_of(experiment(conversations=1, _grid=grid), tmp_path / "grid")) as viewer:
+        combinations = viewer.json("/api/run")["combinations"]
+        assert [one["values"] for one in combinations] == [{"game.lobby": lobby} for lobby in lobbies]
+        assert all(one["done"] == one["planned"] == 1 for one in combinations)
+        assert all("wins.town" in one["figures"] for one in combinations)
+        slugs = [one["slug"] for one in combinations]
         for slug in slugs:
             assert viewer.json(f"/api/run?run={slug}")["name"] == slug
             assert viewer.json(f"/api/index?run={slug}")["rows"] == 1
@@ -166,26 +179,20 @@ def test_grid_has_a_page_and_its_combinations_have_theirs(tmp_path: Path) -> Non
         assert "no combination" in viewer.get("/api/index?run=other").error
 
 
-class SlowSource(RunSource):
-    """Takes as long to make a page as the test wants."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.is_asked, self.may_go_on = threading.Event(), threading.Event()
-
-    def run(self, slug: str) -> RunPage:
-        self.is_asked.set()
-        assert self.may_go_on.wait(LIMIT_S)
-        return super().run(slug)
-
-
 def test_slow_page_holds_up_no_other_request(played: Path) -> None:
-    source = SlowSource(played)
-    with served(source) as viewer, viewer.asked("/api/run") as waiting:
-        assert source.is_asked.wait(LIMIT_S)
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(RunSource):
+        def run(self, slug: str) -> RunPage:
+            is_asked.set()
+            assert may_go_on.wait(LIMIT_S)
+            return super().run(slug)
+
+    with served(Slow(played)) as viewer, viewer.asked("/api/run") as waiting:
+        assert is_asked.wait(LIMIT_S)
 
         assert [viewer.get(path).status for path in ("/", "/api/engines", "/nothing")] == [200, 200, 404]
-        source.may_go_on.set()
+        may_go_on.set()
         assert waiting.recv(15) == b"HTTP/1.1 200 OK"
 
 
@@ -219,9 +226,9 @@ def test_search_finds_the_conversations_that_a_reader_finds(played: Path) -> Non
     for words in ("sheriff", "I WAS THE", "nobody is safe", "“", "small-000001", "prompt_sha256", "zzz", "\\n"):
         expected = []
         for text in texts:
-            transcript = contents.transcript(text.task_id)
-            said = [turn["reply"]["text"] for turn in transcript["turns"]]  # type: ignore[call-overload, index, union-attr]
-            happened = [event["text"] for event in transcript["record"]["events"]]  # type: ignore[call-overload, index, union-attr]
+            transcript: Any = contents.transcript(text.task_id)
+            said = [turn["reply"]["text"] for turn in transcript["turns"]]
+            happened = [event["text"] for event in transcript["record"]["events"]]
             if any(words.casefold() in str(each).casefold() for each in (*said, *happened)):
                 expected.append(text.number)
         page = found(texts, words)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,65 +13,22 @@ from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed
 from mac_runner.reports.testing import Listed, words_of
 from mac_runner.results import Column, Value
-from mac_runner.runs.testing import summary_of
-from mac_runner.store import is_grid, read_grid_standing, read_run, read_standing
 from mac_runner.store.testing import DoneRow, encode_json, event_line
 from mac_runner.types import JsonObject, JsonValue
-from mac_runner.view_model import EnginesPage, IndexColumns, RunPage
+from mac_runner.view_model import EnginesPage, IndexColumns
 from mac_runner.views.testing import (
     BINS_MAX,
     FIRST_BIN_S,
     EngineClock,
     column_views,
     engines_page,
-    grid_page,
     index_columns,
     is_met,
     parse_filter,
-    run_page,
     typescript,
 )
-from tests.cli.lab import ROOT, experiment
-from tests.kit import index_row, played
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def page_of(directory: Path) -> RunPage:
-    """The page of a run or a grid."""
-    if is_grid(directory):
-        standing = read_grid_standing(directory)
-        begun = {known.slug: read_run(directory / known.slug) for known, found in standing.combinations if found}
-        resolved = next(iter(begun.values())).resolved
-        return grid_page(standing, resolved, NOW, summaries={slug: summary_of(run) for slug, run in begun.items()})
-    contents = read_run(directory)
-    how = listed(contents.environment_name)
-    return run_page(read_standing(directory), contents.resolved, how, NOW, summary=summary_of(contents))
-
-
-@pytest.mark.ci
-def test_page_of_a_run_has_its_state_its_engines_and_its_results(tmp_path: Path) -> None:
-    page = page_of(played(experiment(conversations=2), tmp_path / "run"))
-
-    assert (page.state, page.planned, page.done, page.failed, page.is_live) == ("complete", 2, 2, 0, False)
-    assert page.environment == "town_of_salem"
-    (engine,) = page.engines
-    assert (engine.model, engine.backend, engine.slots) == ("m", "scripted", 8)
-    assert engine.requests > 0
-    assert engine.latency_s is not None
-    (wins,) = (fact.text for fact in page.facts if fact.name == "wins.town")
-    assert "%" in wins
-    assert "n 2" in wins
-
-
-@pytest.mark.ci
-def test_page_of_a_grid_has_its_combinations_with_their_figures(tmp_path: Path) -> None:
-    lobbies: list[JsonValue] = ["classic-7", "classic-10"]
-    page = page_of(played(experiment(conversations=1, _grid={"sweep": {"game.lobby": lobbies}}), tmp_path / "run"))
-
-    assert [combination.values for combination in page.combinations] == [{"game.lobby": lobby} for lobby in lobbies]
-    assert all(combination.done == combination.planned == 1 for combination in page.combinations)
-    assert all("wins.town" in combination.figures for combination in page.combinations)
+from tests.cli.lab import ROOT
+from tests.kit import index_row
 
 
 def test_pages_are_compiled_against_the_structs_that_python_sends() -> None:
