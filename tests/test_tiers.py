@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -16,7 +14,6 @@ from tests.nightly import FIGURES, Figure, Scaled, Seen, chunks, report, row, se
 from tests.sim import storm
 
 ROOT = Path(__file__).parents[1]
-
 
 CONFTEST = """
 from tests import tiers
@@ -93,27 +90,20 @@ def test_first_tier_lets_no_test_start_a_process_sleep_or_take_long(tmp_path: Pa
     assert f"{len(BROKEN)} errors" in process.stdout, process.stdout
 
 
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class Here(Executor):
-    """Plays in this process, at once."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
-
-
 def figure(promised: int) -> Figure:
     return Figure("C1", "storm", promised, 1.0, first=7)
+
+
+def played(promised: int, limit_s: float = 100.0) -> Seen:
+    """What is seen of the figure in a thread of this process."""
+    with ThreadPoolExecutor(1) as pool:
+        return see(figure(promised), pool, 1, limit_s)
 
 
 def test_figure_is_played_to_the_last_seed_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
     monkeypatch.setattr(storm, "play", seeds.append)
-    seen = see(figure(120), Here(), 1, 100.0)
+    seen = played(120)
 
     assert seeds == list(range(7, 127))
     assert (seen.played, seen.violations) == (120, [])
@@ -123,7 +113,7 @@ def test_figure_is_played_to_the_last_seed_and_no_further(monkeypatch: pytest.Mo
 def test_figure_that_was_not_begun_or_cut_short_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storm, "play", lambda seed: pytest.fail("it was played"))
 
-    assert "not begun" in row(figure(120), see(figure(120), Here(), 1, 0.0))
+    assert "not begun" in row(figure(120), played(120, 0.0))
     assert "ok so far" in row(figure(120), Seen(played=119))
 
 
@@ -132,7 +122,7 @@ def test_violation_is_told_with_its_seed_and_its_command(monkeypatch: pytest.Mon
         assert seed != 9, "a conversation is lost"
 
     monkeypatch.setattr(storm, "play", play)
-    seen = see(figure(10), Here(), 1, 100.0)
+    seen = played(10)
     told = report([(figure(10), seen)])
 
     assert seen.played == 10

@@ -97,7 +97,6 @@ NAMES: Final = {
 """Names that no experiment file may have, and that a run directory from elsewhere could."""
 MEGABYTE: Final = 1_000_000
 
-
 TEXTS: Final = {
     "markup": "<b id=bold>bold</b><img src=x onerror='window.ran=1'><svg onload=window.ran=1>",
     "script": "</script><script>window.ran = 1</script><!--<script>",
@@ -117,7 +116,6 @@ TEXTS: Final = {
     "long": "m" * MEGABYTE,
 }
 """What a player says, by name; `window.ran` is set where any of it is run."""
-
 
 _PLAYERS = f"""\
 TEXTS = {list(TEXTS.values())!r}

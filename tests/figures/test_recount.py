@@ -29,7 +29,6 @@ pytest.importorskip("altair")
 pytest.importorskip("scipy")
 pandas = pytest.importorskip("pandas")
 
-
 PLAYER = """
 from mac_runner.environments.town_of_salem.bots.policies import play_to_win
 

@@ -16,13 +16,9 @@ from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row
 
 NOW = datetime(2025, 1, 1, 0, 1, tzinfo=UTC)
+BEGAN = "2025-01-01T00:00:00.000Z"
 OWNER = Owner(
-    pid=4242,
-    host="node17",
-    started_at="2025-01-01T00:00:00.000Z",
-    command="mac-run demo.yaml",
-    machine="0badcafe",
-    process_start="1",
+    pid=4242, host="node17", started_at=BEGAN, command="mac-run demo.yaml", machine="0badcafe", process_start="1"
 )
 
 
@@ -41,7 +37,7 @@ def standing(*, failures: tuple[JsonObject, ...] = (), models: JsonObject | None
         half_done=20,
         failures=failures,
         sessions=2,
-        latest=SessionStanding(number=2, started_at="2025-01-01T00:00:00.000Z", ended=40, turns_ended=400, usage=usage),
+        latest=SessionStanding(number=2, started_at=BEGAN, ended=40, turns_ended=400, usage=usage),
         usage={**usage, "wall_s": 120.0, "played_s": 90.0},
         owner=OWNER,
         is_owner_alive=True,

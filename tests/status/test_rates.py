@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
@@ -110,17 +111,15 @@ def test_the_limit_is_that_of_the_last_seconds_and_begins_anew_with_other_engine
 
 
 def test_headline_columns_of_an_environment_are_counted_and_others_are_not() -> None:
-    columns = Columns(
-        {
-            "winner": Column("words", is_headline=True),
-            "right": Column("truth", is_headline=True),
-            "days": Column("number"),
-        },
-        lambda outcome: {"winner": outcome["w"], "right": outcome["r"], "days": 3},  # type: ignore[dict-item]
-    )
-    tally = Tally(columns)
-    for winners, right in ((["mafia"], True), (["mafia", "neutral"], None), (["town"], False), (["mafia"], None)):
-        tally.add({"w": [*winners], "r": right})
+    winner, right = Column("words", is_headline=True), Column("truth", is_headline=True)
+    columns = {"winner": winner, "right": right, "days": Column("number")}
+
+    def values(outcome: Any) -> Any:
+        return {"winner": outcome["w"], "right": outcome["r"], "days": 3}
+
+    tally = Tally(Columns(columns, values))
+    for winners, is_right in ((["mafia"], True), (["mafia", "neutral"], None), (["town"], False), (["mafia"], None)):
+        tally.add({"w": [*winners], "r": is_right})
 
     assert tally.text().partition("mafia ")[2] == "75%, neutral 25%, town 25%, right 50%"
 
