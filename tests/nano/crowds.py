@@ -1,35 +1,50 @@
-"""Engines of several processes, some as threads of this one, and crowds of requests to compare them with one."""
+"""Engines of one process and of several, some as threads of this one, and crowds of requests to compare them with."""
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from threading import Thread
+from typing import Any
 
 import psutil
+import pytest
+import torch
 
-from mac_runner.nano import BaseEngine, EngineConfig, InferenceEngine, SamplingParams, TrainingSample
+from mac_runner.nano import AsyncEngine, BaseEngine, EngineConfig, InferenceEngine, SamplingParams, TrainingSample
 from mac_runner.nano.testing import (
+    Begin,
     Done,
+    Follower,
     Joined,
     LockstepEngine,
     LockstepFollower,
     Member,
+    ReplicatedEngine,
     Servant,
+    can_pack,
     make_engine,
     replica_config,
+    serve_leader,
 )
 from tests.nano.tiny_models import VOCAB_SIZE
 from tests.patience import LIMIT_S, wait_for
+from tests.sim.held_steps import HeldSteps
 
 Make = Callable[..., Servant]
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
 SCHEMA = (
     '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"], "additionalProperties": false}'
+)
+
+needs_packing = pytest.mark.skipif(
+    not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised"
 )
 
 KINDS: tuple[dict[str, object], ...] = (
@@ -44,48 +59,67 @@ KINDS: tuple[dict[str, object], ...] = (
 )
 
 
-def settings(path: Path, replicas: int, **changes: object) -> EngineConfig:
+def settings(path: Path, **changes: Any) -> EngineConfig:
     """A small engine."""
-    values: dict[str, object] = {
-        "model_path": str(path),
-        "data_parallel_size": replicas,
-        "data_parallel_mode": "lock_step",
-        "num_threads": 1,
-        "num_blocks": 60,
-        "admission": "preempt",
-        "max_batch_size": 8,
-        "max_tokens_per_batch": 96,
-        **changes,
-    }
-    return EngineConfig(**values)  # type: ignore[arg-type]
+    small = {"num_threads": 1, "num_blocks": 200, "max_batch_size": 8, "max_tokens_per_batch": 96}
+    return EngineConfig(**{"model_path": str(path), **small, **changes})
 
 
 @contextmanager
-def as_threads(path: Path, replicas: int = 2, **changes: object) -> Iterator[LockstepEngine]:
-    """Replicas as threads of this process: everything is real but the processes."""
-    config = settings(path, replicas, **changes)
+def alone(path: Path, **changes: Any) -> Iterator[InferenceEngine]:
+    """One process."""
+    with InferenceEngine(settings(path, **changes)) as engine:
+        yield engine
+
+
+@contextmanager
+def replicas(path: Path, **changes: Any) -> Iterator[ReplicatedEngine]:
+    """Independent replicas as threads of this process: everything is real but the processes."""
+    config = settings(path, **{"data_parallel_size": 2, **changes})
+    with _threads("replica", range(config.data_parallel_size), _lead) as members:
+        begin = Begin(replace(config, data_parallel_size=1))
+        with ReplicatedEngine(config, [(member, begin) for member in members]) as engine:
+            engine.replica_stats()  # Whoever answers has begun all its threads.
+            yield engine
+
+
+@contextmanager
+def lock_step(path: Path, **changes: Any) -> Iterator[LockstepEngine]:
+    """Replicas in lock step as threads of this process."""
+    config = settings(path, **{"data_parallel_size": 2, "data_parallel_mode": "lock_step", **changes})
+    follow = _following(LockstepFollower)
     with (
-        _threads("replica", replicas, LockstepFollower) as members,
+        _threads("replica", range(1, config.data_parallel_size), follow) as members,
         LockstepEngine(config, replica_config(config), members) as engine,
     ):
         yield engine
 
 
 @contextmanager
-def ranks_as_threads(path: Path, make: Make, **changes: object) -> Iterator[InferenceEngine]:
+def ranks_as_threads(path: Path, make: Make = Follower, **changes: Any) -> Iterator[InferenceEngine]:
     """Two ranks of one model, the second as a thread of this process."""
-    config = settings(path, 1, tensor_parallel_size=2, **changes)
-    with _threads("rank", 2, make) as members, InferenceEngine(config, Joined(members)) as engine:
+    config = settings(path, tensor_parallel_size=2, **changes)
+    with _threads("rank", [1], _following(make)) as members, InferenceEngine(config, Joined(members)) as engine:
         yield engine
 
 
 @contextmanager
-def _threads(kind: str, size: int, make: Make) -> Iterator[list[Member]]:
+def processes(path: Path, **changes: Any) -> Iterator[Any]:
+    """An engine of several processes as users have it, and none of them after the block."""
+    before = descendants()
+    with make_engine(settings(path, **changes)) as engine:
+        started = [process for process in descendants() if process not in before]
+        yield engine
+    assert_ended(started)
+
+
+@contextmanager
+def _threads(kind: str, numbers: Iterable[int], live: Callable[[Connection, int], None]) -> Iterator[list[Member]]:
     members, threads = list[Member](), list[Thread]()
-    for number in range(1, size):
+    for number in numbers:
         ours, theirs = socket.socketpair()
         members.append(Member(f"{kind} {number}", Connection(ours.detach())))
-        threads.append(Thread(target=_live, args=(Connection(theirs.detach()), number, make)))
+        threads.append(Thread(target=live, args=(Connection(theirs.detach()), number)))
         threads[-1].start()
     try:
         yield members
@@ -95,28 +129,34 @@ def _threads(kind: str, size: int, make: Make) -> Iterator[list[Member]]:
     assert [thread for thread in threads if thread.is_alive()] == []
 
 
-def _live(connection: Connection, number: int, make: Make) -> None:
-    """What the process of a replica or a rank does."""
-    with closing(connection), suppress(EOFError, ConnectionError):
-        first = connection.recv()
-        servant = make(number, connection, *first.arguments)
-        try:
-            connection.send(Done(first.number, servant.joined()))
-            servant.run()
-        finally:  # A process ends with all it has; a thread does not.
-            servant._builder.shutdown()
-            if isinstance(servant, LockstepFollower):
-                servant._engine.shutdown()
+def _lead(connection: Connection, _: int) -> None:
+    """What the process of an independent replica does."""
+    with closing(connection):
+        serve_leader(connection)
 
 
-@contextmanager
-def as_processes(path: Path, replicas: int = 2, **changes: object) -> Iterator[LockstepEngine]:
-    """Replicas as users have them, and no process after the block."""
-    with make_engine(settings(path, replicas, **changes)) as engine:
-        assert isinstance(engine, LockstepEngine)
-        processes = descendants()
-        yield engine
-    assert_ended(processes)
+def _following(make: Make) -> Callable[[Connection, int], None]:
+    """What the process of a rank does, or of a replica in lock step."""
+
+    def live(connection: Connection, number: int) -> None:
+        with closing(connection), suppress(EOFError, ConnectionError):
+            first = connection.recv()
+            servant = make(number, connection, *first.arguments)
+            try:
+                connection.send(Done(first.number, servant.joined()))
+                servant.run()
+            finally:  # A process ends with all it has; a thread does not.
+                servant._builder.shutdown()
+                if isinstance(servant, LockstepFollower):
+                    servant._engine.shutdown()
+
+    return live
+
+
+def lose(engine: ReplicatedEngine, number: int) -> None:
+    """End a replica, as its host's power does."""
+    with socket.socket(fileno=os.dup(engine._replicas[number].member.connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def descendants() -> list[psutil.Process]:
@@ -173,6 +213,32 @@ def _mixed(chance: Random) -> SamplingParams:
     return SamplingParams(**{**common, **chance.choice(KINDS)})  # type: ignore[arg-type]
 
 
+def bits(samples: Iterable[TrainingSample]) -> dict[tuple[int, int], object]:
+    """All that a sample says of the model's numbers and of how they came about, by request and index."""
+    return {
+        (each.request_id, each.sample_index): (
+            each.completion_tokens,
+            each.logprobs,
+            each.version_spans,
+            each.finish_reason,
+            each.text,
+        )
+        for each in samples
+    }
+
+
+def begin_streams(engine: BaseEngine, count: int, steps: HeldSteps, params: SamplingParams) -> list[int]:
+    """Add long requests, let them begin together, and wait until each of them runs; their numbers."""
+    steps.hold(after=0)
+    numbers = [engine.add_request([number] * 5, params, stream=True) for number in range(count)]
+    wait_for(lambda: engine.stats().num_waiting == count, "all requests")
+    steps.hold()
+    coming = set(numbers)
+    while coming:
+        coming -= {delta.request_id for delta in engine.step_deltas()}
+    return numbers
+
+
 def assert_same_bits(
     found: dict[tuple[int, int], TrainingSample], expected: dict[tuple[int, int], TrainingSample]
 ) -> None:
@@ -193,3 +259,19 @@ def assert_same_bits(
         assert theirs.prompt_tokens == ours.prompt_tokens
         assert theirs.completion_tokens[:num] == ours.completion_tokens[:num]
         assert theirs.logprobs[:num] == ours.logprobs[:num]
+
+
+@asynccontextmanager
+async def started(path: Path, **settings: Any) -> AsyncIterator[AsyncEngine]:
+    """An engine for many callers, for the time of the block."""
+    engine = AsyncEngine(EngineConfig(model_path=str(path), num_threads=1, **settings))
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.shutdown()
+
+
+def started_with(**settings: object) -> pytest.MarkDecorator:
+    """An engine of other settings for a test."""
+    return pytest.mark.parametrize("engine", [settings], indirect=True, ids=[""])

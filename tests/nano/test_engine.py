@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from mac_runner.nano import (
     InvalidRequestError,
     MissingTensorError,
     ModelError,
+    NanoError,
     NonFiniteLogitsError,
     PromptTooLongError,
     QueueFullError,
@@ -29,7 +32,7 @@ from mac_runner.nano import (
     batching,
     read_state_dict,
 )
-from mac_runner.nano.testing import Constraint, Prompt
+from mac_runner.nano.testing import Constraint
 from tests.nano.crowds import finish
 from tests.nano.tiny_models import random_state_dict
 
@@ -87,7 +90,7 @@ def test_text_prompts_are_encoded_and_completions_decoded(make: EngineMaker) -> 
     assert sample.text == engine.tokenizer.decode(sample.completion_tokens)
 
 
-def test_stop_token_ends_a_completion_and_is_not_part_of_its_text(make: EngineMaker) -> None:
+def test_stop_token_ends_a_completion_and_a_stop_text_is_cut_off(make: EngineMaker) -> None:
     engine = make()
     free = engine.generate([[1, 2, 3]], GREEDY)[0]
     last = free.completion_tokens[4]
@@ -99,16 +102,11 @@ def test_stop_token_ends_a_completion_and_is_not_part_of_its_text(make: EngineMa
     assert engine.tokenizer is not None
     assert sample.text == engine.tokenizer.decode(sample.completion_tokens[:-1])
 
-
-def test_stop_text_is_cut_off(make: EngineMaker) -> None:
-    engine = make()
     params = SamplingParams(temperature=1.0, seed=3, max_tokens=200, ignore_eos=True)
     text = engine.generate(["abc"], params)[0].text or ""
     stop = next(letter for letter in text[3:] if letter.isalnum())
-    params = SamplingParams(temperature=1.0, seed=3, max_tokens=200, ignore_eos=True, stop=(stop,))
-    sample = engine.generate(["abc"], params)[0]
-
-    assert (sample.text, sample.finish_reason, sample.stop_reason) == (text[: text.index(stop)], "stop", stop)
+    cut = engine.generate(["abc"], replace(params, stop=(stop,)))[0]
+    assert (cut.text, cut.finish_reason, cut.stop_reason) == (text[: text.index(stop)], "stop", stop)
 
 
 def test_requests_may_join_and_leave_while_others_run(make: EngineMaker) -> None:
@@ -191,15 +189,17 @@ def test_update_of_an_idle_engine_is_seen_without_a_step(make: EngineMaker, path
     assert engine.generate([[1]], GREEDY)[0].version_spans == (VersionSpan(1, 0),)
 
 
-def test_prefix_of_other_weights_is_never_found(make: EngineMaker, path: Path) -> None:
+def test_prefix_of_other_weights_or_from_before_a_flush_is_never_found(make: EngineMaker, path: Path) -> None:
     engine = make()
     engine.generate([[7] * 60], GREEDY)
     engine.update_weights(random_state_dict(path, seed=1), blocking=True)
     sample = engine.generate([[7] * 60], GREEDY)[0]
+    engine.flush_cache()
+    flushed = engine.generate([[7] * 60], GREEDY)[0]
     fresh = make()
     fresh.update_weights(random_state_dict(path, seed=1), blocking=True)
 
-    assert sample.num_cached_tokens == 0
+    assert (sample.num_cached_tokens, flushed.num_cached_tokens) == (0, 0)
     assert sample.logprobs == fresh.generate([[7] * 60], GREEDY)[0].logprobs
 
 
@@ -299,40 +299,46 @@ def test_weights_that_were_dropped_are_not_taken_for_those_of_the_directory(make
     assert engine.generate([[1]], GREEDY)[0].weight_version == 2
 
 
-def test_engine_with_requests_running_does_not_sleep(make: EngineMaker) -> None:
+def test_what_the_state_of_an_engine_forbids_is_refused_with_the_way_out(make: EngineMaker) -> None:
     engine = make()
     engine.add_request([1], GREEDY)
     engine.step()
-
     with pytest.raises(ConfigError, match="running"):
         engine.sleep()
     assert len(finish(engine)) == 1
+
+    engine.pause()
+    with pytest.raises(ConfigError, match="not asleep"):
+        engine.wake()
+    with pytest.raises(ConfigError, match="resume it"):
+        engine.generate([[1]], GREEDY)
+    engine.sleep()
+    with pytest.raises(ConfigError, match="wake it up"):
+        engine.generate([[1]], GREEDY)
 
 
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("prompt", "params", "error", "named"),
-    [
-        ([], {}, InvalidRequestError, "empty"),
-        ([1, 272], {}, InvalidRequestError, "272"),
-        ([1, -1], {}, InvalidRequestError, "-1"),
-        ([1, "a"], {}, InvalidRequestError, "'a'"),
-        ([1, True], {}, InvalidRequestError, "True"),
-        (7, {}, InvalidRequestError, "of type int"),
-        (torch.tensor([1, 2]), {}, InvalidRequestError, "of type Tensor"),
-        ("", {}, InvalidRequestError, "empty"),
-        ([1] * 1024, {}, PromptTooLongError, "1024"),
-        ([1] * 300, {"max_tokens": 600}, PromptTooLongError, "KV cache of 800"),
-    ],
+REFUSED: tuple[tuple[Any, dict[str, int], type[NanoError], str], ...] = (
+    ([], {}, InvalidRequestError, "empty"),
+    ([1, 272], {}, InvalidRequestError, "272"),
+    ([1, -1], {}, InvalidRequestError, "-1"),
+    ([1, "a"], {}, InvalidRequestError, "'a'"),
+    ([1, True], {}, InvalidRequestError, "True"),
+    (7, {}, InvalidRequestError, "of type int"),
+    (torch.tensor([1, 2]), {}, InvalidRequestError, "of type Tensor"),
+    ("", {}, InvalidRequestError, "empty"),
+    ([1] * 1024, {}, PromptTooLongError, "1024"),
+    ([1] * 300, {"max_tokens": 600}, PromptTooLongError, "KV cache of 800"),
 )
-def test_request_that_cannot_be_served_is_refused_by_name(
-    make: EngineMaker, prompt: Prompt, params: dict[str, int], error: type[Exception], named: str
-) -> None:
+
+
+def test_request_that_cannot_be_served_is_refused_by_name(make: EngineMaker) -> None:
     engine = make(num_blocks=50)
-    with pytest.raises(error, match=named):
-        engine.add_request(prompt, SamplingParams(**params))  # type: ignore[arg-type]
+    for prompt, params, error, named in REFUSED:
+        with pytest.raises(error, match=named):
+            engine.add_request(prompt, SamplingParams(**params))  # type: ignore[arg-type]
 
     assert len(engine.generate([[1]], GREEDY)) == 1
 
@@ -352,8 +358,21 @@ def test_queue_is_bounded(make: EngineMaker) -> None:
     engine.add_request([1], GREEDY)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_logits_that_are_no_numbers_end_the_request_and_no_other(make: EngineMaker, path: Path, stream: bool) -> None:
+def test_generate_that_is_refused_queues_none_of_its_prompts(make: EngineMaker) -> None:
+    engine = make(max_waiting=3)
+    for wrong in ([9999], []):
+        with pytest.raises(InvalidRequestError):
+            engine.generate([[1, 2], wrong], GREEDY)
+    with pytest.raises(InvalidRequestError, match="list of prompts"):
+        engine.generate("hello", GREEDY)
+    with pytest.raises(QueueFullError):
+        engine.generate([[1]] * 4, GREEDY)
+
+    assert not engine.has_pending()
+    assert len(engine.generate([[1]] * 3, GREEDY)) == 3
+
+
+def test_logits_that_are_no_numbers_end_the_request_and_no_other(make: EngineMaker, path: Path) -> None:
     """Finite weights that are too large for their products: an update refuses others."""
     engine = make()
     weights = read_state_dict(path)
@@ -363,10 +382,11 @@ def test_logits_that_are_no_numbers_end_the_request_and_no_other(make: EngineMak
 
     with pytest.raises(NonFiniteLogitsError, match="token 3"):
         engine.generate([[1, 2, 3]], GREEDY)
-    engine.add_request([4] * 40, GREEDY, stream=stream)
-    failed = finish(engine)[0]
-    assert (failed.finish_reason, failed.completion_tokens) == ("error", ())
-    assert isinstance(failed.error, NonFiniteLogitsError)
+    for stream in (True, False):
+        engine.add_request([4] * 40, GREEDY, stream=stream)
+        failed = finish(engine)[0]
+        assert (failed.finish_reason, failed.completion_tokens) == ("error", ())
+        assert isinstance(failed.error, NonFiniteLogitsError)
     engine.update_weights(read_state_dict(path), blocking=True)
     again = engine.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=1))[0]
     assert again.logprobs == clean.logprobs
@@ -384,59 +404,25 @@ def test_engine_that_was_shut_down_says_so(make: EngineMaker) -> None:
         engine.step()
 
 
-def test_flushed_prefixes_are_computed_again(make: EngineMaker) -> None:
-    engine = make()
-    engine.generate([[7] * 60], GREEDY)
-    engine.flush_cache()
-
-    assert engine.generate([[7] * 60], GREEDY)[0].num_cached_tokens == 0
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("wrong", [[9999], []])
-def test_generate_that_is_refused_leaves_nothing_behind(make: EngineMaker, wrong: list[int]) -> None:
-    engine = make()
-    with pytest.raises(InvalidRequestError):
-        engine.generate([[1, 2], wrong], GREEDY)
-
-    assert not engine.has_pending()
-
-
-def test_generate_without_room_for_all_queues_none(make: EngineMaker) -> None:
-    engine = make(max_waiting=3)
-    with pytest.raises(QueueFullError):
-        engine.generate([[1]] * 4, GREEDY)
-
-    assert len(engine.generate([[1]] * 3, GREEDY)) == 3
-
-
-def test_text_in_the_place_of_prompts_is_refused(make: EngineMaker) -> None:
-    with pytest.raises(InvalidRequestError, match="list of prompts"):
-        make().generate("hello", GREEDY)
-
-
-@pytest.mark.parametrize("place", ["choose", "make_batch"])
-def test_step_that_is_interrupted_can_be_taken_again(
-    make: EngineMaker, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_step_that_is_interrupted_can_be_taken_again(make: EngineMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while tokens are chosen, or before: nothing is lost, and chance goes on where it was."""
     params = SamplingParams(temperature=1.0, seed=3, max_tokens=8, ignore_eos=True)
-    expected = make().generate([[1, 2, 3]], params)[0]
-    engine = make()
-    engine.add_request([1, 2, 3], params)
-    for _ in range(3):
-        engine.step()
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(batching, place, interrupted)
-        with pytest.raises(KeyboardInterrupt):
+    expected, engine = make().generate([[1, 2, 3]], params)[0], make()
+    for place in ("choose", "make_batch"):
+        engine.add_request([1, 2, 3], params)
+        for _ in range(3):
             engine.step()
-    samples = finish(engine)
+        with monkeypatch.context() as patched:
+            patched.setattr(batching, place, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
 
-    assert [sample.completion_tokens for sample in samples] == [expected.completion_tokens]
-    assert [sample.logprobs for sample in samples] == [expected.logprobs]
+        (sample,) = finish(engine)
+        assert (sample.completion_tokens, sample.logprobs) == (expected.completion_tokens, expected.logprobs), place
 
 
 def test_generate_that_is_interrupted_takes_its_requests_out(
@@ -444,10 +430,6 @@ def test_generate_that_is_interrupted_takes_its_requests_out(
 ) -> None:
     engine = make()
     others = engine.add_request([4, 5], GREEDY)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr(batching, "choose", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -473,16 +455,3 @@ def test_constraint_that_breaks_down_ends_its_request_and_no_other(
     ended = samples.pop(constrained)
     assert (ended.finish_reason, str(ended.error)) == ("error", "too many expressions")
     assert [sample.completion_tokens for sample in samples.values()] == [expected.completion_tokens]
-
-
-def test_engine_that_is_awake_cannot_be_woken(make: EngineMaker) -> None:
-    engine = make()
-    engine.pause()
-
-    with pytest.raises(ConfigError, match="not asleep"):
-        engine.wake()
-    with pytest.raises(ConfigError, match="resume it"):
-        engine.generate([[1]], GREEDY)
-    engine.sleep()
-    with pytest.raises(ConfigError, match="wake it up"):
-        engine.generate([[1]], GREEDY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from mac_runner.nano import (
     WrongShapeError,
 )
 from mac_runner.nano.testing import EMBEDDINGS, HEAD
+from tests.nano.crowds import alone
 from tests.nano.tiny_models import make_model, random_state_dict
 
 NORM = "model.norm.weight"
@@ -99,7 +99,7 @@ def test_broken_model_is_named(tmp_path: Path, change: Change, error: type[Model
 
 def test_state_dict_without_numbers_is_refused_and_the_weights_stay(tmp_path: Path) -> None:
     directory, params = make_model(tmp_path, "qwen2"), SamplingParams(temperature=0.0, max_tokens=4)
-    with InferenceEngine(EngineConfig(model_path=str(directory), num_threads=1)) as engine:
+    with alone(directory) as engine:
         before = engine.generate([[1, 2]], params)[0].completion_tokens
         whole = random_state_dict(directory, seed=1)
         for wrong in (None, whole[NORM].int(), whole[NORM].to("meta")):
@@ -113,21 +113,17 @@ def test_state_dict_without_numbers_is_refused_and_the_weights_stay(tmp_path: Pa
 def test_tied_model_may_name_its_output_layer(tmp_path: Path) -> None:
     directory = make_model(tmp_path, "qwen2")
     whole = random_state_dict(directory, seed=1)
-    with InferenceEngine(EngineConfig(model_path=str(directory), num_threads=1)) as engine:
+    with alone(directory) as engine:
         for head in (whole[EMBEDDINGS], whole[EMBEDDINGS].clone()):
             engine.update_weights({**whole, HEAD: head}, blocking=True)
 
         assert engine.get_weight_version() == 2
 
 
-def test_path_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ModelNotFoundError, match="/no/such/model"):
-        InferenceEngine(EngineConfig(model_path="/no/such/model"))
-
-
-def test_name_on_the_hub_that_cannot_be_had_is_named() -> None:
-    with pytest.raises(ModelNotFoundError, match="nobody/nothing"):
-        InferenceEngine(EngineConfig(model_path="nobody/nothing"))
+def test_path_that_leads_nowhere_or_name_on_the_hub_that_cannot_be_had_is_named() -> None:
+    for place in ("/no/such/model", "nobody/nothing"):
+        with pytest.raises(ModelNotFoundError, match=place):
+            InferenceEngine(EngineConfig(model_path=place))
 
 
 def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path) -> None:
@@ -141,7 +137,7 @@ def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path) -> No
     index = {name: file for file, held in parts.items() for name in held}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
 
-    with InferenceEngine(EngineConfig(model_path=str(tmp_path))) as engine:
+    with alone(tmp_path) as engine:
         assert engine.model_config.num_layers == 3
     (tmp_path / "b.safetensors").unlink()
     with pytest.raises(ModelNotFoundError, match=r"b\.safetensors"):
@@ -152,85 +148,79 @@ def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> N
     make_model(tmp_path, "qwen2")
     (tmp_path / "tokenizer.json").unlink()
 
-    with InferenceEngine(EngineConfig(model_path=str(tmp_path))) as engine:
+    with alone(tmp_path) as engine:
         assert engine.tokenizer is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"block_size": 0},
-        {"cache_type": "tree"},
-        {"max_tokens_per_batch": 0},
-        {"admission": "swap"},
-        {"attention": "flash"},
-        {"num_threads": 0},
-        {"gpu_memory_utilization": 1.5},
-        {"gpu_memory_utilization": "all"},
-        {"dtype": "float64"},
-        {"device": "tpu"},
-        {"block_size": "16"},
-        {"block_size": 16.0},
-        {"max_model_len": 2.5},
-        {"max_batch_size": True},
-        {"max_waiting": None},
-        {"num_threads": 1_000},
-        {"num_blocks": 0},
-        {"kv_cache_bytes": -5},
-        {"tensor_parallel_size": 65},
-        {"seed": "x"},
-    ],
+WRONG: tuple[dict[str, object], ...] = (
+    {"block_size": 0},
+    {"cache_type": "tree"},
+    {"max_tokens_per_batch": 0},
+    {"admission": "swap"},
+    {"attention": "flash"},
+    {"num_threads": 0},
+    {"gpu_memory_utilization": 1.5},
+    {"gpu_memory_utilization": "all"},
+    {"dtype": "float64"},
+    {"device": "tpu"},
+    {"block_size": "16"},
+    {"block_size": 16.0},
+    {"max_model_len": 2.5},
+    {"max_batch_size": True},
+    {"max_waiting": None},
+    {"num_threads": 1_000},
+    {"num_blocks": 0},
+    {"kv_cache_bytes": -5},
+    {"tensor_parallel_size": 65},
+    {"tensor_parallel_size": 0},
+    {"tensor_parallel_gather": "pigeon"},
+    {"data_parallel_size": 0},
+    {"data_parallel_mode": "together"},
+    {"divergence_check_every": 0},
+    {"sync_every": 0},
+    {"sync_every": 4, "data_parallel_size": 2},
+    {"seed": "x"},
 )
-def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        EngineConfig(model_path="x", **wrong)  # type: ignore[arg-type]
+
+
+def test_setting_that_cannot_be_is_refused_by_name() -> None:
+    for wrong in WRONG:
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            EngineConfig(model_path="x", **wrong)  # type: ignore[arg-type]
 
 
 def test_context_is_the_shorter_of_the_models_and_what_is_asked_for(tmp_path: Path) -> None:
-    directory = str(make_model(tmp_path, "qwen2", max_position_embeddings=10_000))
-    contexts = []
-    for asked in (None, 64, 1 << 24):
-        with InferenceEngine(EngineConfig(model_path=directory, max_model_len=asked, num_threads=1)) as engine:
-            contexts.append(engine.max_model_len)
-
-    assert contexts == [10_000, 64, 10_000]
+    directory = make_model(tmp_path, "qwen2", max_position_embeddings=10_000)
+    for asked, found in ((None, 10_000), (64, 64), (1 << 24, 10_000)):
+        with alone(directory, max_model_len=asked) as engine:
+            assert engine.max_model_len == found
 
 
-@pytest.mark.parametrize(("max_batch_size", "expected"), [(99, 100), (100, 101), (300, 301)])
-def test_step_that_is_full_of_running_requests_has_room_for_a_token_of_a_prompt(
-    max_batch_size: int, expected: int
-) -> None:
-    config = EngineConfig(model_path="x", max_tokens_per_batch=100, max_batch_size=max_batch_size)
-
-    assert config.scheduling().max_tokens_per_batch == expected
+def test_step_that_is_full_of_running_requests_has_room_for_a_token_of_a_prompt() -> None:
+    for size, most in ((99, 100), (100, 101), (300, 301)):
+        config = EngineConfig(model_path="x", max_tokens_per_batch=100, max_batch_size=size)
+        assert config.scheduling().max_tokens_per_batch == most
 
 
-def test_too_little_memory_for_one_block_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="block"):
-        InferenceEngine(EngineConfig(model_path=str(make_model(tmp_path, "qwen2")), kv_cache_bytes=100))
-
-
-@pytest.mark.parametrize("attention", ["auto", "torch"])
-@pytest.mark.parametrize("num_blocks", [10**11, 10**20])
-def test_more_memory_than_there_is_is_refused_with_its_bytes(
-    tmp_path: Path, attention: Literal["auto", "torch"], num_blocks: int
-) -> None:
-    directory = str(make_model(tmp_path, "qwen2"))
+def test_memory_for_no_block_or_more_than_there_is_and_half_precision_on_a_cpu_are_refused(tmp_path: Path) -> None:
+    directory = make_model(tmp_path, "qwen2")
     # Three layers of keys and values, two heads of 16 numbers of four bytes: in a block of 16 tokens.
-    with pytest.raises(ConfigError, match=f"{num_blocks * 3 * 2 * 2 * 16 * 4 * 16} bytes"):
-        InferenceEngine(EngineConfig(model_path=directory, num_blocks=num_blocks, attention=attention))
-
-
-@pytest.mark.parametrize("attention", ["auto", "torch"])
-def test_half_precision_is_refused_on_a_cpu(tmp_path: Path, attention: Literal["auto", "torch"]) -> None:
-    directory = str(make_model(tmp_path, "qwen2"))
-    with pytest.raises(ConfigError, match="float16"):
-        InferenceEngine(EngineConfig(model_path=directory, device="cpu", dtype="float16", attention=attention))
+    block_bytes = 3 * 2 * 2 * 16 * 4 * 16
+    refused: tuple[tuple[dict[str, object], str], ...] = (
+        ({"kv_cache_bytes": 100}, "block"),
+        ({"num_blocks": 10**11}, f"{10**11 * block_bytes} bytes"),
+        ({"num_blocks": 10**20}, f"{10**20 * block_bytes} bytes"),
+        ({"dtype": "float16", "device": "cpu"}, "float16"),
+    )
+    for attention in ("auto", "torch"):
+        for changes, told in refused:
+            with pytest.raises(ConfigError, match=told):
+                InferenceEngine(EngineConfig(model_path=str(directory), attention=attention, **changes))  # type: ignore[arg-type]
 
 
 def test_heads_that_the_kernels_do_not_read_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    directory = str(make_model(tmp_path, "llama", hidden_size=80, head_dim=20))
-    with pytest.raises(ConfigError, match=r"attention = 'torch'"):
-        InferenceEngine(EngineConfig(model_path=directory, device="cpu", num_threads=1))
-    with InferenceEngine(EngineConfig(model_path=directory, device="cpu", num_threads=1, attention="torch")) as engine:
+    directory = make_model(tmp_path, "llama", hidden_size=80, head_dim=20)
+    with pytest.raises(ConfigError, match=r"attention = 'torch'"), alone(directory, device="cpu"):
+        pass
+    with alone(directory, device="cpu", attention="torch") as engine:
         assert len(engine.generate([[1]], SamplingParams(max_tokens=3, ignore_eos=True))[0].completion_tokens) == 3

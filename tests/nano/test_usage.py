@@ -21,7 +21,6 @@ from mac_runner.nano import (
     SchedulerConfig,
     Sequence,
     StopChecker,
-    TrainingSample,
     build_model,
     compute_block_hash,
     make_batch,
@@ -33,6 +32,7 @@ from mac_runner.nano import (
     schedule,
 )
 from tests.nano.tiny_models import EOS, random_state_dict
+from tests.test_package import NANO, check_modules, check_rooms
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8]]
 CPU = torch.device("cpu")
@@ -42,8 +42,7 @@ CPU = torch.device("cpu")
 def test_training_loop(path: Path, cache_type: Literal["paged", "radix"]) -> None:
     """Roll out, learn, hand the weights over in flight or at once, roll out."""
     params = SamplingParams(temperature=0.7, max_tokens=16)
-    config = EngineConfig(model_path=str(path), cache_type=cache_type, block_size=16, num_threads=1)
-    engine = InferenceEngine(config)
+    engine = InferenceEngine(EngineConfig(model_path=str(path), cache_type=cache_type, block_size=16, num_threads=1))
     for sample in engine.generate(prompts=PROMPTS, sampling_params=params, num_samples_per_prompt=4):
         assert list(sample.prompt_tokens) in PROMPTS
         assert len(sample.logprobs) == len(sample.completion_tokens) >= 1
@@ -56,17 +55,6 @@ def test_training_loop(path: Path, cache_type: Literal["paged", "radix"]) -> Non
     engine.shutdown()
 
     assert {sample.weight_version for sample in samples} == {engine.get_weight_version()} == {2}
-
-
-def test_step_by_step(path: Path) -> None:
-    with InferenceEngine(EngineConfig(model_path=str(path), num_threads=1)) as engine:
-        numbers = [engine.add_request(prompt, SamplingParams(max_tokens=5)) for prompt in PROMPTS]
-        finished = list[TrainingSample]()
-        while engine.has_pending():
-            finished += engine.step()
-
-        assert sorted(sample.request_id for sample in finished) == numbers
-        assert engine.abort(numbers[0]) == []
 
 
 def test_configurations_and_samples_cannot_be_changed(path: Path) -> None:
@@ -143,3 +131,14 @@ def sequences() -> list[Sequence]:
         )
         for index, prompt in enumerate(PROMPTS)
     ]
+
+
+# The modules of nano and of its backend, which the tests of the package leave out.
+
+
+def test_public_names_of_a_room_are_those_listed(subtests: pytest.Subtests) -> None:
+    check_rooms(NANO, subtests)
+
+
+def test_module_can_be_imported_and_says_what_it_is(subtests: pytest.Subtests) -> None:
+    check_modules(NANO, subtests)

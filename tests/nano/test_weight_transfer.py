@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -21,7 +21,6 @@ from mac_runner.nano import (
     AsyncEngine,
     BroadcastError,
     ConfigError,
-    EngineConfig,
     EngineStoppedError,
     MissingTensorError,
     NanoError,
@@ -45,22 +44,6 @@ PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 NORM = "model.norm.weight"
 Outcome = list[NanoError | None]
-
-
-def with_engines(path: Path, act: Callable[..., Awaitable[None]], count: int = 1, **settings: Any) -> None:
-    """Start engines, let `act` use them, and shut them down."""
-
-    async def scene() -> None:
-        engines = [AsyncEngine(EngineConfig(model_path=str(path), num_threads=1, **settings)) for _ in range(count)]
-        try:
-            for engine in engines:
-                await engine.start()
-            await act(*engines)
-        finally:
-            for engine in engines:
-                await engine.shutdown()
-
-    asyncio.run(asyncio.wait_for(scene(), LIMIT_S))
 
 
 @contextmanager
@@ -115,27 +98,24 @@ def trainer() -> Iterator[Trainer]:
         made.process.communicate()
 
 
-def test_received_weights_compute_the_bits_of_a_blocking_update_while_requests_run(
-    path: Path, trainer: Trainer, steps: HeldSteps
+async def test_received_weights_compute_the_bits_of_a_blocking_update_while_requests_run(
+    path: Path, trainer: Trainer, steps: HeldSteps, engine: AsyncEngine, other: AsyncEngine
 ) -> None:
-    async def act(one: AsyncEngine, other: AsyncEngine) -> None:
-        address = await trainer.begin(path, "none", 7, 8)
-        steps.hold()
-        running = await one.submit([1, 2], LONG)
-        await anext(running)
-        update = asyncio.create_task(one.receive_weights(address))
-        trainer.go()
-        assert (await update, await trainer.line()) == (7, "taken")
-        steps.go()
-        last = [delta.sample async for delta in running if delta.sample is not None][-1]
-        assert [span.version for span in last.version_spans] == [0, 7]
+    address = await trainer.begin(path, "none", 7, 8)
+    steps.hold()
+    running = await engine.submit([1, 2], LONG)
+    await anext(running)
+    update = asyncio.create_task(engine.receive_weights(address))
+    trainer.go()
+    assert (await update, await trainer.line()) == (7, "taken")
+    steps.go()
+    last = [delta.sample async for delta in running if delta.sample is not None][-1]
+    assert [span.version for span in last.version_spans] == [0, 7]
 
-        await other.update_weights(random_state_dict(path, seed=7), version=7)
-        assert await sample(one) == await sample(other)
-        trainer.go()
-        assert (await one.receive_weights(address, version=8), await trainer.line()) == (8, "taken")
-
-    with_engines(path, act, count=2)
+    await other.update_weights(random_state_dict(path, seed=7), version=7)
+    assert await sample(engine) == await sample(other)
+    trainer.go()
+    assert (await engine.receive_weights(address, version=8), await trainer.line()) == (8, "taken")
 
 
 def test_any_floating_point_dtype_and_layout_in_memory_arrives_bit_by_bit(path: Path) -> None:
@@ -160,7 +140,9 @@ def test_any_floating_point_dtype_and_layout_in_memory_arrives_bit_by_bit(path: 
         assert torch.equal(received[name], tensor), name
 
 
-def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_first_tensor(path: Path) -> None:
+async def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_first_tensor(
+    path: Path, engine: AsyncEngine
+) -> None:
     good = random_state_dict(path, seed=1)
     wrong: list[tuple[type[NanoError], str, dict[str, torch.Tensor], int]] = [
         (MissingTensorError, NORM, {name: tensor for name, tensor in good.items() if name != NORM}, 5),
@@ -172,21 +154,17 @@ def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_first_tens
         (StaleVersionError, "version 3", good, 3),
         (BroadcastError, "version 6 is expected", good, 5),
     ]
-
-    async def act(engine: AsyncEngine) -> None:
-        await engine.update_weights(random_state_dict(path, seed=2), version=4)
-        before = await sample(engine)
-        with sender() as source:
-            for error, words, weights, version in wrong:
-                expected = 6 if error is BroadcastError or version == 3 else None
-                update = engine.receive_weights(source.address, version=expected)
-                met = await asyncio.gather(update, send(source, weights, version), return_exceptions=True)
-                assert [type(each) for each in met] == [error, error], met
-                assert all(words in str(each) for each in met), met
-                assert await sample(engine) == before
-            assert (await asyncio.gather(engine.receive_weights(source.address), send(source, good)))[0] == 5
-
-    with_engines(path, act)
+    await engine.update_weights(random_state_dict(path, seed=2), version=4)
+    before = await sample(engine)
+    with sender() as source:
+        for error, words, weights, version in wrong:
+            expected = 6 if error is BroadcastError or version == 3 else None
+            update = engine.receive_weights(source.address, version=expected)
+            met = await asyncio.gather(update, send(source, weights, version), return_exceptions=True)
+            assert [type(each) for each in met] == [error, error], met
+            assert all(words in str(each) for each in met), met
+            assert await sample(engine) == before
+        assert (await asyncio.gather(engine.receive_weights(source.address), send(source, good)))[0] == 5
 
 
 def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
@@ -199,86 +177,73 @@ def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
         _alongside(fail, _Group(torch.device("cpu"), 60.0), [])
 
 
-def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(path: Path) -> None:
+async def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(path: Path, engine: AsyncEngine) -> None:
     good = random_state_dict(path, seed=1)
-
-    async def act(engine: AsyncEngine) -> None:
-        with sender() as source:
-            first = asyncio.create_task(engine.receive_weights(source.address))
-            await asyncio.sleep(0)
-            with pytest.raises(UpdateInProgressError):
-                await engine.receive_weights(source.address)
-            with pytest.raises(UpdateInProgressError):
-                await engine.update_weights(good)
-            sending = [asyncio.create_task(send(source, good)) for _ in range(2)]
-            assert await first == 1
-            done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
-            refused = [type(task.exception()) for task in done if task.exception() is not None]
-            assert refused in ([], [UpdateInProgressError])
-            if not refused:  # The second came after the first was over.
-                assert await engine.receive_weights(source.address) == 2
-            await asyncio.wait(sending)
-
-    with_engines(path, act)
+    with sender() as source:
+        first = asyncio.create_task(engine.receive_weights(source.address))
+        await asyncio.sleep(0)
+        with pytest.raises(UpdateInProgressError):
+            await engine.receive_weights(source.address)
+        with pytest.raises(UpdateInProgressError):
+            await engine.update_weights(good)
+        sending = [asyncio.create_task(send(source, good)) for _ in range(2)]
+        assert await first == 1
+        done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        refused = [type(task.exception()) for task in done if task.exception() is not None]
+        assert refused in ([], [UpdateInProgressError])
+        if not refused:  # The second came after the first was over.
+            assert await engine.receive_weights(source.address) == 2
+        await asyncio.wait(sending)
 
 
-def test_trainer_killed_before_or_in_the_middle_installs_nothing_and_afterwards_all(
-    path: Path, trainer: Trainer
+async def test_trainer_killed_before_or_in_the_middle_installs_nothing_and_afterwards_all(
+    path: Path, trainer: Trainer, engine: AsyncEngine
 ) -> None:
-    async def act(engine: AsyncEngine) -> None:
-        before = await sample(engine)
-        for fault in ("before", "middle"):
-            update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, fault, 5)))
-            trainer.go()
-            with pytest.raises(BroadcastError, match="no new weights"):
-                await update
-            assert await sample(engine) == before
-        update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, "after", 5)))
+    before = await sample(engine)
+    for fault in ("before", "middle"):
+        update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, fault, 5)))
         trainer.go()
-        assert (await update, await trainer.line()) == (5, "taken")
-        assert (await sample(engine)).weight_version == 5
+        with pytest.raises(BroadcastError, match="no new weights"):
+            await update
+        assert await sample(engine) == before
+    update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, "after", 5)))
+    trainer.go()
+    assert (await update, await trainer.line()) == (5, "taken")
+    assert (await sample(engine)).weight_version == 5
 
-    with_engines(path, act)
 
-
-def test_two_engines_install_what_one_trainer_sends_or_neither_does(path: Path) -> None:
+async def test_two_engines_install_what_one_trainer_sends_or_neither_does(
+    path: Path, engine: AsyncEngine, other: AsyncEngine
+) -> None:
     good = random_state_dict(path, seed=1)
+    await other.update_weights(good, version=9)
+    before = await sample(engine)
+    with sender(receivers=2) as source:
+        both = [engine.receive_weights(source.address), other.receive_weights(source.address)]
+        met = await asyncio.gather(*both, send(source, good, 5), return_exceptions=True)
+        assert [type(each) for each in met] == [BroadcastError, StaleVersionError, StaleVersionError]
+        assert await sample(engine) == before
 
-    async def act(one: AsyncEngine, other: AsyncEngine) -> None:
-        await other.update_weights(good, version=9)
-        before = await sample(one)
-        with sender(receivers=2) as source:
-            both = [one.receive_weights(source.address), other.receive_weights(source.address)]
-            met = await asyncio.gather(*both, send(source, good, 5), return_exceptions=True)
-            assert [type(each) for each in met] == [BroadcastError, StaleVersionError, StaleVersionError]
-            assert await sample(one) == before
-
-            both = [one.receive_weights(source.address), other.receive_weights(source.address)]
-            assert await asyncio.gather(*both, send(source, good, 10)) == [10, 10, None]
-            assert await sample(one) == await sample(other)
-
-    with_engines(path, act, count=2)
+        both = [engine.receive_weights(source.address), other.receive_weights(source.address)]
+        assert await asyncio.gather(*both, send(source, good, 10)) == [10, 10, None]
+        assert await sample(engine) == await sample(other)
 
 
-@pytest.mark.parametrize("settings", [{"tensor_parallel_size": 2}, {"data_parallel_size": 2}])
-def test_engine_of_several_processes_installs_on_all_of_them(path: Path, settings: dict[str, int]) -> None:
+@pytest.mark.parametrize("engine", [{"tensor_parallel_size": 2}, {"data_parallel_size": 2}], indirect=True)
+async def test_engine_of_several_processes_installs_on_all_of_them(path: Path, engine: AsyncEngine) -> None:
     weights = random_state_dict(path, seed=7)
-
-    async def act(engine: AsyncEngine) -> None:
-        with sender() as source:
-            await asyncio.gather(engine.receive_weights(source.address), send(source, weights, 7))
-        received = await asyncio.gather(*[sample(engine) for _ in range(4)])
-        await engine.update_weights(weights, version=8)
-        updated = await asyncio.gather(*[sample(engine) for _ in range(4)])
-        for one, other in zip(received, updated, strict=True):
-            assert (one.weight_version, other.weight_version) == (7, 8)
-            assert (one.completion_tokens, one.logprobs) == (other.completion_tokens, other.logprobs)
-
-    with_engines(path, act, **settings)
+    with sender() as source:
+        await asyncio.gather(engine.receive_weights(source.address), send(source, weights, 7))
+    received = await asyncio.gather(*[sample(engine) for _ in range(4)])
+    await engine.update_weights(weights, version=8)
+    updated = await asyncio.gather(*[sample(engine) for _ in range(4)])
+    for one, other in zip(received, updated, strict=True):
+        assert (one.weight_version, other.weight_version) == (7, 8)
+        assert (one.completion_tokens, one.logprobs) == (other.completion_tokens, other.logprobs)
 
 
-def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, other: AsyncEngine
 ) -> None:
     """Once the engine's thread has heard of it, and has hung up."""
     good, left = random_state_dict(path, seed=1), list[str]()
@@ -290,48 +255,42 @@ def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_trainer_
             left.append(address)
 
     monkeypatch.setattr(async_engine, "receive", noting)
+    with sender() as source:
+        update = asyncio.create_task(engine.receive_weights(source.address))
+        await until(lambda: has_come(source), "the engine")
+        update.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await update
+        await until(lambda: left, "the engine's leave")
+        # It is gone, and does not count as a receiver.
+        _, version = await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address))
+        assert version == 3
 
-    async def act(engine: AsyncEngine, other: AsyncEngine) -> None:
-        with sender() as source:
-            update = asyncio.create_task(engine.receive_weights(source.address))
-            await until(lambda: has_come(source), "the engine")
-            update.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await update
-            await until(lambda: left, "the engine's leave")
-            # It is gone, and does not count as a receiver.
-            _, version = await asyncio.gather(send(source, good, 3), engine.receive_weights(source.address))
-            assert version == 3
-
-            update = asyncio.create_task(other.receive_weights(source.address))
-            await until(lambda: has_come(source), "the other engine")
-            await other.shutdown()
-            with pytest.raises((BroadcastError, EngineStoppedError)):
-                await update
-            await until(lambda: len(left) == 3, "the other engine's leave")
-            _, version = await asyncio.gather(send(source, good, 4), engine.receive_weights(source.address))
-            assert version == 4
-
-    with_engines(path, act, count=2)
+        update = asyncio.create_task(other.receive_weights(source.address))
+        await until(lambda: has_come(source), "the other engine")
+        await other.shutdown()
+        with pytest.raises((BroadcastError, EngineStoppedError)):
+            await update
+        await until(lambda: len(left) == 3, "the other engine's leave")
+        _, version = await asyncio.gather(send(source, good, 4), engine.receive_weights(source.address))
+        assert version == 4
 
 
-def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(path: Path) -> None:
-    weights = random_state_dict(path, seed=1)
-
-    async def act(*engines: AsyncEngine) -> None:
-        before = await sample(engines[0])
-        for receivers, number in ((2, 1), (1, 2)):
-            with sender(receivers) as source:
-                coming = [each.receive_weights(source.address, engines=number) for each in engines[:number]]
-                met = await asyncio.gather(send(source, weights, 5), *coming, return_exceptions=True)
-                text = f"receivers is {receivers}, but the number of engines that are up is {number}"
-                assert all(type(each) is BroadcastError and text in str(each) for each in met), met
-        with sender(receivers=2) as source:
-            assert await sample(engines[0]) == before
-            coming = [each.receive_weights(source.address, engines=2) for each in engines]
-            assert await asyncio.gather(*coming, send(source, weights, 5)) == [5, 5, None]
-
-    with_engines(path, act, count=2)
+async def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(
+    path: Path, engine: AsyncEngine, other: AsyncEngine
+) -> None:
+    engines, weights = (engine, other), random_state_dict(path, seed=1)
+    before = await sample(engine)
+    for receivers, number in ((2, 1), (1, 2)):
+        with sender(receivers) as source:
+            coming = [each.receive_weights(source.address, engines=number) for each in engines[:number]]
+            met = await asyncio.gather(send(source, weights, 5), *coming, return_exceptions=True)
+            text = f"receivers is {receivers}, but the number of engines that are up is {number}"
+            assert all(type(each) is BroadcastError and text in str(each) for each in met), met
+    with sender(receivers=2) as source:
+        assert await sample(engine) == before
+        coming = [each.receive_weights(source.address, engines=2) for each in engines]
+        assert await asyncio.gather(*coming, send(source, weights, 5)) == [5, 5, None]
 
 
 def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_others(

@@ -1,18 +1,13 @@
-"""Tests of the server of nano. They need what `[nano]` brings; elsewhere one line says that they were left out."""
+"""What the tests of the server serve, and a server of it with a client."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sim.nano_model import make_nano_model
-
-HAS_ENGINE = all(find_spec(package) is not None for package in ("torch", "tokenizers", "fastapi", "uvicorn"))
-
-collect_ignore_glob = [] if HAS_ENGINE else ["test_[!i]*.py"]
-"""Without the engine all but test_installed.py."""
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +20,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with a template that can have it think."""
     return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny", can_think=True)
+
+
+@pytest.fixture
+def stage(model: Path, request: pytest.FixtureRequest) -> Any:
+    """A server and a client, for a coroutine."""
+    from tests.nano.server.stage import on_stage
+
+    return on_stage(model, **getattr(request, "param", {}))

@@ -1,77 +1,34 @@
-"""The server on real sockets: bodies that take up memory, and clients without the key."""
+"""What the server lets in, on real sockets: bodies and the memory they share, lengths, garbage, keys, connections."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
+import random
+from contextlib import AsyncExitStack
 
-import httpx
 import pytest
+from starlette.datastructures import Headers
 
-from mac_runner.nano.testing import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX, BodyBudget
-from tests.patience import LIMIT_S
-from tests.sim.nano_server import MODEL, Served, served
+from mac_runner.nano.server import bodies
+from mac_runner.nano.testing import (
+    BODIES_BYTES_MAX,
+    BODY_BYTES_FREE,
+    BODY_BYTES_MAX,
+    DESCRIPTORS_KEPT,
+    BodyBudget,
+    BodyShare,
+    Refusal,
+    RefusedError,
+    connections_within,
+    require_length_within_bounds,
+)
+from tests.nano.server.stage import KEY, Raw, Stage, connected, head, served_with
+from tests.sim.nano_server import MODEL
 
-KEY = "canary-0123456789abcdef"
 ASK = {"model": MODEL, "prompt": "hi", "max_tokens": 1, "ignore_eos": True}
-Scene = Callable[[Served, httpx.AsyncClient], Awaitable[None]]
-
-
-def play(
-    model: Path,
-    scene: Scene,
-    *,
-    api_key: str | None = None,
-    admin_key: str | None = None,
-    budget: BodyBudget | None = None,
-) -> None:
-    async def on_stage() -> None:
-        async with (
-            asyncio.timeout(LIMIT_S),
-            served(model, api_key=api_key, admin_key=admin_key, budget=budget) as server,
-            httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client,
-        ):
-            await scene(server, client)
-
-    asyncio.run(on_stage())
-
-
-class Raw:
-    """A client that writes bytes of its own."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def send(self, *parts: bytes) -> None:
-        with suppress(ConnectionError):
-            for part in parts:
-                self.writer.write(part)
-                await self.writer.drain()
-
-    async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the next answer."""
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-        return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
-
-
-@asynccontextmanager
-async def connected(server: Served) -> AsyncIterator[Raw]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    try:
-        yield Raw(reader, writer)
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-def head(path: str, *headers: str) -> bytes:
-    return "\r\n".join((f"POST {path} HTTP/1.1", "Host: x", *headers, "", "")).encode()
+POST = "/v1/completions"
+CUT_OFF = head(POST, "Content-Length: 50") + b'{"model"'
 
 
 async def send_unfinished(raw: Raw, path: str, num_bytes: int) -> None:
@@ -79,139 +36,133 @@ async def send_unfinished(raw: Raw, path: str, num_bytes: int) -> None:
     await raw.send(head(path, f"Content-Length: {BODY_BYTES_MAX}"), b"x" * num_bytes)
 
 
-def test_unfinished_bodies_hold_no_more_than_the_budget_and_ordinary_requests_are_served(model: Path) -> None:
-    budget = BodyBudget(1 << 20)
+@served_with(budget=BodyBudget(1 << 20))
+async def test_unfinished_bodies_hold_no_more_than_the_budget_and_ordinary_requests_are_served(stage: Stage) -> None:
+    budget, paths = stage.budget, (POST, "/v1/chat/completions", "/api/chat", "/api/generate")
+    each, stack = 300 << 10, AsyncExitStack()
+    clients = [await stack.enter_async_context(connected(stage.port)) for _ in range(24)]
+    for index, raw in enumerate(clients):
+        await send_unfinished(raw, paths[index % 4], each)
+    refused = 24 - (1 << 20) // (each - BODY_BYTES_FREE)
+    answers = dict[int, tuple[int, dict[str, str], bytes]]()
+    readers = {asyncio.create_task(raw.answer()): index for index, raw in enumerate(clients)}
+    pending = set(readers)
+    while len(answers) < refused:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        answers |= {readers[task]: task.result() for task in done}
+    assert budget.held_bytes <= budget.bytes_max
 
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        paths = ("/v1/completions", "/v1/chat/completions", "/api/chat", "/api/generate")
-        each = 300 << 10
-        stack = AsyncExitStack()
-        clients = [await stack.enter_async_context(connected(server)) for _ in range(24)]
-        for index, raw in enumerate(clients):
-            await send_unfinished(raw, paths[index % 4], each)
-        refused = 24 - (1 << 20) // (each - BODY_BYTES_FREE)
-        answers = dict[int, tuple[int, dict[str, str], bytes]]()
-        readers = {asyncio.create_task(raw.answer()): index for index, raw in enumerate(clients)}
-        pending = set(readers)
-        while len(answers) < refused:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            answers |= {readers[task]: task.result() for task in done}
-        assert budget.held_bytes <= budget.bytes_max
+    for index, (status, headers, body) in answers.items():
+        error = json.loads(body)["error"]
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "server busy" in (error["message"] if index % 4 < 2 else error)
+    long = "x" * (BODY_BYTES_FREE + each)
+    assert (await stage.complete()).status_code == 200
+    assert (await stage.complete(prompt=long)).json()["error"]["code"] == "server_busy"
 
-        for index, (status, headers, body) in answers.items():
-            error = json.loads(body)["error"]
-            assert (status, headers["retry-after"]) == (503, "1")
-            assert "server busy" in (error["message"] if index % 4 < 2 else error)
-        assert (await client.post("/v1/completions", json=ASK)).status_code == 200
-        long = {**ASK, "prompt": "x" * (BODY_BYTES_FREE + each)}
-        assert (await client.post("/v1/completions", json=long)).json()["error"]["code"] == "server_busy"
-
-        for task in pending:
-            task.cancel()
-        await stack.aclose()
-        while budget.held_bytes:
-            await server.stats()
-        assert (await client.post("/v1/completions", json=long)).json()["error"]["code"] == "context_length_exceeded"
-        assert budget.held_bytes == 0
-
-    play(model, scene, budget=budget)
+    for task in pending:
+        task.cancel()
+    await stack.aclose()
+    while budget.held_bytes:
+        await stage.stats()
+    assert (await stage.complete(prompt=long)).json()["error"]["code"] == "context_length_exceeded"
+    assert budget.held_bytes == 0
 
 
-def test_memory_of_a_body_is_kept_for_it_until_its_answer(model: Path) -> None:
+async def test_memory_of_a_body_is_kept_for_it_until_its_answer(stage: Stage) -> None:
     """The prompt stays in memory while it waits for the engine, so as many cannot come through one after the other."""
-    budget = BodyBudget()
+    await stage.engine.pause("keep")
+    body = json.dumps({**ASK, "user": "u"}).encode() + b" " * BODY_BYTES_FREE
+    asking = asyncio.create_task(stage.post(POST, content=body))
+    await stage.until_waiting(1)
+    held = stage.budget.held_bytes
+    await stage.engine.resume()
 
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        await server.service.engine.pause("keep")
-        body = json.dumps({**ASK, "user": "u"}).encode() + b" " * BODY_BYTES_FREE
-        asking = asyncio.create_task(client.post("/v1/completions", content=body))
-        await server.until_waiting(1)
-        held = budget.held_bytes
-        await server.service.engine.resume()
-
-        assert (held, (await asking).status_code) == (len(body) - BODY_BYTES_FREE, 200)
-        assert budget.held_bytes == 0
-
-    play(model, scene, budget=budget)
+    assert (held, (await asking).status_code) == (len(body) - BODY_BYTES_FREE, 200)
+    assert stage.budget.held_bytes == 0
 
 
 def test_budget_has_room_for_many_bodies_of_the_largest_size() -> None:
     assert BODIES_BYTES_MAX >= 16 * BODY_BYTES_MAX
 
 
-LENGTHS: tuple[tuple[tuple[str, ...], int, bool], ...] = (
-    ((f"Content-Length: {BODY_BYTES_MAX + 1}",), 413, True),
-    (("Content-Length: 99999999999999999999",), 413, True),
+TOO_LONG = BODY_BYTES_MAX + 1
+REFUSED: tuple[tuple[bytes, int, bool], ...] = (
+    (head(POST, f"Content-Length: {TOO_LONG}"), 413, True),
+    (head(POST, "Content-Length: 99999999999999999999"), 413, True),
     # The client waits for leave to send: it is not given.
-    ((f"Content-Length: {BODY_BYTES_MAX + 1}", "Expect: 100-continue"), 413, False),
-    (("Content-Length: 50", "Transfer-Encoding: chunked"), 400, False),
-    (("Content-Length: 99999999", "Transfer-Encoding: chunked"), 400, False),
-    (("Content-Length: -1",), 400, False),
-    (("Content-Length: +1",), 400, False),
-    (("Content-Length: nine",), 400, False),
-    (("Content-Length: ",), 400, False),
-    (("Content-Length: 5", "Content-Length: 6"), 400, False),
-    (("Content-Length: " + "9" * 5000,), 400, False),
-    (("Transfer-Encoding: gzip, chunked",), 400, False),
+    (head(POST, f"Content-Length: {TOO_LONG}", "Expect: 100-continue"), 413, False),
+    (head(POST, "Content-Length: 50", "Transfer-Encoding: chunked"), 400, False),
+    (head(POST, "Content-Length: 99999999", "Transfer-Encoding: chunked"), 400, False),
+    (head(POST, "Content-Length: -1"), 400, False),
+    (head(POST, "Content-Length: +1"), 400, False),
+    (head(POST, "Content-Length: nine"), 400, False),
+    (head(POST, "Content-Length: "), 400, False),
+    (head(POST, "Content-Length: 5", "Content-Length: 6"), 400, False),
+    (head(POST, "Content-Length: " + "9" * 5000), 400, False),
+    (head(POST, "Transfer-Encoding: gzip, chunked"), 400, False),
+    (head(POST, "Content-Length: 99999999") + b"x" * (9 << 20), 413, True),
+    (head(POST, "Content-Length: 3") + b"{{{", 400, True),
+    (b"\x16\x03\x01 this is no HTTP\r\n\r\n", 400, False),
+    (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404, True),
+    (b"DELETE /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 405, True),
 )
-"""What declares a length, how it is answered, and whether the connection stays open."""
+"""What is sent, how it is answered, and whether the connection stays open."""
 
 
-def test_length_out_of_bounds_is_refused_before_a_byte_of_the_body(model: Path) -> None:
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        wrong = list[str]()
-        for headers, status, stays in LENGTHS:
-            for path in ("/v1/completions", "/api/chat", "/nowhere"):
-                async with connected(server) as raw:
-                    await raw.send(head(path, *headers))
-                    try:
-                        async with asyncio.timeout(LIMIT_S):
-                            line = await raw.reader.readline()
-                            rest = b"" if stays else await raw.reader.read()
-                    except TimeoutError:
-                        line, rest = b"HTTP/1.1 0 nothing", b""
-                if int(line.split()[1]) != status or not (stays or b"connection: close" in rest.lower()):
-                    wrong.append(f"{path} {headers}: {line!r} {rest!r}")
+async def test_garbage_is_refused_and_a_length_out_of_bounds_before_a_byte_of_the_body_and_the_next_one_served(
+    stage: Stage,
+) -> None:
+    wrong = list[str]()
+    for sent, status, stays in REFUSED:
+        for path in (POST, "/api/chat", "/nowhere") if sent.endswith(b"\r\n\r\n") else (POST,):
+            async with connected(stage.port) as raw:
+                await raw.send(sent.replace(POST.encode(), path.encode()))
+                line = await raw.reader.readline()
+                rest = b"" if stays else await raw.reader.read()
+            if int(line.split()[1]) != status or not (stays or b"connection: close" in rest.lower()):
+                wrong.append(f"{path} {sent[:200]!r}: {line!r} {rest!r}")
+    assert wrong == []
 
-        assert wrong == []
-
-    play(model, scene)
-
-
-def test_body_without_a_declared_length_is_bounded_while_it_is_read(model: Path) -> None:
-    budget = BodyBudget()
-
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        for path, shape in (("/v1/completions", dict), ("/api/generate", str)):
-            async with connected(server) as raw:
-                chunk = b"%x\r\n" % (1 << 20) + b"x" * (1 << 20) + b"\r\n"
-                await raw.send(head(path, "Transfer-Encoding: chunked"), *[chunk] * (BODY_BYTES_MAX >> 20), chunk)
-                status, _headers, body = await raw.answer()
-
-                assert (status, isinstance(json.loads(body)["error"], shape)) == (413, True)
-        assert budget.held_bytes == 0
-
-    play(model, scene, budget=budget)
+    for cut_off in (b"", CUT_OFF):
+        async with connected(stage.port) as raw:
+            await raw.send(cut_off)
+        assert (await stage.complete()).status_code == 200
 
 
-def test_connection_is_good_for_another_request_after_a_body_that_was_too_large(model: Path) -> None:
+async def test_body_that_does_not_arrive_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bound is a minute, which nobody wants to spend here.
+    monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
+    async with connected(stage.port) as raw:
+        await raw.send(CUT_OFF)
+
+        assert (await raw.reader.readline()).split()[1] == b"408"
+
+
+async def test_body_without_a_declared_length_is_bounded_while_it_is_read(stage: Stage) -> None:
+    chunk = b"%x\r\n" % (1 << 20) + b"x" * (1 << 20) + b"\r\n"
+    for path, shape in ((POST, dict), ("/api/generate", str)):
+        async with connected(stage.port) as raw:
+            await raw.send(head(path, "Transfer-Encoding: chunked"), *[chunk] * (BODY_BYTES_MAX >> 20), chunk)
+            status, _headers, body = await raw.answer()
+
+            assert (status, isinstance(json.loads(body)["error"], shape)) == (413, True)
+    assert stage.budget.held_bytes == 0
+
+
+async def test_connection_is_good_for_another_request_after_a_body_that_was_too_large(stage: Stage) -> None:
     """What is left of the body is thrown away, so a client that does not look while it sends reads the answer."""
+    body = json.dumps(ASK).encode()
+    async with connected(stage.port) as raw:
+        await raw.send(head(POST, f"Content-Length: {TOO_LONG}"), b"x" * TOO_LONG)
+        await raw.send(head(POST, f"Content-Length: {len(body)}"), body)
 
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        async with connected(server) as raw:
-            body, size = json.dumps(ASK).encode(), BODY_BYTES_MAX + 5
-            await raw.send(head("/v1/completions", f"Content-Length: {size}"), b"x" * size)
-            await raw.send(head("/v1/completions", f"Content-Length: {len(body)}"), body)
-
-            assert [(await raw.answer())[0] for _ in range(2)] == [413, 200]
-
-    play(model, scene)
+        assert [(await raw.answer())[0] for _ in range(2)] == [413, 200]
 
 
-@pytest.mark.parametrize("sent", [b"X-%d: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
-def test_headers_without_an_end_are_bounded(model: Path, sent: bytes) -> None:
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        async with connected(server) as raw:
+async def test_headers_without_an_end_are_bounded(stage: Stage) -> None:
+    for sent in (b"X-%d: " + b"y" * 1000 + b"\r\n", b"y" * 1000):
+        async with connected(stage.port) as raw:
             await raw.send(b"GET /health HTTP/1.1\r\nX: ")
             number = 0
             while not raw.reader.at_eof() and not raw.writer.is_closing() and number < 1000:
@@ -221,89 +172,152 @@ def test_headers_without_an_end_are_bounded(model: Path, sent: bytes) -> None:
 
             assert number < 1000
 
-    play(model, scene)
 
-
-def test_every_path_but_those_of_probes_asks_for_the_key(model: Path) -> None:
+@served_with(api_key=KEY, admin_key=None)
+async def test_every_path_but_those_of_probes_asks_for_the_key(stage: Stage) -> None:
     """Of all paths that there are, with every method, and of some that there are not."""
+    right = {"Authorization": f"Bearer {KEY}"}
+    described = (await stage.get("/openapi.json", headers=right)).json()["paths"]
+    paths = [path for path in described if not path.startswith("/admin/")]
+    assert {"/v1/models", "/api/tags", "/api/chat", "/health"} <= set(paths)
+    paths += ["/openapi.json", "/nowhere", "/api/nowhere", "/v1", "/", "//v1/models", "/health/", "/admin"]
+    words = (KEY, "Bearer", f"Bearer {KEY[:-1]}", f"Bearer {KEY}x", f"Bearer {KEY.upper()}", f"Basic {KEY}")
+    wrong: list[dict[str, str]] = [{}, {"X-Api-Key": KEY}]
+    wrong += [{"Authorization": each} for each in (*words, "Bearer ÿé")]
+    told = list[str]()
+    for path in paths:
+        for method in ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
+            for headers in wrong if method in ("GET", "POST") else wrong[:1]:
+                raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+                answer = await stage.request(method, path, headers=raw)
+                is_open = path in ("/health", "/metrics")
+                challenge = answer.headers.get("www-authenticate")
+                if is_open == (answer.status_code == 401) or is_open == (challenge == "Bearer"):
+                    told.append(f"{method} {path} {headers}: {answer.status_code}, {challenge}")
+                if KEY in answer.text or KEY in str(answer.headers):
+                    told.append(f"{method} {path}: quotes the key")
+    assert told == []
 
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        right = {"Authorization": f"Bearer {KEY}"}
-        described = (await client.get("/openapi.json", headers=right)).json()["paths"]
-        paths = [path for path in described if not path.startswith("/admin/")]
-        assert {"/v1/models", "/api/tags", "/api/chat", "/health"} <= set(paths)
-        wrong: list[dict[str, str]] = [
-            {},
-            {"Authorization": KEY},
-            {"Authorization": "Bearer"},
-            {"Authorization": f"Bearer {KEY[:-1]}"},
-            {"Authorization": f"Bearer {KEY}x"},
-            {"Authorization": f"Bearer {KEY.upper()}"},
-            {"Authorization": f"Basic {KEY}"},
-            {"Authorization": "Bearer ÿé"},
-            {"X-Api-Key": KEY},
-        ]
-        told = list[str]()
-        for path in (
-            *paths,
-            "/openapi.json",
-            "/nowhere",
-            "/api/nowhere",
-            "/v1",
-            "/",
-            "//v1/models",
-            "/health/",
-            "/admin",
-        ):
-            for method in ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
-                for headers in wrong if method in ("GET", "POST") else wrong[:1]:
-                    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-                    answer = await client.request(method, path, headers=raw)
-                    is_open = path in ("/health", "/metrics")
-                    challenge = answer.headers.get("www-authenticate")
-                    if is_open == (answer.status_code == 401) or is_open == (challenge == "Bearer"):
-                        told.append(f"{method} {path} {headers}: {answer.status_code}, {challenge}")
-                    if KEY in answer.text or KEY in str(answer.headers):
-                        told.append(f"{method} {path}: quotes the key")
-        assert told == []
-
-        refused, at_ollama = await client.get("/v1/models"), await client.get("/api/tags")
-        assert refused.json()["error"]["code"] == "invalid_api_key"
-        assert isinstance(at_ollama.json()["error"], str)
-        for path in ("/v1/models", f"/v1/models/{MODEL}", "/api/tags", "/api/version", "/api/ps", "/openapi.json"):
-            assert (await client.get(path, headers=right)).status_code == 200
-        assert (await client.post("/v1/completions", json=ASK, headers={"authorization": f"bearer {KEY}"})).is_success
-        assert KEY not in (await client.get("/metrics")).text
-
-    play(model, scene, api_key=KEY)
+    refused, at_ollama = await stage.get("/v1/models"), await stage.get("/api/tags")
+    assert refused.json()["error"]["code"] == "invalid_api_key"
+    assert isinstance(at_ollama.json()["error"], str)
+    for path in ("/v1/models", f"/v1/models/{MODEL}", "/api/tags", "/api/version", "/api/ps", "/openapi.json"):
+        assert (await stage.get(path, headers=right)).status_code == 200
+    assert (await stage.post(POST, json=ASK, headers={"authorization": f"bearer {KEY}"})).is_success
+    assert KEY not in (await stage.get("/metrics")).text
+    # Nobody is the owner of a server that has no key for one.
+    assert (await stage.get("/admin/state", headers=right)).status_code == 403
 
 
-def test_paths_of_the_owner_ask_for_a_key_of_their_own(model: Path) -> None:
-    async def closed(_: Served, client: httpx.AsyncClient) -> None:
-        answer = await client.get("/admin/state", headers={"Authorization": f"Bearer {KEY}"})
-        assert answer.status_code == 403
+@served_with(api_key=KEY, admin_key="owner")
+async def test_paths_of_the_owner_ask_for_a_key_of_their_own(stage: Stage) -> None:
+    for words in ({}, {"Authorization": f"Bearer {KEY}"}):
+        for path in ("weights", "cache/flush", "pause", "resume", "sleep", "wake"):
+            assert (await stage.post(f"/admin/{path}", headers=words)).status_code == 401
+        answer = await stage.get("/admin/state", headers=words)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
-    async def guarded(_: Served, client: httpx.AsyncClient) -> None:
-        for key, status in ((KEY, 401), ("owner", 200)):
-            answer = await client.get("/admin/state", headers={"Authorization": f"Bearer {key}"})
-            assert (answer.status_code, answer.headers.get("www-authenticate")) == (
-                status,
-                "Bearer" if status == 401 else None,
-            )
-        assert (await client.get("/v1/models", headers={"Authorization": "Bearer owner"})).status_code == 401
-
-    play(model, closed, api_key=KEY)
-    play(model, guarded, api_key=KEY, admin_key="owner")
+    right = {"Authorization": "Bearer owner"}
+    answer = await stage.get("/admin/state", headers=right)
+    assert (answer.status_code, answer.headers.get("www-authenticate")) == (200, None)
+    assert (await stage.get("/v1/models", headers=right)).status_code == 401
 
 
-def test_client_without_the_key_is_refused_before_its_body(model: Path) -> None:
-    budget = BodyBudget()
+@served_with(admin_key=None)
+async def test_nobody_is_the_owner_of_a_server_without_a_key_for_one(stage: Stage) -> None:
+    for path in ("weights", "cache/flush", "pause", "resume", "sleep", "wake"):
+        assert (await stage.owner(path)).status_code == 403
 
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        async with connected(server) as raw:
-            await send_unfinished(raw, "/v1/completions", 1 << 20)
 
-            assert (await raw.answer())[0] == 401
-            assert budget.held_bytes == 0
+@served_with(api_key=KEY)
+async def test_client_without_the_key_is_refused_before_its_body(stage: Stage) -> None:
+    async with connected(stage.port) as raw:
+        await send_unfinished(raw, POST, 1 << 20)
 
-    play(model, scene, api_key=KEY, budget=budget)
+        assert (await raw.answer())[0] == 401
+        assert stage.budget.held_bytes == 0
+
+
+# The memory that the bodies of all requests share, by itself.
+
+
+def refusal_of(share: BodyShare, num_bytes: int) -> Refusal | None:
+    """Why so many bytes more are not taken; None where they are."""
+    try:
+        share.grow(num_bytes)
+    except RefusedError as error:
+        return error.refusal
+    return None
+
+
+def test_budget_holds_what_has_arrived_and_never_more_than_it_may() -> None:
+    dice, wrong = random.Random(7), list[str]()
+    for round_ in range(200):
+        budget = BodyBudget(dice.randrange(1, 20 << 20))
+        sizes = dict[BodyShare, int]()
+        for step in range(60):
+            share = dice.choice([*sizes, budget.share()])
+            if dice.random() < 0.2:
+                share.release()
+                sizes.pop(share, None)
+            else:
+                more = dice.choice((1, 65_536, 1 << 20, 3 << 20))
+                refusal, size = refusal_of(share, more), sizes.setdefault(share, 0)
+                sizes[share] = size if refusal else size + more
+                if refusal and size + more <= min(BODY_BYTES_FREE, BODY_BYTES_MAX):
+                    wrong.append(f"round {round_}, step {step}: a short body was refused")
+                if refusal and (refusal.status == 413) != (size + more > BODY_BYTES_MAX):
+                    wrong.append(f"round {round_}, step {step}: {refusal} for {size + more} bytes")
+            held = sum(max(size - BODY_BYTES_FREE, 0) for size in sizes.values())
+            if not held == budget.held_bytes <= budget.bytes_max:
+                wrong.append(f"round {round_}, step {step}: {budget.held_bytes} for {held} of {budget.bytes_max}")
+        for share in sizes:
+            share.release()
+            share.release()
+        if budget.held_bytes:
+            wrong.append(f"round {round_}: {budget.held_bytes} are left")
+
+    assert wrong == []
+
+
+def test_budget_that_is_used_up_says_when_to_ask_again() -> None:
+    refusal = refusal_of(BodyBudget(0).share(), BODY_BYTES_FREE + 1)
+
+    assert refusal is not None
+    assert (refusal.status, refusal.code, refusal.retry_after_s) == (503, "server_busy", 1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"content-length": "0"}, None),
+        ({"content-length": str(BODY_BYTES_MAX)}, None),
+        ({"content-length": "000" + str(BODY_BYTES_MAX)}, None),
+        ({"content-length": str(BODY_BYTES_MAX + 1)}, 413),
+        ({"content-length": "9" * 9000}, 413),
+        ({"content-length": ""}, 400),
+        ({"content-length": "-1"}, 400),
+        ({"content-length": "+1"}, 400),
+        ({"content-length": "1,1"}, 400),
+        ({"content-length": "²"}, 400),
+        ({"content-length": "1", "transfer-encoding": "chunked"}, 400),
+        ({"transfer-encoding": "chunked"}, None),
+    ],
+)
+def test_declared_length_is_a_number_within_bounds(headers: dict[str, str], status: int | None) -> None:
+    found = None
+    try:
+        require_length_within_bounds(Headers(headers))
+    except RefusedError as error:
+        found = error.refusal.status
+
+    assert found == status
+
+
+@pytest.mark.parametrize(
+    ("limit", "connections"),
+    [(None, 3000), (1 << 20, 3000), (1024, 1024 - DESCRIPTORS_KEPT), (3, 1)],
+)
+def test_connections_leave_descriptors_for_all_else(limit: int | None, connections: int) -> None:
+    assert connections_within(3000, limit) == connections

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +26,8 @@ from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 from tests.sim.requests import request
 
+Answer = TypeVar("Answer")
+Of = Callable[[Served], Backend]
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"vote": {"enum": ["Ann", "Bob"]}},
@@ -67,136 +71,122 @@ def nano_backend(model: Path, **template: object) -> Backend:
     return NanoBackend(name="m", config=config, traces=True, say=lambda line: None)
 
 
-def play(model: Path, of: Callable[[Served], Backend], scene: Callable[[Backend], Awaitable[None]]) -> None:
-    async def on_stage() -> None:
-        async with served(model) as server:
-            backend = of(server)
-            try:
-                await backend.start()
-                await scene(backend)
-            finally:
-                await backend.close()
+@asynccontextmanager
+async def started(model: Path, of: Of) -> AsyncIterator[Backend]:
+    """A backend of a server, or one that needs none."""
+    async with served(model) as server:
+        backend = of(server)
+        try:
+            await backend.start()
+            yield backend
+        finally:
+            await backend.close()
 
-    asyncio.run(on_stage())
+
+@pytest.fixture(params=[openai_backend, ollama_backend])
+def backend(model: Path, request: pytest.FixtureRequest) -> Any:
+    return started(model, request.param)
 
 
-def test_reply_is_the_same_through_the_server_and_without_it(model: Path) -> None:
-    found: list[Reply] = []
+async def from_all(model: Path, ask: Callable[[Backend], Awaitable[Answer]]) -> list[Answer]:
+    """What each of our backends answers."""
+    found = list[Answer]()
+    for of in (openai_backend, ollama_backend, lambda _: nano_backend(model)):
+        async with started(model, of) as backend:
+            found.append(await ask(backend))
+    return found
+
+
+async def test_reply_is_the_same_through_the_server_and_without_it(model: Path) -> None:
     asked = request(prompt=Prompt(messages=VOTE), sampling=EVERYTHING)
+    through, at_ollama, within = await from_all(model, lambda backend: backend.generate(asked))
 
-    async def scene(backend: Backend) -> None:
-        found.append(await backend.generate(asked))
-
-    for of in (openai_backend, lambda _: nano_backend(model), ollama_backend):
-        play(model, of, scene)
-
-    through, within, at_ollama = found
     assert within.trace is not None
     assert (through.text, through.trace) == (within.text, within.trace)
     assert at_ollama.text == within.text
     assert at_ollama.tokens.completion == within.tokens.completion
 
 
-@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
-def test_reply_is_held_to_schema_and_choices(model: Path, of: Callable[[Served], Backend]) -> None:
-    async def scene(backend: Backend) -> None:
-        sampling = Sampling(seed=1, max_tokens=2000)
-        held = await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=sampling))
-        choices = Prompt(messages=VOTE, choices=("guilty", "innocent"))
-        chosen = await backend.generate(request(prompt=choices, sampling=sampling))
+async def test_reply_is_held_to_schema_and_choices(backend: Backend) -> None:
+    sampling = Sampling(seed=1, max_tokens=2000)
+    held = await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=sampling))
+    choices = Prompt(messages=VOTE, choices=("guilty", "innocent"))
+    chosen = await backend.generate(request(prompt=choices, sampling=sampling))
 
-        assert json.loads(held.text)["vote"] in ("Ann", "Bob")
-        assert chosen.text in ("guilty", "innocent")
-
-    play(model, of, scene)
+    assert json.loads(held.text)["vote"] in ("Ann", "Bob")
+    assert chosen.text in ("guilty", "innocent")
 
 
-def test_reply_is_held_to_any_json_object_or_to_nothing_as_its_model_is_set(model: Path) -> None:
+async def test_reply_is_held_to_any_json_object_or_to_nothing_as_its_model_is_set(model: Path) -> None:
     asked = request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=EVERYTHING)
-    found: list[dict[str, str]] = []
+    settings: tuple[Decoding, ...] = ("json_object", "none")
 
-    async def scene(backend: Backend) -> None:
-        settings: tuple[Decoding, ...] = ("json_object", "none")
-        found.append({one: (await FormBackend(backend, "m", one).generate(asked)).text for one in settings})
+    async def said(backend: Backend) -> dict[str, str]:
+        return {one: (await FormBackend(backend, "m", one).generate(asked)).text for one in settings}
 
-    for of in (openai_backend, ollama_backend, lambda _: nano_backend(model)):
-        play(model, of, scene)
+    found = await from_all(model, said)
 
     assert found[0] == found[1] == found[2]
     assert found[0]["json_object"].startswith("{")
     assert not found[0]["none"].startswith("{")
 
 
-@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
-def test_prompt_that_does_not_fit_is_an_outcome(model: Path, of: Callable[[Served], Backend]) -> None:
-    async def scene(backend: Backend) -> None:
-        assert (await backend.generate(request("word " * CONTEXT_TOKENS))).finish_reason is FinishReason.OVERFLOW
-
-    play(model, of, scene)
+async def test_prompt_that_does_not_fit_is_an_outcome(backend: Backend) -> None:
+    assert (await backend.generate(request("word " * CONTEXT_TOKENS))).finish_reason is FinishReason.OVERFLOW
 
 
-@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
-def test_schema_that_cannot_be_followed_fails_its_conversation_alone(
-    model: Path, of: Callable[[Served], Backend]
-) -> None:
-    async def scene(backend: Backend) -> None:
-        await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=Sampling(seed=1)))
-        with pytest.raises(RequestRefusedError, match="constraint"):
-            await backend.generate(request(prompt=Prompt(messages=VOTE, schema={"type": "no such"})))
-        assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
-
-    play(model, of, scene)
+async def test_schema_that_cannot_be_followed_fails_its_conversation_alone(backend: Backend) -> None:
+    await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=Sampling(seed=1)))
+    with pytest.raises(RequestRefusedError, match="constraint"):
+        await backend.generate(request(prompt=Prompt(messages=VOTE, schema={"type": "no such"})))
+    assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
 
 
-@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
-def test_reply_does_not_depend_on_the_crowd(model: Path, of: Callable[[Served], Backend]) -> None:
-    async def scene(backend: Backend) -> None:
-        async def one(seed: int) -> str:
-            return (await backend.generate(request(sampling=Sampling(seed=seed, max_tokens=8)))).text
+async def test_reply_does_not_depend_on_the_crowd(backend: Backend) -> None:
+    async def one(seed: int) -> str:
+        return (await backend.generate(request(sampling=Sampling(seed=seed, max_tokens=8)))).text
 
-        alone = [await one(seed) for seed in range(2)]
-        async with asyncio.TaskGroup() as group:
-            crowd = [group.create_task(one(seed)) for seed in range(10)]
+    alone = [await one(seed) for seed in range(2)]
+    async with asyncio.TaskGroup() as group:
+        crowd = [group.create_task(one(seed)) for seed in range(10)]
 
-        assert [task.result() for task in crowd[:2]] == alone
-
-    play(model, of, scene)
+    assert [task.result() for task in crowd[:2]] == alone
 
 
-def test_openai_backend_completes_plain_text(model: Path) -> None:
-    async def scene(backend: Backend) -> None:
+async def test_openai_backend_completes_plain_text(model: Path) -> None:
+    async with started(model, lambda server: openai_backend(server, endpoint="completions")) as backend:
         reply = await backend.generate(request(sampling=EVERYTHING))
 
-        assert reply.trace is not None
-        assert len(reply.trace.logprobs) == reply.tokens.completion
-
-    play(model, lambda server: openai_backend(server, endpoint="completions"), scene)
+    assert reply.trace is not None
+    assert len(reply.trace.logprobs) == reply.tokens.completion
 
 
-@pytest.mark.parametrize("think", [None, True])
-def test_thoughts_come_back_apart_from_the_reply(thinker: Path, think: bool | None) -> None:
+async def test_thoughts_come_back_apart_from_the_reply(thinker: Path) -> None:
     """As the same engine in this process tells them, whose template opens them too."""
-    found: list[Reply] = []
+    found = list[Reply]()
+    backends: tuple[Of, ...] = (
+        ollama_backend,
+        lambda server: ollama_backend(server, think=True),
+        lambda _: nano_backend(thinker, enable_thinking=True),
+    )
+    for of in backends:
+        async with started(thinker, of) as backend:
+            found.append(await backend.generate(request(sampling=EVERYTHING)))
 
-    async def scene(backend: Backend) -> None:
-        found.append(await backend.generate(request(sampling=EVERYTHING)))
-
-    play(thinker, lambda server: ollama_backend(server, think=think), scene)
-    play(thinker, lambda _: nano_backend(thinker, enable_thinking=True), scene)
-
-    assert (found[0].text, found[0].thinking) == (found[1].text, found[1].thinking)
+    assert len({(reply.text, reply.thinking) for reply in found}) == 1
     assert found[0].thinking
 
 
-def test_what_a_model_cannot_do_is_said_at_the_start(model: Path) -> None:
-    async def scene(backend: Backend) -> None:
-        raise AssertionError("it started")
-
-    for of, told in (
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
         (lambda server: openai_backend(server, model="other"), "has no model 'other'"),
         (lambda server: ollama_backend(server, model="other"), "has no model 'other'"),
         (lambda server: ollama_backend(server, think=True), "does not support thinking"),
         (lambda server: ollama_backend(server, num_ctx=2 * CONTEXT_TOKENS), "with a context of 8192 tokens at most"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            play(model, of, scene)
+    ],
+)
+async def test_what_a_model_cannot_do_is_said_at_the_start(model: Path, of: Of, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        async with started(model, of):
+            raise AssertionError("it started")

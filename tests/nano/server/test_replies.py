@@ -1,14 +1,29 @@
-"""What became of a job, in the words of both protocols."""
+"""What became of a job, in the words of both protocols: whole, in pieces as they come, thoughts apart from answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 
-from mac_runner.nano import Delta, TokenLogprob, TrainingSample, VersionSpan
-from mac_runner.nano.testing import Course, Envelope, JsonObject, OllamaEnvelope, Refusal, Said, ollama_error, usage
+from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TokenLogprob, TrainingSample, VersionSpan
+from mac_runner.nano.testing import (
+    Course,
+    Envelope,
+    Generation,
+    JsonObject,
+    OllamaEnvelope,
+    Refusal,
+    Said,
+    Stage,
+    ThoughtParser,
+    events_of,
+    ollama_error,
+    usage,
+)
 
 SAMPLE = TrainingSample(
     prompt_tokens=(1, 2, 3),
@@ -101,13 +116,13 @@ def test_likeliest_of_tokens_that_are_spelt_alike_is_told() -> None:
     assert told["top_logprobs"] == [{"a": -0.5}, {"b": -0.1}]
 
 
-@pytest.mark.parametrize("is_chat", [True, False])
-def test_token_ids_come_with_the_version_of_the_weights(is_chat: bool) -> None:
-    body = envelope(is_chat=is_chat, token_ids=True).whole([(1, 2, 3)], [SAMPLE])
+def test_token_ids_come_with_the_version_of_the_weights() -> None:
+    for is_chat in (True, False):
+        body = envelope(is_chat=is_chat, token_ids=True).whole([(1, 2, 3)], [SAMPLE])
+        choice = only_choice(body)
 
-    choice = only_choice(body)
-    assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
-    assert (body if is_chat else choice)["prompt_token_ids"] == [1, 2, 3]
+        assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
+        assert (body if is_chat else choice)["prompt_token_ids"] == [1, 2, 3]
 
 
 def test_every_reply_says_which_weights_made_which_tokens() -> None:
@@ -140,12 +155,12 @@ def test_role_comes_with_the_first_piece_of_a_chat() -> None:
     assert last["choices"] == [{"index": 1, "finish_reason": "stop", "delta": {"content": "a"}, "logprobs": None}]
 
 
-def test_ollama_tells_its_times_in_nanoseconds() -> None:
-    body = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=True, spell=None).whole(
-        SAMPLE, Said(content="ab"), COURSE
-    )
+def at_ollama(*, is_chat: bool) -> OllamaEnvelope:
+    return OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=is_chat, spell=None)
 
-    assert body == {
+
+def test_ollama_tells_its_times_in_nanoseconds() -> None:
+    assert at_ollama(is_chat=True).whole(SAMPLE, Said(content="ab"), COURSE) == {
         "model": "m",
         "created_at": "1970-01-01T00:00:00Z",
         "message": {"role": "assistant", "content": "ab"},
@@ -160,22 +175,21 @@ def test_ollama_tells_its_times_in_nanoseconds() -> None:
     }
 
 
-@pytest.mark.parametrize("is_chat", [True, False])
-def test_ollama_tells_a_thought_beside_the_answer(is_chat: bool) -> None:
-    envelope = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=is_chat, spell=None)
-    whole, piece = envelope.whole(SAMPLE, Said("hm", "ab"), COURSE), envelope.piece(DELTA, Said(thinking="hm"))
+def test_ollama_tells_a_thought_beside_the_answer() -> None:
+    chat, generate = (at_ollama(is_chat=each) for each in (True, False))
+    (whole, piece), (told, told_piece) = (
+        (each.whole(SAMPLE, Said("hm", "ab"), COURSE), each.piece(DELTA, Said(thinking="hm")))
+        for each in (chat, generate)
+    )
 
-    if is_chat:
-        assert whole["message"] == {"role": "assistant", "content": "ab", "thinking": "hm"}
-        assert piece["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
-    else:
-        assert (whole["response"], whole["thinking"]) == ("ab", "hm")
-        assert (piece["response"], piece["thinking"]) == ("", "hm")
+    assert whole["message"] == {"role": "assistant", "content": "ab", "thinking": "hm"}
+    assert piece["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
+    assert (told["response"], told["thinking"]) == ("ab", "hm")
+    assert (told_piece["response"], told_piece["thinking"]) == ("", "hm")
 
 
 def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
-    generate = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=False, spell=spell)
-
+    generate = replace(at_ollama(is_chat=False), spell=spell)
     piece, end = generate.piece(DELTA, Said(content="a")), generate.last_piece(SAMPLE, COURSE)
 
     assert (piece["response"], piece["done"]) == ("a", False)
@@ -185,3 +199,145 @@ def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
 
 def test_ollama_errors_are_one_text() -> None:
     assert ollama_error(Refusal(status=400, message="no")) == {"error": "no"}
+
+
+# Streams as they go out: what has come meanwhile at once, and an error behind what came before it.
+
+
+COMPLETED = TrainingSample(
+    prompt_tokens=(1,), completion_tokens=(7,), logprobs=(-0.5,), weight_version=0, finish_reason="stop", text="abc"
+)
+ENVELOPE = Envelope(id="x", created=5, model="m", is_chat=False, spell=str)
+
+
+def delta(text: str, *, request_id: int = 0, is_last: bool = False) -> Delta:
+    return Delta(request_id=request_id, sample_index=0, text=text, sample=COMPLETED if is_last else None)
+
+
+async def writes(
+    *arrivals: list[Delta | EngineStoppedError], num_prompts: int = 1, envelope: Envelope = ENVELOPE
+) -> list[str]:
+    """What is written to a client when these arrive, one lot after the other."""
+    streams = [RequestStream(1, lambda stream: None) for _ in range(num_prompts)]
+    events = events_of(Generation([(1,)] * num_prompts, streams, 1), envelope, includes_usage=False)
+    written = list[str]()
+    for lot in arrivals:
+        for each in lot:
+            streams[each.request_id if isinstance(each, Delta) else 0].push(each)
+        written.append((await anext(events)).decode())
+    assert [event async for event in events] == []
+    return written
+
+
+async def test_pieces_that_came_one_by_one_go_out_one_by_one() -> None:
+    written = await writes([delta("a")], [delta("b")], [delta("c", is_last=True)])
+
+    assert [each.count("data: ") for each in written] == [1, 1, 2]
+    assert written[-1].endswith("data: [DONE]\n\n")
+
+
+async def test_pieces_that_came_meanwhile_go_out_in_one_write() -> None:
+    written = await writes([delta("a")], [delta("b"), delta("c"), delta("d", is_last=True)])
+    places = [written[1].index(f'"text":"{letter}"') for letter in "bcd"]
+
+    assert [each.count("data: ") for each in written] == [1, 4]
+    assert places == sorted(places)
+
+
+async def test_end_of_one_prompt_does_not_wait_for_the_next() -> None:
+    written = await writes([delta("a", is_last=True)], [delta("b", request_id=1, is_last=True)], num_prompts=2)
+
+    assert [each.count("data: ") for each in written] == [1, 2]
+
+
+async def test_error_is_told_behind_what_came_before_it() -> None:
+    written = await writes([delta("a"), EngineStoppedError("shut down")])
+
+    assert [each.count("data: ") for each in written] == [2]
+    assert written[0].index('"text":"a"') < written[0].index("shut down")
+
+
+async def test_offsets_in_the_text_go_on_from_piece_to_piece() -> None:
+    pieces = [replace(delta("ab"), token_ids=(5, 10), logprobs=(-1.0, -2.0)) for _ in range(2)]
+    written = await writes([pieces[0]], [pieces[1], delta("", is_last=True)], envelope=replace(ENVELOPE, logprobs=True))
+
+    assert '"text_offset":[0,1]' in written[0]
+    assert '"text_offset":[3,4]' in written[1]
+
+
+# Thoughts told apart from answers, however the text is cut.
+
+
+TEXTS = [
+    (Stage.BEFORE, "<think>\nwell, well\n</think>\n\nYes.", Said("well, well", "Yes.")),
+    (Stage.BEFORE, "\n <think>so</think>no", Said("so", "no")),
+    (Stage.BEFORE, "Yes, <think> is a tag", Said("", "Yes, <think> is a tag")),
+    (Stage.BEFORE, "<thi", Said("", "<thi")),
+    (Stage.BEFORE, "  two spaces", Said("", "  two spaces")),
+    (Stage.BEFORE, "<think></think>\nyes\n", Said("", "yes\n")),
+    (Stage.BEFORE, "<think>a < b </ c </thin> d</think>e", Said("a < b </ c </thin> d", "e")),
+    (Stage.BEFORE, "<think>a</think>b</think>c", Said("a", "b</think>c")),
+    (Stage.BEFORE, "<think>cut off </th", Said("cut off </th", "")),
+    (Stage.THOUGHT, "\nopened by the prompt</think>\nyes", Said("opened by the prompt", "yes")),
+    (Stage.ANSWER, " <think>as it is</think> ", Said("", " <think>as it is</think> ")),
+]
+
+
+def said(stage: Stage, pieces: list[str]) -> Said:
+    parser = ThoughtParser(stage)
+    told = [*map(parser.push, pieces), parser.finish()]
+    return Said("".join(each.thinking for each in told), "".join(each.content for each in told))
+
+
+def test_thought_and_answer_are_told_apart_letter_by_letter_and_at_once() -> None:
+    for stage, text, expected in TEXTS:
+        assert said(stage, [text]) == said(stage, list(text)) == expected
+
+
+@given(
+    pieces=st.lists(st.sampled_from(["<think>", "</think>", "<thi", "nk>", "</", "think>", " ", "\n", "a", "<"])),
+    stage=st.sampled_from(list(Stage)),
+)
+def test_cut_of_a_text_makes_no_difference(pieces: list[str], stage: Stage) -> None:
+    text = "".join(pieces)
+
+    assert said(stage, pieces) == said(stage, [text]) == said(stage, list(text))
+
+
+class Watched(str):
+    """A text that counts how many of its characters, and of those of a text begun with it, are looked at."""
+
+    __slots__ = ()
+    looked_at = 0
+
+    def __add__(self, more: str) -> Watched:
+        return Watched(f"{self!s}{more!s}")
+
+    def __radd__(self, held: str) -> Watched:
+        return Watched(f"{held!s}{self!s}")
+
+    def lstrip(self, characters: str | None = None) -> Watched:
+        Watched.looked_at += len(self)
+        return Watched(super().lstrip(characters))
+
+    def partition(self, tag: str) -> tuple[str, str, str]:
+        Watched.looked_at += len(self)
+        return super().partition(tag)
+
+
+def test_white_space_that_is_kept_back_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much of it, in pieces, may not cost the square of its length."""
+    for stage, start in ((Stage.BEFORE, ""), (Stage.THOUGHT, ""), (Stage.BEFORE, "<think>so")):
+        monkeypatch.setattr(Watched, "looked_at", 0)
+        told = said(stage, [start, *[Watched("\u2028" * 32)] * 200])
+
+        assert 32 * 200 <= Watched.looked_at < 32 * 210
+        assert told.thinking.startswith("so" if start else "")
+
+
+def test_nothing_is_kept_back_that_can_be_told() -> None:
+    parser = ThoughtParser(Stage.BEFORE)
+
+    assert [parser.push(piece) for piece in ("<think>", "so", " it", " <", "b", "</think>", " ", "yes", " no")] == [
+        Said(), Said("so"), Said(" it"), Said(), Said(" <b"), Said(), Said(), Said("", "yes"), Said("", " no"),
+    ]  # fmt: skip

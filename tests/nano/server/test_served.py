@@ -1,14 +1,15 @@
-"""The server on real sockets: streams, clients that leave or send garbage, a full queue, and the owner's paths."""
+"""The server on real sockets: streams, clients that leave, a full queue, the owner's paths, and who watches over it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import current_thread
+from typing import Any
 
 import httpx
 import pytest
@@ -17,177 +18,120 @@ from safetensors.torch import load_file, save_file
 
 from mac_runner.nano import EngineStats, Tokenizer
 from mac_runner.nano.server import bodies
-from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
+from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, BodyBudget, Parsed, parse_body
+from tests.nano.server.stage import LONG, OWNER, SHORT, Stage, served_with
 from tests.patience import LIMIT_S
 from tests.sim.held_steps import HeldSteps
 from tests.sim.nano_model import write_other_weights
-from tests.sim.nano_server import MODEL, Served, served
+from tests.sim.nano_server import MODEL, served
 
-KEY = {"Authorization": "Bearer secret"}
-LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 8000, "ignore_eos": True, "seed": 1}
-SHORT = {**LONG, "max_tokens": 2}
+NORM = "model.norm.weight"
+HI = {"model": MODEL, "prompt": "hi"}
 
 
-def play(
-    model: Path,
-    scene: Callable[[Served, httpx.AsyncClient], Awaitable[None]],
-    *,
-    max_batch_size: int = 16,
-    max_waiting: int = 64,
-    max_model_len: int = 8192,
-    admin_key: str | None = "secret",
+async def test_stream_and_whole_answer_say_the_same(stage: Stage) -> None:
+    whole = (await stage.complete(max_tokens=12, n=2)).json()
+    stream = await stage.complete(max_tokens=12, n=2, stream=True)
+
+    events = stream.text.strip().split("\n\n")
+    chunks = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert events[-1] == "data: [DONE]"
+    for index in range(2):
+        said = "".join(chunk["text"] for chunk in chunks if chunk["index"] == index)
+        assert said == whole["choices"][index]["text"]
+
+
+async def test_several_prompts_are_completed_at_once_and_told_in_order(stage: Stage) -> None:
+    prompts = ["one", "two", "three"]
+    alone = [(await stage.complete(prompt=each)).json()["choices"][0]["text"] for each in prompts]
+    together = (await stage.complete(prompt=prompts)).json()["choices"]
+
+    assert [choice["text"] for choice in together] == alone
+    assert [choice["index"] for choice in together] == [0, 1, 2]
+
+
+async def test_client_that_leaves_takes_its_request_along_whether_it_runs_or_waits(
+    stage: Stage, steps: HeldSteps
 ) -> None:
-    async def on_stage() -> None:
-        async with (
-            asyncio.timeout(LIMIT_S),
-            served(
-                model,
-                admin_key=admin_key,
-                max_batch_size=max_batch_size,
-                max_waiting=max_waiting,
-                max_model_len=max_model_len,
-            ) as server,
-            httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client,
-        ):
-            await scene(server, client)
-
-    asyncio.run(on_stage())
-
-
-def test_stream_and_whole_answer_say_the_same(model: Path) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        body = {**LONG, "max_tokens": 12, "n": 2}
-        whole = (await client.post("/v1/completions", json=body)).json()
-        stream = await client.post("/v1/completions", json={**body, "stream": True})
-
-        events = stream.text.strip().split("\n\n")
-        chunks = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        assert events[-1] == "data: [DONE]"
-        for index in range(2):
-            said = "".join(chunk["text"] for chunk in chunks if chunk["index"] == index)
-            assert said == whole["choices"][index]["text"]
-
-    play(model, scene)
-
-
-def test_several_prompts_are_completed_at_once_and_told_in_order(model: Path) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        prompts = ["one", "two", "three"]
-        alone = [
-            (await client.post("/v1/completions", json={**SHORT, "prompt": each})).json()["choices"][0]["text"]
-            for each in prompts
-        ]
-        together = (await client.post("/v1/completions", json={**SHORT, "prompt": prompts})).json()["choices"]
-
-        assert [choice["text"] for choice in together] == alone
-        assert [choice["index"] for choice in together] == [0, 1, 2]
-
-    play(model, scene)
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
+    long: list[tuple[str, Mapping[str, object]]] = [
         ("/v1/completions", LONG),
         ("/v1/completions", {**LONG, "stream": True}),
-        ("/api/generate", {"model": MODEL, "prompt": "hi", "stream": False, "options": {"num_predict": 8000}}),
-        ("/api/generate", {"model": MODEL, "prompt": "hi", "options": {"num_predict": 8000}}),
-    ],
-)
-def test_client_that_leaves_takes_its_request_along(
-    model: Path, path: str, body: dict[str, object], steps: HeldSteps
-) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+        ("/api/generate", {**HI, "stream": False, "options": {"num_predict": 8000}}),
+        ("/api/generate", {**HI, "options": {"num_predict": 8000}}),
+    ]
+    for path, body in long:
         steps.hold()
-        asking = asyncio.create_task(client.post(path, json=body))
-        await server.until_running(1)
+        asking = asyncio.create_task(stage.post(path, json=body))
+        await stage.until_running(1)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
+        await stage.until_running(0)
+    steps.go()
+    assert (await stage.complete()).status_code == 200
 
-        await server.until_running(0)
-        steps.go()
-        assert (await client.post("/v1/completions", json=SHORT)).status_code == 200
-
-    play(model, scene)
-
-
-def test_client_that_leaves_while_it_waits_takes_its_request_along(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        await server.service.engine.pause("keep")
-        asking = asyncio.create_task(client.post("/v1/completions", json={**SHORT, "stream": True}))
-        await server.until_waiting(1)
-        asking.cancel()
-
-        await server.until_waiting(0)
-
-    play(model, scene)
+    await stage.engine.pause("keep")
+    asking = asyncio.create_task(stage.complete(stream=True))
+    await stage.until_waiting(1)
+    asking.cancel()
+    await stage.until_waiting(0)
 
 
-def test_full_queue_is_told_with_how_long_to_stay_away(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        await server.service.engine.pause("keep")
-        async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(client.post("/v1/completions", json=SHORT)) for _ in range(2)]
-            await server.until_waiting(2)
-            refused = await client.post("/v1/completions", json=SHORT)
-            at_ollama = await client.post("/api/generate", json={"model": MODEL, "prompt": "hi"})
-            await server.service.engine.resume()
+@served_with(max_waiting=2)
+async def test_full_queue_is_told_with_how_long_to_stay_away(stage: Stage) -> None:
+    await stage.engine.pause("keep")
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(stage.complete()) for _ in range(2)]
+        await stage.until_waiting(2)
+        refused, at_ollama = await stage.complete(), await stage.post("/api/generate", json=HI)
+        await stage.engine.resume()
 
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-        assert (at_ollama.status_code, list(at_ollama.json())) == (429, ["error"])
-        assert [task.result().status_code for task in waiting] == [200, 200]
-
-    play(model, scene, max_waiting=2)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert (at_ollama.status_code, list(at_ollama.json())) == (429, ["error"])
+    assert [task.result().status_code for task in waiting] == [200, 200]
 
 
-def test_more_completions_than_may_ever_wait_are_refused_for_good(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        refused = await client.post("/v1/completions", json={**SHORT, "n": 3})
-
-        assert refused.status_code == 400
-        assert "may ever wait" in refused.json()["error"]["message"]
-
-    play(model, scene, max_waiting=2)
-
-
-def test_one_prompt_too_long_queues_none_of_a_request(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        await server.service.engine.pause("keep")
-        refused = await client.post("/v1/completions", json={**LONG, "prompt": ["hi", "word " * 200]})
-
-        assert refused.status_code == 400
-        assert refused.json()["error"]["code"] == "context_length_exceeded"
-        assert (await server.stats()).num_waiting == 0
-
-    play(model, scene, max_model_len=64)
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/completions", {"prompt": "a" * 100_000}),
-        ("/v1/completions", {"prompt": [1] * 100_000}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a" * 100_000}]}),
-        ("/api/generate", {"prompt": "a" * 100_000}),
-    ],
+HUGE = "a" * 100_000
+REFUSED: tuple[tuple[str, Mapping[str, object], int, str], ...] = (
+    ("/v1/completions", {"model": "other", "prompt": "hi"}, 404, "model 'other' not found"),
+    ("/v1/chat/completions", {"model": "other", "messages": [{"role": "user", "content": ""}]}, 404, "not found"),
+    ("/api/chat", {"model": "other", "messages": []}, 404, "model 'other' not found"),
+    ("/api/show", {"model": "other"}, 404, "model 'other' not found"),
+    ("/v1/completions", {"prompt": HUGE}, 400, "exceeds the context"),
+    ("/v1/completions", {"prompt": [1] * 100_000}, 400, "exceeds the context"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": HUGE}]}, 400, "exceeds the context"),
+    ("/api/generate", {"prompt": HUGE}, 400, "exceeds the context"),
+    # One prompt of several.
+    ("/v1/completions", {"prompt": ["hi", "word " * 200]}, 400, '"code":"context_length_exceeded"'),
+    # More than there is room for, ever.
+    ("/v1/completions", {**SHORT, "n": 3}, 400, "may ever wait"),
 )
-def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
-    model: Path, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+
+
+@served_with(max_waiting=2, max_model_len=64)
+async def test_what_cannot_be_answered_is_refused_before_it_is_queued_or_a_long_text_is_tokenised(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it was tokenised"))
+    encode, wrong = Tokenizer.encode, list[str]()
 
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        refused = await client.post(path, json={"model": MODEL, **body})
+    def encode_short(tokenizer: Tokenizer, text: str, **settings: Any) -> list[int]:
+        assert len(text) < len(HUGE), "it was tokenised"
+        return encode(tokenizer, text, **settings)
 
-        assert (refused.status_code, "exceeds the context" in refused.text) == (400, True)
+    monkeypatch.setattr(Tokenizer, "encode", encode_short)
+    await stage.engine.pause("keep")
+    for path, body, status, told in REFUSED:
+        answer = await stage.post(path, json={"model": MODEL, **body})
+        if answer.status_code != status or told not in answer.text:
+            wrong.append(f"{path} {str(body)[:60]}: {answer.status_code}, {answer.text}")
 
-    play(model, scene, max_model_len=64)
+    assert wrong == []
+    assert (await stage.stats()).num_waiting == 0
 
 
-def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_body_that_is_long_is_parsed_beside_the_event_loop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[str]()
 
     def noting(kind: type[Parsed], content: bytes) -> Parsed:
@@ -195,322 +139,184 @@ def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypa
         return parse_body(kind, content)
 
     monkeypatch.setattr(bodies, "parse_body", noting)
+    for size in (10, BODY_BYTES_AT_ONCE_MAX):
+        await stage.complete(model="other", prompt="a" * size)
 
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        for size in (10, BODY_BYTES_AT_ONCE_MAX):
-            await client.post("/v1/completions", json={"model": "other", "prompt": "a" * size})
-
-        assert threads[0] == current_thread().name != threads[1]
-
-    play(model, scene)
+    assert threads[0] == current_thread().name != threads[1]
 
 
-def test_completion_without_a_limit_goes_to_the_end_of_the_context(model: Path) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        talk = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "ignore_eos": True}
-        chat = (await client.post("/v1/chat/completions", json=talk)).json()
-        options = {"num_ctx": 40, "temperature": 0}
-        short = (await client.post("/api/chat", json={**talk_of(talk), "options": options, "stream": False})).json()
+@served_with(max_model_len=300)
+async def test_completion_without_a_limit_goes_to_the_end_of_the_context(stage: Stage) -> None:
+    talk = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    whole = await stage.post("/v1/chat/completions", json={**talk, "temperature": 0, "ignore_eos": True})
+    options = {"num_ctx": 40, "temperature": 0}
+    short = (await stage.post("/api/chat", json={**talk, "options": options, "stream": False})).json()
 
-        assert chat["usage"]["total_tokens"] == 300
-        assert (short["prompt_eval_count"] + short["eval_count"], short["done_reason"]) == (40, "length")
-
-    def talk_of(body: dict[str, object]) -> dict[str, object]:
-        return {name: body[name] for name in ("model", "messages")}
-
-    play(model, scene, max_model_len=300)
+    assert whole.json()["usage"]["total_tokens"] == 300
+    assert (short["prompt_eval_count"] + short["eval_count"], short["done_reason"]) == (40, "length")
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"", b"400"),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n{{{", b"400"),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n", b"400"),
-        (b"\x16\x03\x01 this is no HTTP\r\n\r\n", b"400"),
-        (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
-        (b"DELETE /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", b"405"),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" + b"x" * (9 << 20), b"413"),
-    ],
-)
-def test_garbage_is_refused_and_the_next_one_served(model: Path, sent: bytes, status: bytes) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(sent)
-        if sent:
-            assert (await reader.readline()).split()[1] == status
-        writer.close()
+async def test_interface_describes_the_bodies_it_takes(stage: Stage) -> None:
+    document = (await stage.get("/openapi.json")).json()
+    places = list(references(document))
 
-        assert (await client.post("/v1/completions", json=SHORT)).status_code == 200
-
-    play(model, scene)
+    assert any("~1v1~1chat~1completions" in place for place in places)
+    for place in places:
+        found = document
+        for step in place.removeprefix("#/").split("/"):
+            found = found[step.replace("~1", "/")]
+        assert isinstance(found, dict)
 
 
-def test_client_that_leaves_in_the_middle_of_its_body_harms_nobody(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"model"')
-        await writer.drain()
-        writer.close()
-
-        assert (await client.post("/v1/completions", json=SHORT)).status_code == 200
-
-    play(model, scene)
+def references(document: Any) -> list[str]:
+    """All that a document refers to."""
+    if isinstance(document, list):
+        return [place for each in document for place in references(each)]
+    if not isinstance(document, dict):
+        return []
+    own = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
+    return own + references(list(document.values()))
 
 
-def test_body_that_does_not_arrive_is_not_waited_for(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The bound is a minute, which nobody wants to spend here.
-    monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
-
-    async def scene(server: Served, _: httpx.AsyncClient) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"model"')
-
-        assert (await reader.readline()).split()[1] == b"408"
-        writer.close()
-
-    play(model, scene)
-
-
-def test_interface_describes_the_bodies_it_takes(model: Path) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        answer = await client.get("/openapi.json")
-        document = answer.json()
-        places = re.findall(r'"\$ref":"#/([^"]+)"', answer.text)
-
-        assert any("~1v1~1chat~1completions" in place for place in places)
-        for place in places:
-            found = document
-            for step in place.split("/"):
-                found = found[step.replace("~1", "/")]
-            assert isinstance(found, dict)
-
-    play(model, scene)
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "told"),
-    [
-        ("/v1/completions", {"model": "other", "prompt": "hi"}, "model 'other' not found"),
-        ("/v1/chat/completions", {"model": "other", "messages": [{"role": "user", "content": ""}]}, "not found"),
-        ("/api/chat", {"model": "other", "messages": []}, "model 'other' not found"),
-        ("/api/show", {"model": "other"}, "model 'other' not found"),
-    ],
-)
-def test_unknown_model_is_not_found(model: Path, path: str, body: dict[str, object], told: str) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        refused = await client.post(path, json=body)
-
-        assert refused.status_code == 404
-        assert told in refused.text
-
-    play(model, scene)
-
-
-def test_owner_changes_the_weights_while_requests_run(model: Path, tmp_path: Path, steps: HeldSteps) -> None:
-    other = write_other_weights(model, tmp_path / "other")
-
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        ask = {**SHORT, "max_tokens": 8, "temperature": 0, "return_token_ids": True}
-        before = (await client.post("/v1/completions", json=ask)).json()["choices"][0]
-        steps.hold()
-        running = asyncio.create_task(client.post("/v1/completions", json={**LONG, "max_tokens": 100}))
-        await server.until_running(1)
-        changed = await client.post("/admin/weights", json={"path": str(other), "version": 7}, headers=KEY)
-        steps.go()
-        after = (await client.post("/v1/completions", json=ask)).json()["choices"][0]
-
-        assert changed.json() == {"weight_version": 7}
-        assert (before["weight_version"], after["weight_version"]) == (0, 7)
-        assert before["token_ids"] != after["token_ids"]
-        assert (await running).status_code == 200
-
-    play(model, scene)
-
-
-def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, tmp_path: Path) -> None:
-    save_file({"some.tensor": torch.zeros(2)}, str(tmp_path / "model.safetensors"))
-
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        nowhere = await client.post("/admin/weights", json={"path": str(tmp_path / "nowhere")}, headers=KEY)
-        foreign = await client.post("/admin/weights", json={"path": str(tmp_path)}, headers=KEY)
-        old = await client.post("/admin/weights", json={"path": str(model), "version": 3}, headers=KEY)
-        older = await client.post("/admin/weights", json={"path": str(model), "version": 2}, headers=KEY)
-
-        beyond = await client.post("/admin/weights", json={"path": str(model), "version": 1 << 63}, headers=KEY)
-
-        assert [answer.status_code for answer in (nowhere, foreign, old, older, beyond)] == [400, 400, 200, 409, 400]
-        codes = [refused.json()["error"]["code"] for refused in (foreign, older)]
-        assert codes == ["weights_mismatch", "stale_version"]
-        assert beyond.json()["error"]["param"] == "version"
-        assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
-        assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3
-
-    play(model, scene)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda weights: weights.pop("model.norm.weight"), "tensor model.norm.weight of shape [64] is missing"),
-        (lambda weights: weights.update({"model.norm.weight": torch.ones(3)}), "has shape [3], expected [64]"),
-        (lambda weights: weights.update({"extra": torch.ones(3)}), "tensor extra has no place"),
-    ],
-)
-def test_weights_that_do_not_fit_are_named_and_the_old_ones_stay(
-    model: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], told: str
+async def test_owner_changes_the_weights_while_requests_run(
+    stage: Stage, model: Path, tmp_path: Path, steps: HeldSteps
 ) -> None:
-    weights = load_file(model / "model.safetensors")
-    change(weights)
-    save_file(weights, tmp_path / "model.safetensors")
+    other = write_other_weights(model, tmp_path / "other")
+    ask: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "return_token_ids": True}
+    before = (await stage.complete(**ask)).json()["choices"][0]
+    steps.hold()
+    running = asyncio.create_task(stage.complete(max_tokens=100))
+    await stage.until_running(1)
+    changed = await stage.owner("weights", {"path": str(other), "version": 7})
+    steps.go()
+    after = (await stage.complete(**ask)).json()["choices"][0]
 
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        refused = await client.post("/admin/weights", json={"path": str(tmp_path)}, headers=KEY)
-        served = await client.post("/v1/completions", json={**SHORT, "return_token_ids": True})
-
-        assert refused.status_code == 400
-        assert told in refused.json()["error"]["message"]
-        assert served.json()["choices"][0]["weight_version"] == 0
-
-    play(model, scene)
+    assert changed.json() == {"weight_version": 7}
+    assert (before["weight_version"], after["weight_version"]) == (0, 7)
+    assert before["token_ids"] != after["token_ids"]
+    assert (await running).status_code == 200
 
 
-def test_model_that_computes_no_numbers_is_told_and_the_server_goes_on(model: Path) -> None:
-    """Whole and streamed, in both protocols; with other weights the next request is served."""
+MISFITS: dict[str, Callable[[dict[str, torch.Tensor]], object]] = {
+    "tensor model.embed_tokens.weight": lambda weights: [weights.pop(name) for name in [*weights] if name != NORM],
+    f"tensor {NORM} of shape [64] is missing": lambda weights: weights.pop(NORM),
+    "has shape [3], expected [64]": lambda weights: weights.update({NORM: torch.ones(3)}),
+    "tensor extra has no place": lambda weights: weights.update({"extra": torch.ones(3)}),
+}
 
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+
+async def test_weights_that_do_not_fit_are_named_and_the_old_ones_stay(
+    stage: Stage, model: Path, tmp_path: Path
+) -> None:
+    for told, change in MISFITS.items():
         weights = load_file(model / "model.safetensors")
-        await server.service.engine.update_weights({name: tensor * 1e30 for name, tensor in weights.items()})
-        whole = await client.post("/v1/completions", json=SHORT)
-        stream = await client.post("/v1/completions", json={**SHORT, "stream": True})
-        asked = {"model": MODEL, "prompt": "hi"}
-        at_ollama = await client.post("/api/generate", json={**asked, "stream": False})
-        ollama_stream = await client.post("/api/generate", json=asked)
-        await server.service.engine.update_weights(weights)
-        again = await client.post("/v1/completions", json=SHORT)
+        change(weights)
+        save_file(weights, tmp_path / "model.safetensors")
+        refused = await stage.owner("weights", {"path": str(tmp_path)})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "weights_mismatch")
+        assert told in refused.json()["error"]["message"]
+    served = (await stage.complete(return_token_ids=True)).json()
+    assert served["choices"][0]["weight_version"] == 0
 
-        assert (whole.status_code, whole.json()["error"]["code"]) == (500, "non_finite_logits")
-        assert '"code":"non_finite_logits"' in stream.text
-        assert (at_ollama.status_code, "computed no numbers" in at_ollama.json()["error"]) == (500, True)
-        assert "computed no numbers" in json.loads(ollama_stream.text)["error"]
-        assert again.status_code == 200
-
-    play(model, scene)
+    asked = [(tmp_path / "nowhere", 3), (model, 3), (model, 2), (model, 1 << 63)]
+    answers = [await stage.owner("weights", {"path": str(path), "version": version}) for path, version in asked]
+    assert [answer.status_code for answer in answers] == [400, 200, 409, 400]
+    assert answers[2].json()["error"]["code"] == "stale_version"
+    assert answers[3].json()["error"]["param"] == "version"
+    assert (await stage.get("/admin/state", headers=OWNER)).json()["weight_version"] == 3
 
 
-def test_owner_empties_the_cache_pauses_and_goes_on(model: Path) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        await client.post("/v1/completions", json={**SHORT, "prompt": "word " * 40})
-        full = (await client.get("/admin/state", headers=KEY)).json()
-        empty = (await client.post("/admin/cache/flush", headers=KEY)).json()
-        paused = (await client.post("/admin/pause", json={"mode": "wait"}, headers=KEY)).json()
-        ill = await client.get("/health")
-        asleep = (await client.post("/admin/sleep", json={"drop_weights": True}, headers=KEY)).json()
-        awake = (await client.post("/admin/wake", headers=KEY)).json()
-        well = await client.get("/health")
+async def test_model_that_computes_no_numbers_is_told_and_the_server_goes_on(stage: Stage, model: Path) -> None:
+    """Whole and streamed, in both protocols; with other weights the next request is served."""
+    weights = load_file(model / "model.safetensors")
+    await stage.engine.update_weights({name: tensor * 1e30 for name, tensor in weights.items()})
+    whole, stream = await stage.complete(), await stage.complete(stream=True)
+    at_ollama = await stage.post("/api/generate", json={**HI, "stream": False})
+    ollama_stream = await stage.post("/api/generate", json=HI)
+    await stage.engine.update_weights(weights)
+    again = await stage.complete()
 
-        assert (full["kv_blocks"]["cached"] > 0, empty["kv_blocks"]["cached"]) == (True, 0)
-        assert [each["state"] for each in (paused, asleep, awake)] == ["paused", "asleep", "running"]
-        assert (ill.status_code, ill.json()) == (503, {"status": "paused"})
-        assert (well.status_code, well.json()) == (200, {"status": "idle"})
-        assert (await client.post("/v1/completions", json=SHORT)).status_code == 200
-
-    play(model, scene)
+    assert (whole.status_code, whole.json()["error"]["code"]) == (500, "non_finite_logits")
+    assert '"code":"non_finite_logits"' in stream.text
+    assert (at_ollama.status_code, "computed no numbers" in at_ollama.json()["error"]) == (500, True)
+    assert "computed no numbers" in json.loads(ollama_stream.text)["error"]
+    assert again.status_code == 200
 
 
-def test_request_that_a_pause_has_ended_is_told_so(model: Path, steps: HeldSteps) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        steps.hold(after=0)
-        whole = asyncio.create_task(client.post("/v1/completions", json=LONG))
-        stream = asyncio.create_task(client.post("/v1/completions", json={**LONG, "stream": True}))
-        await server.until_waiting(2)
+async def test_owner_empties_the_cache_pauses_and_goes_on(stage: Stage) -> None:
+    await stage.complete(prompt="word " * 40)
+    full = (await stage.get("/admin/state", headers=OWNER)).json()
+    empty = (await stage.owner("cache/flush")).json()
+    paused = (await stage.owner("pause", {"mode": "wait"})).json()
+    ill = await stage.get("/health")
+    asleep = (await stage.owner("sleep", {"drop_weights": True})).json()
+    awake = (await stage.owner("wake")).json()
+    well = await stage.get("/health")
+
+    assert (full["kv_blocks"]["cached"] > 0, empty["kv_blocks"]["cached"]) == (True, 0)
+    assert [each["state"] for each in (paused, asleep, awake)] == ["paused", "asleep", "running"]
+    assert (ill.status_code, ill.json()) == (503, {"status": "paused"})
+    assert (well.status_code, well.json()) == (200, {"status": "idle"})
+    assert (await stage.complete()).status_code == 200
+
+
+@pytest.mark.parametrize("ends", ["pause", "shutdown"])
+async def test_request_that_is_ended_under_way_is_told_so(model: Path, steps: HeldSteps, ends: str) -> None:
+    """By a pause, or by a server whose grace it outlasts."""
+    steps.hold(after=0)
+    async with httpx.AsyncClient(timeout=LIMIT_S) as client, AsyncExitStack() as stack:
+        server = await stack.enter_async_context(served(model, admin_key="secret", grace_s=0.01))
+        client.base_url = httpx.URL(server.url)
+        stage = Stage(server, client, BodyBudget())
+        whole, stream = (asyncio.create_task(stage.complete(max_tokens=8000, stream=each)) for each in (False, True))
+        await stage.until_waiting(2)
         steps.hold()
-        await server.until_running(2)
-        await client.post("/admin/pause", json={"mode": "abort"}, headers=KEY)
+        await stage.until_running(2)
+        await (stage.owner("pause", {"mode": "abort"}) if ends == "pause" else stack.aclose())
+        told, last = await whole, (await stream).text.rstrip().rpartition("\n")[2]
 
-        assert (await whole).status_code == 503
-        assert (await stream).text.rstrip().rpartition("\n")[2].startswith('data: {"error":')
-
-    play(model, scene)
-
-
-@pytest.mark.parametrize(
-    ("admin_key", "headers", "status"), [(None, KEY, 403), ("secret", {}, 401), ("other", KEY, 401)]
-)
-def test_nobody_else_is_let_in(model: Path, admin_key: str | None, headers: dict[str, str], status: int) -> None:
-    async def scene(_: Served, client: httpx.AsyncClient) -> None:
-        for path in ("weights", "cache/flush", "pause", "resume", "sleep", "wake"):
-            assert (await client.post(f"/admin/{path}", headers=headers)).status_code == status
-        assert (await client.get("/admin/state", headers=headers)).status_code == status
-
-    play(model, scene, admin_key=admin_key)
+    assert told.status_code == 503
+    assert last.startswith('data: {"error":')
+    if ends == "shutdown":
+        assert told.json()["error"]["code"] == "engine_stopped"
+        assert '"code":"engine_stopped"' in last
 
 
-def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        await client.post("/v1/completions", json=SHORT)
-        up = (await client.get("/metrics")).text
-        await server.service.engine.shutdown()
-        ill, down = await client.get("/health"), (await client.get("/metrics")).text
-        refused = await client.post("/v1/completions", json=SHORT)
+async def test_health_and_metrics_tell_of_an_engine_that_has_died(stage: Stage) -> None:
+    await stage.complete()
+    up = (await stage.get("/metrics")).text
+    await stage.engine.shutdown()
+    ill, down = await stage.get("/health"), (await stage.get("/metrics")).text
+    refused = await stage.complete()
 
-        assert "nano_completion_tokens_total 2.0\n" in up
-        assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1.0\n' in up
-        assert (ill.status_code, "nano_engine_up 0.0" in down) == (503, True)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
-
-    play(model, scene)
+    assert "nano_completion_tokens_total 2.0\n" in up
+    assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1.0\n' in up
+    assert (ill.status_code, "nano_engine_up 0.0" in down) == (503, True)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
 
 
-def test_request_that_outlasts_the_grace_is_told_that_the_engine_has_stopped(model: Path, steps: HeldSteps) -> None:
-    async def on_stage() -> None:
-        steps.hold(after=0)
-        async with asyncio.timeout(LIMIT_S), httpx.AsyncClient(timeout=LIMIT_S) as client:
-            async with served(model, grace_s=0.01) as server:
-                path = f"{server.url}/v1/completions"
-                whole = asyncio.create_task(client.post(path, json=LONG))
-                stream = asyncio.create_task(client.post(path, json={**LONG, "stream": True}))
-                await server.until_waiting(2)
-                steps.hold()
-                await server.until_running(2)
+async def test_error_of_the_server_is_counted_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.service, "require_model", lambda name: 1 / 0)
 
-            assert ((await whole).status_code, (await whole).json()["error"]["code"]) == (503, "engine_stopped")
-            assert '"code":"engine_stopped"' in (await stream).text.rstrip().rpartition("\n")[2]
-
-    asyncio.run(on_stage())
+    assert (await stage.complete()).status_code == 500
+    page = (await stage.get("/metrics")).text
+    assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1.0\n' in page
 
 
-def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        monkeypatch.setattr(server.service, "require_model", lambda name: 1 / 0)
-        answer = await client.post("/v1/completions", json=SHORT)
-        page = (await client.get("/metrics")).text
-
-        assert answer.status_code == 500
-        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1.0\n' in page
-
-    play(model, scene)
-
-
-def test_requests_that_come_just_before_two_looks_are_not_taken_for_one_that_is_stuck(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+async def test_requests_that_come_just_before_two_looks_are_not_taken_for_one_that_is_stuck(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def sleep(_: float) -> None:
         """Time is told by what the clock says."""
 
-    async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        engine, now_s = server.service.engine, iter((0.0, 100.0, 101.0))
-        idle = await engine.stats()
-        just_come = replace(idle, num_waiting=1)
-        seen = iter((just_come, just_come, replace(idle, num_steps=1, num_running=1)))
+    now_s, idle = iter((0.0, 100.0, 101.0)), await stage.stats()
+    just_come = replace(idle, num_waiting=1)
+    seen = iter((just_come, just_come, replace(idle, num_steps=1, num_running=1)))
 
-        async def stats() -> EngineStats:
-            return next(seen)
+    async def stats() -> EngineStats:
+        return next(seen)
 
-        server.service.times = replace(server.service.times, monotonic_s=lambda: next(now_s), sleep=sleep)
-        monkeypatch.setattr(engine, "stats", stats)
-        answers = [await client.get("/health") for _ in range(2)]
+    stage.service.times = replace(stage.service.times, monotonic_s=lambda: next(now_s), sleep=sleep)
+    monkeypatch.setattr(stage.engine, "stats", stats)
 
-        assert [answer.status_code for answer in answers] == [200, 200]
-
-    play(model, scene)
+    assert [(await stage.get("/health")).status_code for _ in range(2)] == [200, 200]

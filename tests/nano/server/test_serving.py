@@ -7,19 +7,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Response
 
 from mac_runner.nano.testing import NDJSON, Listener, Stream, bound, is_loopback, serving
 from tests.patience import LIMIT_S
-from tests.sim.held_time import in_held_time, move
+from tests.sim.held_time import HeldLoop, move
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"
+LOOP = HeldLoop
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PROGRAM = """
@@ -91,40 +94,43 @@ async def pass_time() -> None:
     await asyncio.sleep(0)
 
 
-def play(scene: Callable[[Stage], Awaitable[None]]) -> None:
-    async def on_stage() -> None:
-        app = FastAPI()
+@pytest.fixture
+def stage() -> Any:
+    return on_stage()
 
-        async def pieces() -> AsyncGenerator[bytes]:
-            try:
-                while True:
-                    yield b"x" * 100_000
-                    await asyncio.sleep(0)
-            finally:
-                stage.ended.set()
 
-        async def wait() -> bool:
-            stage.asked.set()
-            return await stage.may_answer.wait()
+@asynccontextmanager
+async def on_stage() -> AsyncIterator[Stage]:
+    app = FastAPI()
 
-        async def endless() -> Response:
-            return Stream(pieces(), NDJSON)
+    async def pieces() -> AsyncGenerator[bytes]:
+        try:
+            while True:
+                yield b"x" * 100_000
+                await asyncio.sleep(0)
+        finally:
+            made.ended.set()
 
-        app.add_api_route("/health", lambda: "well")
-        app.add_api_route("/wait", wait)
-        app.add_api_route("/endless", endless)
-        with bound("127.0.0.1", 0) as listener:
-            stage = Stage(listener.getsockname()[1])
-            async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
-                server = serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0))
-                await stack.enter_async_context(server)
-                await scene(stage)
-                leaving = asyncio.create_task(stack.aclose())
-                while not leaving.done():
-                    await pass_time()
-                await leaving
+    async def wait() -> bool:
+        made.asked.set()
+        return await made.may_answer.wait()
 
-    in_held_time(on_stage())
+    async def endless() -> Response:
+        return Stream(pieces(), NDJSON)
+
+    app.add_api_route("/health", lambda: "well")
+    app.add_api_route("/wait", wait)
+    app.add_api_route("/endless", endless)
+    with bound("127.0.0.1", 0) as listener:
+        made = Stage(listener.getsockname()[1])
+        async with AsyncExitStack() as stack:
+            server = serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0))
+            await stack.enter_async_context(server)
+            yield made
+            leaving = asyncio.create_task(stack.aclose())
+            while not leaving.done():
+                await pass_time()
+            await leaving
 
 
 @asynccontextmanager
@@ -145,10 +151,8 @@ async def ask(streams: Streams) -> None:
     assert (await reader.readuntil(b'"well"')).startswith(ANSWERED)
 
 
-@pytest.mark.parametrize("num_answered", [0, 1])
-@pytest.mark.parametrize("sent", [b"", b"G", REQUEST[:-2]])
-def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(sent: bytes, num_answered: int) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(stage: Stage) -> None:
+    for num_answered, sent in product((0, 1), (b"", b"G", REQUEST[:-2])):
         async with connected(stage.port) as (reader, writer):
             for _number in range(num_answered):
                 await ask((reader, writer))
@@ -157,42 +161,36 @@ def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(sent: b
             while not rest.done():
                 await pass_time()
 
-            assert rest.result() == b""
-
-    play(scene)
+            assert rest.result() == b"", (num_answered, sent)
 
 
-def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on() -> None:
-    async def scene(stage: Stage) -> None:
-        async with connected(stage.port) as (reader, writer):
-            ended = asyncio.create_task(reader.read())
-            with suppress(ConnectionError):
-                writer.write(REQUEST[:-2])
-                while not ended.done():
-                    writer.write(b"x")
-                    await pass_time()
-            with suppress(ConnectionError):
-                await ended
-
-    play(scene)
-
-
-def test_client_that_does_not_read_its_answer_is_hung_up_on() -> None:
-    async def scene(stage: Stage) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1)  # Reads two bytes by itself.
-        writer.write(REQUEST.replace(b"/health", b"/endless"))
-
-        while not stage.ended.is_set():
-            await pass_time()
-        assert not reader.at_eof()
-        writer.transport.abort()
+async def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on(stage: Stage) -> None:
+    async with connected(stage.port) as (reader, writer):
+        ended = asyncio.create_task(reader.read())
         with suppress(ConnectionError):
-            await writer.wait_closed()
+            writer.write(REQUEST[:-2])
+            while not ended.done():
+                writer.write(b"x")
+                await pass_time()
+        with suppress(ConnectionError):
+            await ended
 
-    play(scene)
+
+async def test_client_that_does_not_read_its_answer_is_hung_up_on(stage: Stage) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1)  # Reads two bytes by itself.
+    writer.write(REQUEST.replace(b"/health", b"/endless"))
+
+    while not stage.ended.is_set():
+        await pass_time()
+    assert not reader.at_eof()
+    writer.transport.abort()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
-def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(
+    monkeypatch: pytest.MonkeyPatch, stage: Stage
+) -> None:
     """On a kept connection that took 40 ms for each request."""
     accepted, accept = list[socket.socket](), Listener.accept
 
@@ -202,62 +200,38 @@ def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypa
         return connection, address
 
     monkeypatch.setattr(Listener, "accept", noting)
+    async with connected(stage.port) as streams:
+        await ask(streams)
 
-    async def scene(stage: Stage) -> None:
-        async with connected(stage.port) as streams:
-            await ask(streams)
-
-            assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-    play(scene)
+        assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-@pytest.mark.parametrize(
-    ("address", "is_here"),
-    [
-        ("127.0.0.1", True),
-        ("127.255.3.4", True),
-        ("::1", True),
-        ("::ffff:127.0.0.1", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("::ffff:0.0.0.0", False),
-        ("10.0.0.1", False),
-        ("128.0.0.1", False),
-        ("169.254.1.1", False),
-        ("fe80::1%lo", False),
-        ("2001:db8::1", False),
-    ],
-)
-def test_loopback_is_told_from_addresses_that_others_reach(address: str, is_here: bool) -> None:
-    assert is_loopback(address) == is_here
+HERE = ("127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1")
+ELSEWHERE = ("0.0.0.0", "::", "::ffff:0.0.0.0", "10.0.0.1", "128.0.0.1", "169.254.1.1", "fe80::1%lo", "2001:db8::1")
 
 
-def test_client_that_waits_for_its_answer_is_left_alone() -> None:
-    async def scene(stage: Stage) -> None:
-        async with connected(stage.port) as patient, connected(stage.port) as silent:
-            patient[1].write(REQUEST.replace(b"/health", b"/wait"))
-            await stage.asked.wait()
-            ended = asyncio.create_task(silent[0].read())
-            while not ended.done():
-                await pass_time()
-            stage.may_answer.set()
-
-            assert (await patient[0].readuntil(b"true")).startswith(ANSWERED)
-            await ask(patient)
-
-    play(scene)
+def test_loopback_is_told_from_addresses_that_others_reach() -> None:
+    assert [address for address in (*HERE, *ELSEWHERE) if is_loopback(address)] == [*HERE]
 
 
-def test_client_that_asks_now_and_then_is_left_alone() -> None:
+async def test_client_that_waits_for_its_answer_is_left_alone(stage: Stage) -> None:
+    async with connected(stage.port) as patient, connected(stage.port) as silent:
+        patient[1].write(REQUEST.replace(b"/health", b"/wait"))
+        await stage.asked.wait()
+        ended = asyncio.create_task(silent[0].read())
+        while not ended.done():
+            await pass_time()
+        stage.may_answer.set()
+
+        assert (await patient[0].readuntil(b"true")).startswith(ANSWERED)
+        await ask(patient)
+
+
+async def test_client_that_asks_now_and_then_is_left_alone(stage: Stage) -> None:
     """Whenever it is looked at it has nothing under way."""
-
-    async def scene(stage: Stage) -> None:
-        async with connected(stage.port) as busy, connected(stage.port) as silent:
-            ended = asyncio.create_task(silent[0].read())
-            while not ended.done():
-                await ask(busy)
-                await pass_time()
+    async with connected(stage.port) as busy, connected(stage.port) as silent:
+        ended = asyncio.create_task(silent[0].read())
+        while not ended.done():
             await ask(busy)
-
-    play(scene)
+            await pass_time()
+        await ask(busy)

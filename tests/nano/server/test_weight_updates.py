@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-import httpx
 import pytest
 from safetensors.torch import load_file
 
@@ -32,6 +31,7 @@ from mac_runner.errors import (
 from mac_runner.nano import WeightSender
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from tests.nano.server.stage import Stage
 from tests.nano.test_weight_transfer import has_come
 from tests.patience import LIMIT_S, until
 from tests.sim.held_steps import HeldSteps
@@ -99,43 +99,39 @@ async def loaded(directory: Path) -> Reply:
         await backend.close()
 
 
-def test_all_servers_say_what_an_engine_that_loaded_the_weights_says(model: Path, other: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        expected = await loaded(other)
-        async with at(model, 2, tmp_path) as (backend, _):
-            assert updating(backend, name="m", kind="openai") is backend
-            assert {reply.policy for reply in (await from_each(backend)).values()} == {PolicySpan(0, 0)}
-            kinds: list[Weights] = [load_file(other / "model.safetensors"), other, other / "model.safetensors"]
-            for version, weights in enumerate(kinds, start=2):
-                await backend.update_weights(WeightUpdate(version=version, weights=weights, blocking=version % 2 == 0))
-                replies = await from_each(backend)
-                for reply in replies.values():
-                    assert (reply.text, reply.trace) == (expected.text, expected.trace)
-                    assert reply.policy == PolicySpan(version, version)
-                assert len(os.listdir(tmp_path)) == (version == 2)
-        assert os.listdir(tmp_path) == []
-
-    asyncio.run(main())
-
-
-def test_reply_under_way_has_both_versions(model: Path, other: Path, steps: HeldSteps) -> None:
-    async def main() -> None:
-        async with at(model) as (backend, server):
-            for version, blocking in ((1, True), (2, False)):
-                made = (await server.stats()).num_completion_tokens
-                steps.hold()
-                long = asyncio.create_task(backend.generate(request("go on", sampling=LONG)))
-                while (await server.stats()).num_completion_tokens == made:
-                    assert not long.done()
-                await backend.update_weights(WeightUpdate(version=version, weights=other, blocking=blocking))
-                steps.go()
-
-                assert (await long).policy == PolicySpan(version - 1, version)
-
-    asyncio.run(main())
+async def test_all_servers_say_what_an_engine_that_loaded_the_weights_says(
+    model: Path, other: Path, tmp_path: Path
+) -> None:
+    expected = await loaded(other)
+    async with at(model, 2, tmp_path) as (backend, _):
+        assert updating(backend, name="m", kind="openai") is backend
+        assert {reply.policy for reply in (await from_each(backend)).values()} == {PolicySpan(0, 0)}
+        kinds: list[Weights] = [load_file(other / "model.safetensors"), other, other / "model.safetensors"]
+        for version, weights in enumerate(kinds, start=2):
+            await backend.update_weights(WeightUpdate(version=version, weights=weights, blocking=version % 2 == 0))
+            replies = await from_each(backend)
+            for reply in replies.values():
+                assert (reply.text, reply.trace) == (expected.text, expected.trace)
+                assert reply.policy == PolicySpan(version, version)
+            assert len(os.listdir(tmp_path)) == (version == 2)
+    assert os.listdir(tmp_path) == []
 
 
-def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, tmp_path: Path) -> None:
+async def test_reply_under_way_has_both_versions(model: Path, other: Path, steps: HeldSteps) -> None:
+    async with at(model) as (backend, server):
+        for version, blocking in ((1, True), (2, False)):
+            made = (await server.stats()).num_completion_tokens
+            steps.hold()
+            long = asyncio.create_task(backend.generate(request("go on", sampling=LONG)))
+            while (await server.stats()).num_completion_tokens == made:
+                assert not long.done()
+            await backend.update_weights(WeightUpdate(version=version, weights=other, blocking=blocking))
+            steps.go()
+
+            assert (await long).policy == PolicySpan(version - 1, version)
+
+
+async def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, tmp_path: Path) -> None:
     good: Mapping[str, object] = load_file(other / "model.safetensors")
     part = {name: tensor for name, tensor in good.items() if name != BIAS}
     bad: list[tuple[Weights, int, type[WeightUpdateError], str]] = [
@@ -147,165 +143,134 @@ def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, t
         (good, 2, StaleVersionError, "version 2; give a version above it"),
         (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
     ]
-
-    async def main() -> None:
-        async with at(model, 2) as (backend, _):
-            await backend.update_weights(WeightUpdate(version=2, weights=model))
-            before = await said(backend)
-            for weights, version, kind, text in bad:
-                with pytest.raises(WeightUpdateError, match=text) as refused:
-                    await backend.update_weights(WeightUpdate(version=version, weights=weights))
-                assert type(refused.value) is kind, text
-                assert KEY not in str(refused.value)
-            assert {reply.policy for reply in (await from_each(backend)).values()} == {PolicySpan(2, 2)}
-            assert await said(backend) == before
-            first = asyncio.create_task(backend.update_weights(WeightUpdate(version=3, weights=other)))
-            await asyncio.sleep(0)
-            with pytest.raises(UpdateInProgressError):
-                await backend.update_weights(WeightUpdate(version=4, weights=other))
-            await first
-            assert (await said(backend)).policy == PolicySpan(3, 3)
-
-    asyncio.run(main())
+    async with at(model, 2) as (backend, _):
+        await backend.update_weights(WeightUpdate(version=2, weights=model))
+        before = await said(backend)
+        for weights, version, kind, text in bad:
+            with pytest.raises(WeightUpdateError, match=text) as refused:
+                await backend.update_weights(WeightUpdate(version=version, weights=weights))
+            assert type(refused.value) is kind, text
+            assert KEY not in str(refused.value)
+        assert {reply.policy for reply in (await from_each(backend)).values()} == {PolicySpan(2, 2)}
+        assert await said(backend) == before
+        first = asyncio.create_task(backend.update_weights(WeightUpdate(version=3, weights=other)))
+        await asyncio.sleep(0)
+        with pytest.raises(UpdateInProgressError):
+            await backend.update_weights(WeightUpdate(version=4, weights=other))
+        await first
+        assert (await said(backend)).policy == PolicySpan(3, 3)
 
 
-def test_servers_take_what_a_trainer_sends_all_of_them_or_none(model: Path, other: Path) -> None:
+async def test_servers_take_what_a_trainer_sends_all_of_them_or_none(model: Path, other: Path) -> None:
     good = load_file(other / "model.safetensors")
-
-    async def main() -> None:
-        expected = await loaded(other)
-        with WeightSender("127.0.0.1:0", receivers=2) as trainer:
-            source = Broadcast(trainer.address, timeout_s=LIMIT_S)
-            async with at(model, 2) as (backend, _):
-                for weights, kind in ((good | {BIAS: good[BIAS].int()}, WeightMismatchError), (good, None)):
-                    update = WeightUpdate(version=3, weights=source, blocking=kind is not None)
-                    sending = asyncio.to_thread(trainer.send, weights, 3)
-                    updated, sent = await asyncio.gather(
-                        backend.update_weights(update), sending, return_exceptions=True
-                    )
-                    assert (type(updated), sent is None) == (kind or type(None), kind is None)
-                    version = 0 if kind else 3
-                    assert {each.policy for each in (await from_each(backend)).values()} == {
-                        PolicySpan(version, version)
-                    }
-                assert {each.text for each in (await from_each(backend)).values()} == {expected.text}
-
-    asyncio.run(main())
+    expected = await loaded(other)
+    with WeightSender("127.0.0.1:0", receivers=2) as trainer:
+        source = Broadcast(trainer.address, timeout_s=LIMIT_S)
+        async with at(model, 2) as (backend, _):
+            for weights, kind in ((good | {BIAS: good[BIAS].int()}, WeightMismatchError), (good, None)):
+                update = WeightUpdate(version=3, weights=source, blocking=kind is not None)
+                sending = asyncio.to_thread(trainer.send, weights, 3)
+                updated, sent = await asyncio.gather(backend.update_weights(update), sending, return_exceptions=True)
+                assert (type(updated), sent is None) == (kind or type(None), kind is None)
+                version = 0 if kind else 3
+                assert {each.policy for each in (await from_each(backend)).values()} == {PolicySpan(version, version)}
+            assert {each.text for each in (await from_each(backend)).values()} == {expected.text}
 
 
-def test_broadcast_for_a_server_that_is_down_is_an_error_on_both_sides_without_a_wait(model: Path, other: Path) -> None:
+async def test_broadcast_for_a_server_that_is_down_is_an_error_on_both_sides_without_a_wait(
+    model: Path, other: Path
+) -> None:
     weights = load_file(other / "model.safetensors")
-
-    async def main() -> None:
-        with WeightSender("127.0.0.1:0", receivers=2, timeout_s=LIMIT_S) as trainer:
-            source = Broadcast(trainer.address, timeout_s=LIMIT_S)
-            async with AsyncExitStack() as stack:
-                first = await stack.enter_async_context(served(model, admin_key=KEY))
-                async with served(model, admin_key=KEY) as second:
-                    backend = backend_for(first, second)
-                    stack.push_async_callback(backend.close)
-                    await backend.start()
-                met = await asyncio.gather(
-                    backend.update_weights(WeightUpdate(version=3, weights=source)),
-                    asyncio.to_thread(trainer.send, weights, 3),
-                    return_exceptions=True,
-                )
-                for error in met:
-                    assert "receivers is 2," in str(error), met
-                assert (await said(backend)).policy == PolicySpan(0, 0)
-
-    asyncio.run(main())
-
-
-def test_server_gives_a_receive_up_when_its_client_leaves(model: Path, other: Path) -> None:
-    async def main() -> None:
-        with WeightSender("127.0.0.1:0") as trainer:
-            async with served(model, admin_key=KEY) as server:
-                headers = {"Authorization": f"Bearer {KEY}"}
-                async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=LIMIT_S) as client:
-                    body = {"address": trainer.address}
-                    asking = asyncio.create_task(client.post("/admin/weights/receive", json=body))
-                    await until(lambda: has_come(trainer), "the server")
-                    asking.cancel()
-                    await asyncio.wait([asking])
-                    answer = await client.post("/admin/weights", json={"path": str(other), "version": 4})
-                    while answer.status_code == 409:  # The server has not seen yet that the client left.
-                        answer = await client.post("/admin/weights", json={"path": str(other), "version": 4})
-                    assert answer.json() == {"weight_version": 4}
-                    refused = await client.post("/admin/weights/receive", json={"address": "nowhere"})
-                    assert refused.status_code == 400
-
-    asyncio.run(main())
-
-
-def test_server_that_was_away_serves_with_the_weights_of_the_others(model: Path, other: Path) -> None:
-    async def main() -> None:
-        async with served(model, admin_key=KEY) as stays, AsyncExitStack() as stack:
-            async with served(model, admin_key=KEY) as leaves:
-                backend = backend_for(stays, leaves)
-                stack.push_async_callback(backend.close)
-                await backend.start()
-                assert len(await from_each(backend)) == 2
-            await backend.update_weights(WeightUpdate(version=5, weights=other))
-            async with served(model, admin_key=KEY, port=leaves.port):
-                servers = set[str | None]()
-                while len(servers) < 2:
-                    try:
-                        reply = await said(backend, f"task-{next(NUMBERS)}")
-                    except TransientBackendError:
-                        continue
-                    assert reply.policy == PolicySpan(5, 5)
-                    servers.add(reply.timing.server)
-
-    asyncio.run(main())
-
-
-def test_server_that_was_started_anew_unnoticed_never_serves_with_its_first_weights(model: Path, other: Path) -> None:
-    async def main() -> None:
+    with WeightSender("127.0.0.1:0", receivers=2, timeout_s=LIMIT_S) as trainer:
+        source = Broadcast(trainer.address, timeout_s=LIMIT_S)
         async with AsyncExitStack() as stack:
-            async with served(model, admin_key=KEY) as first:
-                backend = backend_for(first)
+            first = await stack.enter_async_context(served(model, admin_key=KEY))
+            async with served(model, admin_key=KEY) as second:
+                backend = backend_for(first, second)
                 stack.push_async_callback(backend.close)
                 await backend.start()
-                await backend.update_weights(WeightUpdate(version=5, weights=other))
-                assert (await said(backend)).policy == PolicySpan(5, 5)
-            async with served(model, admin_key=KEY, port=first.port):
-                while True:
-                    try:
-                        assert (await said(backend)).policy == PolicySpan(5, 5)
-                        break
-                    except TransientBackendError:
-                        pass
-
-    asyncio.run(main())
+            met = await asyncio.gather(
+                backend.update_weights(WeightUpdate(version=3, weights=source)),
+                asyncio.to_thread(trainer.send, weights, 3),
+                return_exceptions=True,
+            )
+            for error in met:
+                assert "receivers is 2," in str(error), met
+            assert (await said(backend)).policy == PolicySpan(0, 0)
 
 
-def test_run_that_goes_on_finds_a_server_with_its_weights_as_it_left_it(model: Path, other: Path) -> None:
-    async def main() -> None:
-        async with served(model, admin_key=KEY) as server:
-            for _ in range(2):
-                backend = backend_for(server)
-                await backend.start()
-                await backend.update_weights(WeightUpdate(version=7, weights=other))
-                assert (await said(backend)).policy == PolicySpan(7, 7)
-                await backend.close()
-            with pytest.raises(StaleVersionError):
-                await backend_for(server).update_weights(WeightUpdate(version=7, weights=model))
+async def test_server_gives_a_receive_up_when_its_client_leaves(stage: Stage, other: Path) -> None:
+    weights = {"path": str(other), "version": 4}
+    with WeightSender("127.0.0.1:0") as trainer:
+        asking = asyncio.create_task(stage.owner("weights/receive", {"address": trainer.address}))
+        await until(lambda: has_come(trainer), "the server")
+        asking.cancel()
+        await asyncio.wait([asking])
+        answer = await stage.owner("weights", weights)
+        while answer.status_code == 409:  # The server has not seen yet that the client left.
+            answer = await stage.owner("weights", weights)
+        assert answer.json() == {"weight_version": 4}
+        assert (await stage.owner("weights/receive", {"address": "nowhere"})).status_code == 400
 
-    asyncio.run(main())
+
+async def test_server_that_was_away_serves_with_the_weights_of_the_others(model: Path, other: Path) -> None:
+    async with served(model, admin_key=KEY) as stays, AsyncExitStack() as stack:
+        async with served(model, admin_key=KEY) as leaves:
+            backend = backend_for(stays, leaves)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+            assert len(await from_each(backend)) == 2
+        await backend.update_weights(WeightUpdate(version=5, weights=other))
+        async with served(model, admin_key=KEY, port=leaves.port):
+            servers = set[str | None]()
+            while len(servers) < 2:
+                try:
+                    reply = await said(backend, f"task-{next(NUMBERS)}")
+                except TransientBackendError:
+                    continue
+                assert reply.policy == PolicySpan(5, 5)
+                servers.add(reply.timing.server)
 
 
-def test_servers_without_a_key_for_their_owner_are_refused_at_the_start(model: Path) -> None:
-    async def main() -> None:
-        async with served(model, admin_key=KEY) as server:
-            without = backend_for(server, key=None)
-            await without.start()
-            with pytest.raises(ConfigError, match=r"cannot update weights: .*admin_key_env"):
-                updating(without, name="m", kind="openai")  # It could have been a vLLM.
-            await without.close()
-            backend = backend_for(server, key="foreign-0123456789")
-            with pytest.raises(ConfigError, match=r"openai_config.admin_key_env: .* missing"):
-                await backend.start()
+async def test_server_that_was_started_anew_unnoticed_never_serves_with_its_first_weights(
+    model: Path, other: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        async with served(model, admin_key=KEY) as first:
+            backend = backend_for(first)
+            stack.push_async_callback(backend.close)
+            await backend.start()
+            await backend.update_weights(WeightUpdate(version=5, weights=other))
+            assert (await said(backend)).policy == PolicySpan(5, 5)
+        async with served(model, admin_key=KEY, port=first.port):
+            while True:
+                try:
+                    assert (await said(backend)).policy == PolicySpan(5, 5)
+                    break
+                except TransientBackendError:
+                    pass
+
+
+async def test_run_that_goes_on_finds_a_server_with_its_weights_as_it_left_it(model: Path, other: Path) -> None:
+    async with served(model, admin_key=KEY) as server:
+        for _ in range(2):
+            backend = backend_for(server)
+            await backend.start()
+            await backend.update_weights(WeightUpdate(version=7, weights=other))
+            assert (await said(backend)).policy == PolicySpan(7, 7)
             await backend.close()
+        with pytest.raises(StaleVersionError):
+            await backend_for(server).update_weights(WeightUpdate(version=7, weights=model))
 
-    asyncio.run(main())
+
+async def test_servers_without_a_key_for_their_owner_are_refused_at_the_start(model: Path) -> None:
+    async with served(model, admin_key=KEY) as server:
+        without = backend_for(server, key=None)
+        await without.start()
+        with pytest.raises(ConfigError, match=r"cannot update weights: .*admin_key_env"):
+            updating(without, name="m", kind="openai")  # It could have been a vLLM.
+        await without.close()
+        backend = backend_for(server, key="foreign-0123456789")
+        with pytest.raises(ConfigError, match=r"openai_config.admin_key_env: .* missing"):
+            await backend.start()
+        await backend.close()

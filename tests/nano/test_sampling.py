@@ -1,13 +1,15 @@
-"""How a token is chosen."""
+"""How a token is chosen, and what may be asked of its choice."""
 
 from __future__ import annotations
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from mac_runner.nano import SamplingParams, sample_with_logprobs
+from mac_runner.nano import InvalidRequestError, SamplingParams, sample_with_logprobs
 from mac_runner.nano.testing import FACTOR_MAX, PENALTY_MAX, Row, choose
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 3.0])
@@ -32,34 +34,27 @@ def test_greedy_takes_the_likeliest() -> None:
     assert choice.logprob == pytest.approx(float(torch.log_softmax(LOGITS, -1)[4]), abs=1e-6)
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-def test_tokens_are_drawn_as_often_as_they_are_likely(temperature: float) -> None:
-    expected = torch.softmax(LOGITS / temperature, -1).tolist()
-
-    assert drawn(LOGITS, temperature=temperature) == pytest.approx(expected, abs=2 / DRAWS)
-
-
-def test_top_k_keeps_the_likeliest_k() -> None:
-    expected = torch.softmax(torch.tensor([2.0, -math.inf, -math.inf, -math.inf, 3.0]), -1).tolist()
-
-    assert drawn(LOGITS, top_k=2) == pytest.approx(expected, abs=2 / DRAWS)
+def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+    for temperature in (0.3, 1.0, 4.0):
+        expected = torch.softmax(LOGITS / temperature, -1).tolist()
+        assert drawn(LOGITS, temperature=temperature) == pytest.approx(expected, abs=2 / DRAWS)
+    two = torch.softmax(torch.tensor([2.0, -math.inf, -math.inf, -math.inf, 3.0]), -1).tolist()
+    assert drawn(LOGITS, top_k=2) == pytest.approx(two, abs=2 / DRAWS)
 
 
-def test_top_p_keeps_the_fewest_that_have_the_mass() -> None:
+def test_top_p_keeps_the_fewest_that_have_the_mass_and_min_p_what_is_likely_enough_beside_the_likeliest() -> None:
     """Probabilities are 0.636, 0.234, 0.086, 0.032, 0.012."""
-    assert drawn(LOGITS, top_p=0.6)[4] == 1.0
-    assert [share > 0 for share in drawn(LOGITS, top_p=0.65)] == [True, False, False, False, True]
-    assert [share > 0 for share in drawn(LOGITS, top_p=0.9)] == [True, True, False, False, True]
-
-
-def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest() -> None:
-    assert [share > 0 for share in drawn(LOGITS, min_p=0.3)] == [True, False, False, False, True]
-    assert [share > 0 for share in drawn(LOGITS, min_p=0.1)] == [True, True, False, False, True]
-
-
-def test_top_p_is_of_what_top_k_leaves() -> None:
-    """Of two that are left the first has 0.73."""
-    assert drawn(LOGITS, top_k=2, top_p=0.7)[4] == 1.0
+    kept: tuple[tuple[dict[str, object], list[int]], ...] = (
+        ({"top_p": 0.6}, [4]),
+        ({"top_p": 0.65}, [0, 4]),
+        ({"top_p": 0.9}, [0, 1, 4]),
+        ({"min_p": 0.3}, [0, 4]),
+        ({"min_p": 0.1}, [0, 1, 4]),
+        # Of the two that top_k leaves the first has 0.73.
+        ({"top_k": 2, "top_p": 0.7}, [4]),
+    )
+    for settings, tokens in kept:
+        assert [token for token, share in enumerate(drawn(LOGITS, **settings)) if share > 0] == tokens, settings
 
 
 def test_top_p_looks_beyond_the_likeliest_thousand_if_it_must() -> None:
@@ -73,20 +68,15 @@ def test_top_p_looks_beyond_the_likeliest_thousand_if_it_must() -> None:
     assert len(kept) == 600
 
 
-def test_a_number_next_to_one_leads_to_a_possible_token() -> None:
-    impossible_end = torch.tensor([0.0, 1.0, -math.inf, -math.inf])
-    last = math.nextafter(1.0, 0.0)
-
-    assert choose(impossible_end.unsqueeze(0), [row(last)])[0].token_id == 1
-    assert choose(impossible_end.unsqueeze(0), [row(last, top_k=3)])[0].token_id in (0, 1)
-
-
 def test_largest_number_below_one_never_leads_past_the_possible_tokens() -> None:
+    last = math.nextafter(1.0, 0.0)
+    impossible_end = torch.tensor([[0.0, 1.0, -math.inf, -math.inf]])
     logits = torch.randn(300, 50, generator=torch.Generator().manual_seed(0))
     logits[:, 40:] = -math.inf
-    chosen = choose(logits, [row(math.nextafter(1.0, 0.0))] * 300)
 
-    assert max(choice.token_id for choice in chosen) < 40
+    assert choose(impossible_end, [row(last)])[0].token_id == 1
+    assert choose(impossible_end, [row(last, top_k=3)])[0].token_id in (0, 1)
+    assert max(choice.token_id for choice in choose(logits, [row(last)] * 300)) < 40
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.05}, {"temperature": 0.0}])
@@ -170,10 +160,12 @@ def test_penalties_that_lead_beyond_all_numbers_leave_no_logprob(settings: dict[
     assert [math.isfinite(choice.logprob) for choice in chosen] == [False, True]
 
 
-def test_where_nothing_may_be_said_there_is_no_logprob() -> None:
-    nothing = torch.zeros(5, dtype=torch.bool)
+def test_where_nothing_may_be_said_or_logits_are_no_numbers_there_is_no_logprob() -> None:
+    nothing = Row(params=SamplingParams(), allowed=torch.zeros(5, dtype=torch.bool))
+    broken = torch.tensor([[math.nan, 1.0], [math.inf, 1.0]])
 
-    assert math.isnan(choose(LOGITS.unsqueeze(0), [Row(params=SamplingParams(), allowed=nothing)])[0].logprob)
+    assert math.isnan(choose(LOGITS.unsqueeze(0), [nothing])[0].logprob)
+    assert not any(math.isfinite(choice.logprob) for choice in choose(broken, [row(0.5), row(0.5, temperature=0.0)]))
 
 
 def test_penalties_at_their_bounds_leave_numbers() -> None:
@@ -185,12 +177,6 @@ def test_penalties_at_their_bounds_leave_numbers() -> None:
         assert math.isfinite(chosen.logprob)
 
 
-def test_logits_that_are_no_numbers_have_no_logprob() -> None:
-    broken = torch.tensor([[math.nan, 1.0], [math.inf, 1.0]])
-
-    assert not any(math.isfinite(choice.logprob) for choice in choose(broken, [row(0.5), row(0.5, temperature=0.0)]))
-
-
 def test_sampling_is_a_function_of_its_own() -> None:
     logits = LOGITS.repeat(3, 1)
     tokens, logprobs = sample_with_logprobs(
@@ -200,3 +186,60 @@ def test_sampling_is_a_function_of_its_own() -> None:
     assert tokens.tolist() == [4, 0, 4]
     assert torch.allclose(logprobs, torch.log_softmax(LOGITS, -1)[tokens])
     assert sample_with_logprobs(logits.bfloat16(), torch.ones(3))[1].dtype == torch.float32
+
+
+# What may be asked.
+
+
+WRONG: tuple[dict[str, object], ...] = (
+    {"temperature": -1.0},
+    {"temperature": float("nan")},
+    {"temperature": "hot"},
+    {"max_tokens": 2.5},
+    {"max_tokens": 0},
+    {"max_tokens": True},
+    {"top_k": 1.0},
+    {"top_p": 0.0},
+    {"top_p": None},
+    {"min_p": 1.5},
+    {"repetition_penalty": 1e-38},
+    {"repetition_penalty": 1e38},
+    {"presence_penalty": 1e38},
+    {"frequency_penalty": float("-inf")},
+    {"top_logprobs": 101},
+    {"seed": 0.5},
+    {"stop_token_ids": [[1]]},
+    {"stop_token_ids": 5},
+    {"stop_token_ids": ["a"]},
+    {"stop": ("",)},
+    {"stop": (1,)},
+    {"choices": "yes"},
+    {"choices": {"a": 1}},
+    {"json_schema": 5},
+    {"json_schema": {"enum": {1}}},
+    {"json_schema": {"enum": b""}},
+)
+
+
+def test_setting_that_cannot_be_is_refused_by_name() -> None:
+    for wrong in WRONG:
+        with pytest.raises(InvalidRequestError, match=next(iter(wrong))):
+            SamplingParams(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"tuple .* 64 texts"):
+        SamplingParams(stop="abc")  # type: ignore[arg-type]
+
+
+def test_lists_and_dicts_are_held_as_what_can_be_hashed() -> None:
+    given = {"stop": ["a"], "stop_token_ids": [1, 2], "choices": ["x", "y"]}
+    params = SamplingParams(**given)  # type: ignore[arg-type]
+    schema = {"type": "string"}
+
+    assert (params.stop, params.stop_token_ids, params.choices) == (("a",), frozenset({1, 2}), ("x", "y"))
+    assert hash(params) == hash(SamplingParams(stop=("a",), stop_token_ids=frozenset({1, 2}), choices=("x", "y")))
+    assert SamplingParams(json_schema=schema).json_schema == json.dumps(schema)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    params = SamplingParams(temperature=np.float32(0.5), max_tokens=np.int64(3))
+
+    assert (params.temperature, params.max_tokens) == (0.5, 3)

@@ -1,0 +1,350 @@
+"""What becomes of an engine that loses a process: ranks end with each other, and replicas go on for one another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from mac_runner.nano import (
+    AsyncEngine,
+    Delta,
+    EngineStoppedError,
+    ForwardBatch,
+    InferenceEngine,
+    RankFailedError,
+    SamplingParams,
+)
+from mac_runner.nano.parallel import group, members, runner
+from mac_runner.nano.testing import (
+    Follower,
+    ModelRunner,
+    ParallelRunner,
+    ReplicaLostError,
+    ReplicatedEngine,
+    Span,
+    has_ordered_memory,
+    serve,
+    serve_leader,
+)
+from tests.faults.tier import SCALE
+from tests.nano.crowds import (
+    alone,
+    assert_ended,
+    assert_same_bits,
+    bits,
+    descendants,
+    finish,
+    in_a_crowd,
+    is_alive,
+    lock_step,
+    lose,
+    needs_packing,
+    processes,
+    replicas,
+    settings,
+    started_with,
+)
+from tests.nano.tiny_models import VOCAB_SIZE, random_state_dict
+from tests.patience import LIMIT_S, wait_for
+from tests.sim.held_steps import HeldSteps
+
+CROWD = 20 * SCALE
+PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
+ENDLESS = SamplingParams(max_tokens=300, ignore_eos=True)
+WARM = SamplingParams(temperature=0.9, max_tokens=40, ignore_eos=True)
+RANKS = {"tensor_parallel_size": 2}
+LOCK_STEP = {"data_parallel_size": 2, "data_parallel_mode": "lock_step", "num_blocks": 60, "admission": "preempt"}
+
+
+# Ranks, and replicas in lock step: with one all are lost.
+
+
+def process_of(replica: int, rank: int) -> psutil.Process:
+    """The process of a rank; that of the leader is this one."""
+    ours = psutil.Process()
+    followers = [each for each in ours.children() if any("lockstep_follower" in word for word in each.cmdline())]
+    head = followers[0] if replica else ours
+    return next(each for each in head.children() if each not in followers) if rank else head
+
+
+def assert_over(engine: Any, *named: str) -> RankFailedError:
+    """Whatever is asked of it, the engine says why it is no more."""
+    with pytest.raises(RankFailedError) as caught:
+        engine.add_request([1], GREEDY)
+    for ask in (engine.step, engine.stats, engine.sleep):
+        with pytest.raises(RankFailedError):
+            ask()
+    assert all(name in str(caught.value) for name in named), str(caught.value)
+    return caught.value
+
+
+TORCH = {**RANKS, "tensor_parallel_gather": "torch"}
+FOUR, FOUR_PAGED = {**LOCK_STEP, **RANKS, "cache_type": "radix"}, {**LOCK_STEP, **RANKS, "cache_type": "paged"}
+VICTIMS = [
+    pytest.param(TORCH, 0, 1, ("rank 1 (process", "SIGKILL"), False, id="rank"),
+    pytest.param(RANKS, 0, 1, ("rank 1", "SIGKILL"), True, id="rank-at-rest"),
+    pytest.param(LOCK_STEP, 1, 0, ("replica 1", "SIGKILL"), False, id="replica"),
+    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), True, id="rank-of-a-follower-at-rest"),
+    pytest.param(FOUR, 1, 1, ("replica 1", "rank 1", "SIGKILL"), False, id="rank-of-a-follower"),
+    pytest.param(FOUR_PAGED, 0, 1, ("rank 1", "SIGKILL"), False, id="rank-of-the-leader"),
+    pytest.param(FOUR_PAGED, 1, 0, ("replica 1", "SIGKILL"), False, id="follower"),
+]
+
+
+@needs_packing
+@pytest.mark.parametrize(("changes", "replica", "rank", "named", "at_rest"), VICTIMS[: None if SCALE > 1 else 4])
+def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_all_and_is_named(
+    path: Path, changes: dict[str, Any], replica: int, rank: int, named: tuple[str, ...], at_rest: bool
+) -> None:
+    """At rest it finds out itself."""
+    with processes(path, **changes) as engine:
+        with alone(path) as one:
+            assert_same_bits(in_a_crowd(engine, 2, CROWD), in_a_crowd(one, 2, CROWD))
+        started, victim = descendants(), process_of(replica, rank)
+        for seed in range(0 if at_rest else 4):
+            engine.add_request([seed], ENDLESS)
+            engine.step()
+        victim.kill()
+        if at_rest:
+            assert (engine._ranks if "replica 1" in named else engine._runner._ranks).is_over.wait(LIMIT_S)
+        else:
+            with pytest.raises(RankFailedError):
+                finish(engine)
+        assert_over(engine, *named)
+        assert_ended(started)
+
+
+def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no more")
+
+    with lock_step(path) as engine:
+        engine.add_request([1], ENDLESS)
+        engine.step()
+        monkeypatch.setattr(engine, "_pack", fail)
+        with pytest.raises(MemoryError, match="no more"):
+            engine.step()
+        with pytest.raises(RankFailedError, match="no more"):
+            engine.add_request([1], GREEDY)
+
+
+def test_error_of_rank_0_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ModelRunner, batch: ForwardBatch) -> torch.Tensor:
+        raise MemoryError("no more")
+
+    with processes(path, **RANKS) as engine:
+        monkeypatch.setattr(ModelRunner, "forward", fail)
+        with pytest.raises(MemoryError, match="no more"):
+            engine.generate([PROMPT], GREEDY)
+
+        assert_ended(descendants())
+        assert_over(engine, "rank 0", "no more")
+
+
+def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(path: Path) -> None:
+    with processes(path, **RANKS) as engine:
+        beyond = 10**6  # A token that no vocabulary has.
+        span = Span(first_row=0, num_tokens=2, start=0, block_ids=(0,))
+        engine._runner._ranks.send(
+            ForwardBatch(token_ids=(1, beyond), positions=(0, 1), slots=(0, 1), spans=(span,), logit_rows=())
+        )
+        with pytest.raises(RankFailedError):
+            engine.generate([PROMPT], ENDLESS)
+
+        error = assert_over(engine, "rank 1", "IndexError")
+        assert "model_forward" in error.__notes__[0]
+        assert_ended(descendants())
+
+
+@pytest.mark.skipif(not has_ordered_memory(), reason="gloo's patience is fixed when it starts")
+def test_rank_that_does_not_answer_is_not_waited_for_without_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with processes(path, **RANKS) as engine:
+        monkeypatch.setattr(group, "PATIENCE_S", 0.2)
+        monkeypatch.setattr(members, "END_S_MAX", 0.2)
+        rank = process_of(0, 1)
+        rank.suspend()
+        wait_for(lambda: rank.status() == psutil.STATUS_STOPPED, "rank 1 to stand still")
+        with pytest.raises(RankFailedError, match="rank 1 has kept"):
+            engine.generate([PROMPT], GREEDY)
+
+
+def test_rank_that_dies_as_it_starts_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
+    with pytest.raises(RankFailedError, match=r"rank 1 .* exit code 1"), processes(path, **RANKS):
+        pass
+
+
+@started_with(**RANKS)
+async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(engine: AsyncEngine) -> None:
+    stream = engine.stream([1, 2], SamplingParams(max_tokens=900, ignore_eos=True))
+    await anext(stream)
+    process_of(0, 1).kill()
+    with pytest.raises(EngineStoppedError, match="rank 1"):
+        async for _ in stream:
+            pass
+    with pytest.raises(EngineStoppedError, match="rank 1"):
+        await engine.generate([1], GREEDY)
+
+
+def test_engine_that_is_dropped_without_a_word_keeps_no_processes(path: Path) -> None:
+    engine = InferenceEngine(settings(path, **RANKS))
+    started = descendants()
+    assert isinstance(engine._runner, ParallelRunner)
+    del engine
+
+    assert len(started) == 1
+    assert_ended(started)
+
+
+WAITING_PROGRAM = """
+import sys
+from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams
+from mac_runner.nano.architecture import read_model_config
+from mac_runner.nano.attention import Piece, make_batch
+engine = InferenceEngine(EngineConfig(model_path=sys.argv[1], tensor_parallel_size=2, num_threads=1, num_blocks=100))
+engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2))
+engine._runner._ranks.send(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))
+print(*[member.process.pid for member in engine._runner._ranks._members], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step(path: Path) -> None:
+    """A script needs no guard around its engine either: the other ranks do not run it again."""
+    command = [sys.executable, "-c", WAITING_PROGRAM, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        (other,) = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        before_s = spent_s(other)
+        if has_ordered_memory():  # Who waits there looks again and again; over gloo a rank sleeps.
+            wait_for(lambda: spent_s(other) > before_s, "rank 1 to wait in the step")
+        assert is_alive(other)
+        process.kill()
+
+    assert_ended([other])
+
+
+def spent_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@pytest.mark.parametrize("life", [serve_leader, lambda connection: serve(connection, Follower)])
+def test_process_that_is_asked_to_end_before_it_begins_ends_in_silence(life: Callable[[Connection], None]) -> None:
+    ours, theirs = Pipe()
+    with ours, theirs:
+        ours.send(None)
+        life(theirs)
+
+        assert not ours.poll()
+
+
+# Independent replicas: the others answer.
+
+
+@needs_packing
+@pytest.mark.parametrize("lost", [0, 1])
+def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(
+    path: Path, lost: int, steps: HeldSteps
+) -> None:
+    with alone(path) as one:
+        for number in range(12):
+            one.add_request([number] * 9, WARM, 2)
+        expected = bits(finish(one))
+    with replicas(path) as engine:
+        steps.hold()
+        for number in range(12):
+            engine.add_request([number] * 9, WARM, 2)
+        wait_for(lambda: all(each.num_completion_tokens for each in engine.replica_stats()), "some tokens of each")
+        lose(engine, lost)
+        steps.go()
+        samples = engine.step()
+        samples += finish(engine)
+
+        assert bits(samples) == expected
+        assert len(samples) == 24
+        assert engine.stats().num_replicas == 1
+
+
+@needs_packing
+def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps: HeldSteps) -> None:
+    params = replace(WARM, max_tokens=60, seed=4)
+    with alone(path) as one:
+        expected = one.generate([PROMPT], params)[0]
+    with replicas(path) as engine:
+        steps.hold()
+        request = engine.add_request(PROMPT, params, stream=True)
+        deltas = engine.step_deltas()
+        lose(engine, engine._dealt[request].replica.number)
+        steps.go()
+        while engine.has_pending():
+            deltas += engine.step_deltas()
+
+    assert [token for delta in deltas for token in delta.token_ids] == list(expected.completion_tokens)
+    assert "".join(delta.text for delta in deltas) == expected.text
+    assert [delta.sample is not None for delta in deltas].count(True) == 1
+
+
+@needs_packing
+def test_stream_that_no_replica_continues_ends_with_an_error(path: Path, steps: HeldSteps) -> None:
+    with replicas(path) as engine:
+        steps.hold()
+        request = engine.add_request(PROMPT, replace(ENDLESS, temperature=0.0), stream=True)
+        deltas = list[Delta]()
+        while sum(len(delta.token_ids) for delta in deltas) < 3:
+            deltas += engine.step_deltas()
+        engine.update_weights(random_state_dict(path, seed=1), blocking=True)
+        lose(engine, engine._dealt[request].replica.number)
+        while engine.has_pending():
+            deltas += engine.step_deltas()
+
+    assert deltas[-1].sample is not None
+    assert isinstance(deltas[-1].sample.error, ReplicaLostError)
+
+
+def test_engine_without_replicas_says_how_each_was_lost(path: Path, steps: HeldSteps) -> None:
+    with replicas(path) as engine:
+        steps.hold()
+        engine.add_request(PROMPT, ENDLESS)
+        lose(engine, 0)
+        lose(engine, 1)
+        with pytest.raises(RankFailedError, match=r"(replica \d: is gone.*){2}"):
+            finish(engine)
+        with pytest.raises(RankFailedError, match="all replicas"):
+            engine.add_request(PROMPT, ENDLESS)
+
+
+@needs_packing
+@pytest.mark.parametrize("cache_type", ["radix", "paged"] if SCALE > 1 else ["radix"])
+def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of_a_rank_and_leaves_none(
+    path: Path, cache_type: str
+) -> None:
+    with alone(path) as one:
+        crowd = in_a_crowd(one, 1, 2 * CROWD)
+        expected = bits(one.generate([[number] * 9 for number in range(8)], WARM))
+    with processes(path, data_parallel_size=2, **RANKS, cache_type=cache_type) as engine:
+        assert isinstance(engine, ReplicatedEngine)
+        assert_same_bits(in_a_crowd(engine, 1, 2 * CROWD), crowd)
+        heads = [psutil.Process(replica.member.process.pid) for replica in engine._replicas.values()]
+        others = [child for head in heads for child in head.children()]
+        for number in range(8):
+            engine.add_request([number] * 9, WARM)
+        others[1].kill()
+
+        assert bits(finish(engine)) == expected
+        assert len(others) == 2
+        wait_for(lambda: engine.stats().num_replicas == 1, "the end of the replica whose rank was killed")
+        heads[0].kill()
+        with pytest.raises(RankFailedError, match="SIGKILL"):
+            engine.generate([PROMPT], ENDLESS)
