@@ -10,20 +10,13 @@ import pytest
 
 from mac_runner.nano import (
     AsyncEngine,
-    ConstraintError,
     EngineConfig,
-    EngineStoppedError,
     ForwardBatch,
     InferenceEngine,
-    InvalidRequestError,
-    ModelNotFoundError,
-    NonFiniteLogitsError,
     RequestStream,
     SamplingParams,
-    StaleVersionError,
     TrainingSample,
-    UpdateInProgressError,
-    WrongShapeError,
+    errors,
     read_state_dict,
 )
 from mac_runner.nano.testing import Grammar, GrammarCompiler
@@ -96,7 +89,7 @@ async def test_whoever_leaves_is_forgotten(steps: HeldSteps, engine: AsyncEngine
 
 
 async def test_refused_request_is_told_at_once_and_the_others_go_on(engine: AsyncEngine) -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         await engine.submit([], PARAMS)
     assert len(await engine.generate([1], PARAMS)) == 1
 
@@ -123,7 +116,7 @@ async def test_nobody_waits_while_a_constraint_is_compiled(
 
 async def test_constraint_that_cannot_be_followed_is_told_at_once_and_the_others_go_on(engine: AsyncEngine) -> None:
     running = await begun(engine, LONG)
-    with pytest.raises(ConstraintError):
+    with pytest.raises(errors.ConstraintError):
         await engine.submit([1], SamplingParams(json_schema='{"type": "nothing"}'))
     assert len((await last(running)).completion_tokens) == 300
 
@@ -131,7 +124,7 @@ async def test_constraint_that_cannot_be_followed_is_told_at_once_and_the_others
 async def test_error_of_a_request_reaches_who_asked(path: Path, engine: AsyncEngine) -> None:
     broken = {name: tensor * 1e30 for name, tensor in read_state_dict(path).items()}
     await engine.update_weights(broken)
-    with pytest.raises(NonFiniteLogitsError):
+    with pytest.raises(errors.NonFiniteLogitsError):
         await engine.generate([1, 2], PARAMS, 3)
     await engine.update_weights(read_state_dict(path))
     assert len(await engine.generate([1, 2], PARAMS)) == 1
@@ -141,7 +134,7 @@ async def test_weights_change_while_requests_run(path: Path, steps: HeldSteps, e
     steps.hold()
     running = await begun(engine, LONG)
     assert await engine.update_weights(random_state_dict(path, seed=1), version=4) == 4
-    with pytest.raises(WrongShapeError):
+    with pytest.raises(errors.WrongShapeError):
         await engine.update_weights({name: tensor[:1] for name, tensor in read_state_dict(path).items()})
     steps.go()
     assert [span.version for span in (await last(running)).version_spans] == [0, 4]
@@ -153,10 +146,10 @@ async def test_second_update_at_once_or_of_an_older_version_is_refused_and_the_f
     weights = random_state_dict(path, seed=1)
     first = asyncio.create_task(engine.update_weights(weights, version=4))
     await asyncio.sleep(0)
-    with pytest.raises(UpdateInProgressError):
+    with pytest.raises(errors.UpdateInProgressError):
         await engine.update_weights(weights, version=5)
     assert await first == 4
-    with pytest.raises(StaleVersionError):
+    with pytest.raises(errors.StaleVersionError):
         await engine.update_weights(weights, version=4)
     assert await engine.update_weights(weights) == 5
 
@@ -188,11 +181,11 @@ async def test_shutdown_tells_everybody_who_waits(steps: HeldSteps, engine: Asyn
     running = asyncio.create_task(engine.generate([1, 2], LONG))
     handle = await engine.submit([1], LONG, stream=False)
     await engine.shutdown()
-    with pytest.raises(EngineStoppedError, match="shut down"):
+    with pytest.raises(errors.EngineStoppedError, match="shut down"):
         await running
-    with pytest.raises(EngineStoppedError, match="shut down"):
+    with pytest.raises(errors.EngineStoppedError, match="shut down"):
         await anext(handle)
-    with pytest.raises(EngineStoppedError, match="shut down"):
+    with pytest.raises(errors.EngineStoppedError, match="shut down"):
         await engine.generate([1], PARAMS)
 
 
@@ -204,17 +197,17 @@ async def test_step_that_fails_is_told_to_everybody(engine: AsyncEngine) -> None
     engine.engine._batch._forward = fail
     tasks = [asyncio.create_task(engine.generate([index], PARAMS)) for index in range(3)]
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        assert isinstance(outcome, EngineStoppedError)
+        assert isinstance(outcome, errors.EngineStoppedError)
         assert "no room left" in str(outcome)
-    with pytest.raises(EngineStoppedError, match="no room left"):
+    with pytest.raises(errors.EngineStoppedError, match="no room left"):
         await engine.pause("wait")
 
 
 async def test_model_that_cannot_be_loaded_is_told_by_start() -> None:
     engine = AsyncEngine(EngineConfig(model_path="/no/such/model"))
-    with pytest.raises(EngineStoppedError, match="not started"):
+    with pytest.raises(errors.EngineStoppedError, match="not started"):
         await engine.generate([1], PARAMS)
-    with pytest.raises(ModelNotFoundError):
+    with pytest.raises(errors.ModelNotFoundError):
         await engine.start()
-    with pytest.raises(EngineStoppedError):
+    with pytest.raises(errors.EngineStoppedError):
         await engine.stats()

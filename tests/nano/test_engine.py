@@ -11,25 +11,13 @@ import pytest
 import torch
 
 from mac_runner.nano import (
-    ConfigError,
-    ConstraintError,
     EngineConfig,
     EngineState,
-    EngineStoppedError,
     InferenceEngine,
-    InvalidRequestError,
-    MissingTensorError,
-    ModelError,
-    NanoError,
-    NonFiniteLogitsError,
-    PromptTooLongError,
-    QueueFullError,
     SamplingParams,
-    StaleVersionError,
-    UnexpectedTensorError,
     VersionSpan,
-    WrongShapeError,
     batching,
+    errors,
     read_state_dict,
 )
 from mac_runner.nano.testing import Constraint
@@ -180,13 +168,19 @@ def test_update_in_flight_is_put_in_between_steps_and_told_in_spans(make: Engine
     assert engine.get_weight_version() == 1
 
 
-def test_update_of_an_idle_engine_is_seen_without_a_step(make: EngineMaker, path: Path) -> None:
-    engine = make()
-    engine.update_weights(random_state_dict(path, seed=1))
+def test_update_of_an_idle_engine_is_seen_without_a_step_and_its_weights_may_be_changed_afterwards(
+    make: EngineMaker, path: Path
+) -> None:
+    engine, weights = make(dtype="float32"), random_state_dict(path, seed=1)
+    engine.update_weights(weights)
     while engine.get_weight_version() == 0:
         pass
+    before = engine.generate([[1]], GREEDY)[0]
+    for tensor in weights.values():
+        tensor.zero_()
 
-    assert engine.generate([[1]], GREEDY)[0].version_spans == (VersionSpan(1, 0),)
+    assert before.version_spans == (VersionSpan(1, 0),)
+    assert engine.generate([[1]], GREEDY)[0].logprobs == before.logprobs
 
 
 def test_prefix_of_other_weights_or_from_before_a_flush_is_never_found(make: EngineMaker, path: Path) -> None:
@@ -203,34 +197,20 @@ def test_prefix_of_other_weights_or_from_before_a_flush_is_never_found(make: Eng
     assert sample.logprobs == fresh.generate([[7] * 60], GREEDY)[0].logprobs
 
 
-def test_weights_handed_over_may_be_changed_afterwards(make: EngineMaker, path: Path) -> None:
-    engine = make(dtype="float32")
-    weights = read_state_dict(path)
-    engine.update_weights(weights, blocking=True)
+def test_weights_of_another_model_are_refused_and_the_old_ones_kept(make: EngineMaker, path: Path) -> None:
+    engine, good = make(), read_state_dict(path)
     expected = engine.generate([[1, 2]], GREEDY)[0].logprobs
-    for tensor in weights.values():
-        tensor.zero_()
-
-    assert engine.generate([[1, 2]], GREEDY)[0].logprobs == expected
-
-
-@pytest.mark.parametrize("blocking", [True, False])
-def test_weights_of_another_model_are_refused_and_the_old_ones_kept(
-    make: EngineMaker, path: Path, blocking: bool
-) -> None:
-    engine = make()
-    expected = engine.generate([[1, 2]], GREEDY)[0].logprobs
-    good = read_state_dict(path)
-    wrong: list[tuple[type[ModelError], dict[str, torch.Tensor]]] = [
-        (MissingTensorError, {name: tensor for name, tensor in good.items() if name != "model.norm.weight"}),
-        (UnexpectedTensorError, {**good, "model.layers.9.mlp.up_proj.weight": torch.zeros(1)}),
-        (WrongShapeError, {**good, "model.norm.weight": torch.ones(3)}),
+    wrong: list[tuple[type[errors.ModelError], dict[str, torch.Tensor]]] = [
+        (errors.MissingTensorError, {name: tensor for name, tensor in good.items() if name != "model.norm.weight"}),
+        (errors.UnexpectedTensorError, {**good, "model.layers.9.mlp.up_proj.weight": torch.zeros(1)}),
+        (errors.WrongShapeError, {**good, "model.norm.weight": torch.ones(3)}),
     ]
-    for error, weights in wrong:
-        with pytest.raises(error, match="model"):
-            engine.update_weights(weights, blocking=blocking)
-    with pytest.raises(StaleVersionError, match=r"version 0: .* has 0"):
-        engine.update_weights(good, blocking=blocking, version=0)
+    for blocking in (True, False):
+        for error, weights in wrong:
+            with pytest.raises(error, match="model"):
+                engine.update_weights(weights, blocking=blocking)
+        with pytest.raises(errors.StaleVersionError, match=r"version 0: .* has 0"):
+            engine.update_weights(good, blocking=blocking, version=0)
 
     assert (engine.get_weight_version(), engine.generate([[1, 2]], GREEDY)[0].logprobs) == (0, expected)
 
@@ -238,36 +218,24 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_kept(
 # Pauses.
 
 
-def test_pause_that_keeps_changes_nothing(make: EngineMaker) -> None:
-    engine = make()
+def test_pause_keeps_those_who_run_or_finishes_them_or_ends_everybody(make: EngineMaker) -> None:
+    engine = make(max_batch_size=1)
     expected = engine.generate([[1, 2, 3]], GREEDY)[0].logprobs
-    engine.add_request([1, 2, 3], GREEDY)
+    running, waiting = (engine.add_request(prompt, GREEDY) for prompt in ([1, 2, 3], [2]))
     engine.step()
     engine.pause("keep")
-
     assert (engine.step(), engine.state) == ([], EngineState.PAUSED)
     engine.resume()
-    assert finish(engine)[0].logprobs == expected
 
-
-def test_pause_that_waits_finishes_who_runs_and_lets_nobody_in(make: EngineMaker) -> None:
-    engine = make(max_batch_size=1)
-    running, waiting = (engine.add_request([each], GREEDY) for each in (1, 2))
-    engine.step()
     samples = engine.pause("wait")
-
-    assert [sample.request_id for sample in samples] == [running]
+    assert [(sample.request_id, sample.logprobs) for sample in samples] == [(running, expected)]
     assert engine.stats().num_waiting == 1
     engine.resume()
     assert [sample.request_id for sample in finish(engine)] == [waiting]
 
-
-def test_pause_that_aborts_ends_everybody(make: EngineMaker) -> None:
-    engine = make(max_batch_size=1)
     for each in (1, 2):
         engine.add_request([each], GREEDY)
     engine.step()
-
     assert [sample.finish_reason for sample in engine.pause("abort")] == ["abort", "abort"]
     assert not engine.has_pending()
 
@@ -279,9 +247,9 @@ def test_sleep_gives_memory_back_and_wake_goes_on_as_before(make: EngineMaker, p
 
     assert not engine._runner.has_store
     assert not engine._runner.has_weights
-    with pytest.raises(ConfigError, match="asleep"):
+    with pytest.raises(errors.ConfigError, match="asleep"):
         engine.resume()
-    with pytest.raises(ConfigError, match="asleep"):
+    with pytest.raises(errors.ConfigError, match="asleep"):
         engine.generate([[1]], GREEDY)
     engine.wake()
     assert engine.generate([[1, 2, 3]], GREEDY)[0].logprobs == expected
@@ -292,7 +260,7 @@ def test_weights_that_were_dropped_are_not_taken_for_those_of_the_directory(make
     engine.update_weights(random_state_dict(path, seed=1), blocking=True)
     engine.sleep(drop_weights=True)
 
-    with pytest.raises(ModelError, match="version 1"):
+    with pytest.raises(errors.ModelError, match="version 1"):
         engine.wake()
     engine.update_weights(random_state_dict(path, seed=2), blocking=True)
     engine.wake()
@@ -303,34 +271,34 @@ def test_what_the_state_of_an_engine_forbids_is_refused_with_the_way_out(make: E
     engine = make()
     engine.add_request([1], GREEDY)
     engine.step()
-    with pytest.raises(ConfigError, match="running"):
+    with pytest.raises(errors.ConfigError, match="running"):
         engine.sleep()
     assert len(finish(engine)) == 1
 
     engine.pause()
-    with pytest.raises(ConfigError, match="not asleep"):
+    with pytest.raises(errors.ConfigError, match="not asleep"):
         engine.wake()
-    with pytest.raises(ConfigError, match="resume it"):
+    with pytest.raises(errors.ConfigError, match="resume it"):
         engine.generate([[1]], GREEDY)
     engine.sleep()
-    with pytest.raises(ConfigError, match="wake it up"):
+    with pytest.raises(errors.ConfigError, match="wake it up"):
         engine.generate([[1]], GREEDY)
 
 
 # What is refused.
 
 
-REFUSED: tuple[tuple[Any, dict[str, int], type[NanoError], str], ...] = (
-    ([], {}, InvalidRequestError, "empty"),
-    ([1, 272], {}, InvalidRequestError, "272"),
-    ([1, -1], {}, InvalidRequestError, "-1"),
-    ([1, "a"], {}, InvalidRequestError, "'a'"),
-    ([1, True], {}, InvalidRequestError, "True"),
-    (7, {}, InvalidRequestError, "of type int"),
-    (torch.tensor([1, 2]), {}, InvalidRequestError, "of type Tensor"),
-    ("", {}, InvalidRequestError, "empty"),
-    ([1] * 1024, {}, PromptTooLongError, "1024"),
-    ([1] * 300, {"max_tokens": 600}, PromptTooLongError, "KV cache of 800"),
+REFUSED: tuple[tuple[Any, dict[str, int], type[errors.NanoError], str], ...] = (
+    ([], {}, errors.InvalidRequestError, "empty"),
+    ([1, 272], {}, errors.InvalidRequestError, "272"),
+    ([1, -1], {}, errors.InvalidRequestError, "-1"),
+    ([1, "a"], {}, errors.InvalidRequestError, "'a'"),
+    ([1, True], {}, errors.InvalidRequestError, "True"),
+    (7, {}, errors.InvalidRequestError, "of type int"),
+    (torch.tensor([1, 2]), {}, errors.InvalidRequestError, "of type Tensor"),
+    ("", {}, errors.InvalidRequestError, "empty"),
+    ([1] * 1024, {}, errors.PromptTooLongError, "1024"),
+    ([1] * 300, {"max_tokens": 600}, errors.PromptTooLongError, "KV cache of 800"),
 )
 
 
@@ -353,7 +321,7 @@ def test_queue_is_bounded(make: EngineMaker) -> None:
     engine = make(max_waiting=3)
     engine.add_request([1], GREEDY, 2)
 
-    with pytest.raises(QueueFullError, match="2 requests wait"):
+    with pytest.raises(errors.QueueFullError, match="2 requests wait"):
         engine.add_request([1], GREEDY, 2)
     engine.add_request([1], GREEDY)
 
@@ -361,11 +329,11 @@ def test_queue_is_bounded(make: EngineMaker) -> None:
 def test_generate_that_is_refused_queues_none_of_its_prompts(make: EngineMaker) -> None:
     engine = make(max_waiting=3)
     for wrong in ([9999], []):
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             engine.generate([[1, 2], wrong], GREEDY)
-    with pytest.raises(InvalidRequestError, match="list of prompts"):
+    with pytest.raises(errors.InvalidRequestError, match="list of prompts"):
         engine.generate("hello", GREEDY)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(errors.QueueFullError):
         engine.generate([[1]] * 4, GREEDY)
 
     assert not engine.has_pending()
@@ -380,13 +348,13 @@ def test_logits_that_are_no_numbers_end_the_request_and_no_other(make: EngineMak
     weights["model.layers.0.input_layernorm.weight"] = torch.full((64,), 3e38)
     engine.update_weights(weights, blocking=True)
 
-    with pytest.raises(NonFiniteLogitsError, match="token 3"):
+    with pytest.raises(errors.NonFiniteLogitsError, match="token 3"):
         engine.generate([[1, 2, 3]], GREEDY)
     for stream in (True, False):
         engine.add_request([4] * 40, GREEDY, stream=stream)
         failed = finish(engine)[0]
         assert (failed.finish_reason, failed.completion_tokens) == ("error", ())
-        assert isinstance(failed.error, NonFiniteLogitsError)
+        assert isinstance(failed.error, errors.NonFiniteLogitsError)
     engine.update_weights(read_state_dict(path), blocking=True)
     again = engine.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=1))[0]
     assert again.logprobs == clean.logprobs
@@ -398,9 +366,9 @@ def test_engine_that_was_shut_down_says_so(make: EngineMaker) -> None:
     engine.shutdown()
     engine.shutdown()
 
-    with pytest.raises(EngineStoppedError):
+    with pytest.raises(errors.EngineStoppedError):
         engine.add_request([1], GREEDY)
-    with pytest.raises(EngineStoppedError):
+    with pytest.raises(errors.EngineStoppedError):
         engine.step()
 
 
@@ -445,7 +413,7 @@ def test_constraint_that_breaks_down_ends_its_request_and_no_other(
     expected = engine.generate([[1, 2]], GREEDY)[0]
 
     def broken(self: Constraint, vocab_size: int) -> torch.Tensor:
-        raise ConstraintError("too many expressions")
+        raise errors.ConstraintError("too many expressions")
 
     monkeypatch.setattr(Constraint, "allowed", broken)
     constrained = engine.add_request([7], SamplingParams(choices=("a", "b"), max_tokens=5))

@@ -6,17 +6,17 @@ model's generation configuration asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 import torch
 
-from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
+from mac_runner.nano import SamplingParams, TrainingSample
+from tests.nano.crowds import alone
 from tests.nano.tiny_models import KINDS, VOCAB_SIZE, ModelMaker
 
 transformers = pytest.importorskip("transformers")
@@ -24,8 +24,6 @@ transformers = pytest.importorskip("transformers")
 TOLERANCE = 1e-4
 LENGTHS = (1, 5, 15, 16, 17, 33, 50, 100)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
-
-Cache = Literal["paged", "radix"]
 
 
 class Reference(Protocol):
@@ -55,11 +53,6 @@ def assert_same(directory: Path, samples: list[TrainingSample]) -> None:
         assert torch.tensor(sample.logprobs).sub(expected.amax(-1)).abs().max() < TOLERANCE
 
 
-def engine_config(**settings: object) -> EngineConfig:
-    """One thread, so that the tests that run beside this one take nothing from it."""
-    return EngineConfig(num_threads=1, **settings)  # type: ignore[arg-type]
-
-
 def prompts(*lengths: int, seed: int = 1) -> list[list[int]]:
     chance = Random(seed)
     return [[chance.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
@@ -67,12 +60,8 @@ def prompts(*lengths: int, seed: int = 1) -> list[list[int]]:
 
 @pytest.mark.parametrize("cache_type", ["paged", "radix"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_batch_equals_transformers(model: ModelMaker, kind: str, cache_type: Cache) -> None:
-    config = engine_config(
-        model_path=str(model(kind)), cache_type=cache_type, max_batch_size=6, max_tokens_per_batch=64
-    )
-
-    with InferenceEngine(config) as engine:
+def test_greedy_batch_equals_transformers(model: ModelMaker, kind: str, cache_type: str) -> None:
+    with alone(model(kind), cache_type=cache_type, max_batch_size=6, max_tokens_per_batch=64) as engine:
         first = engine.generate(prompts(*LENGTHS), GREEDY)
         again = engine.generate(prompts(*LENGTHS), GREEDY)
 
@@ -81,59 +70,33 @@ def test_greedy_batch_equals_transformers(model: ModelMaker, kind: str, cache_ty
     assert sum(sample.num_cached_tokens for sample in again) > 0
 
 
-class Setting(NamedTuple):
-    """How a request is handled on its way."""
-
-    name: str
-    config: Callable[[str], EngineConfig]
-
-
-SETTINGS = [
-    Setting("one by one", lambda path: engine_config(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
-    Setting(
-        "pieces of any size",
-        lambda path: engine_config(model_path=path, max_batch_size=4, max_tokens_per_batch=23),
-    ),
-    Setting(
-        "preempted",
-        lambda path: engine_config(model_path=path, admission="preempt", num_blocks=9, max_batch_size=8),
-    ),
-    Setting(
-        "preempted, radix",
-        lambda path: engine_config(
-            model_path=path,
-            attention="torch",
-            admission="preempt",
-            num_blocks=130,
-            max_batch_size=8,
-            block_size=1,
-            cache_type="radix",
-        ),
-    ),
-    Setting(
-        "radix by the token",
-        lambda path: engine_config(model_path=path, cache_type="radix", block_size=1, attention="torch"),
-    ),
-    Setting("torch's attention", lambda path: engine_config(model_path=path, attention="torch")),
-    Setting("no prefix cache", lambda path: engine_config(model_path=path, prefix_caching=False)),
-]
+BY_THE_TOKEN = {"cache_type": "radix", "block_size": 1, "attention": "torch"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one by one": {"max_batch_size": 1, "max_tokens_per_batch": 17},
+    "pieces of any size": {"max_batch_size": 4, "max_tokens_per_batch": 23},
+    "preempted": {"admission": "preempt", "num_blocks": 9},
+    "preempted, radix by the token": {"admission": "preempt", "num_blocks": 130, **BY_THE_TOKEN},
+    "radix by the token": {"num_blocks": 2000, **BY_THE_TOKEN},
+    "torch's attention": {"attention": "torch"},
+    "no prefix cache": {"prefix_caching": False},
+}
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", ["llama", "qwen2-window", "qwen3"])
-def test_handling_on_the_way_changes_nothing(model: ModelMaker, kind: str, setting: Setting) -> None:
+def test_handling_on_the_way_changes_nothing(model: ModelMaker, kind: str, setting: str) -> None:
     shared = prompts(40, seed=7)[0]
     asked = [
         shared[:length] + rest
         for length, rest in zip((10, 20, 37, 5, 30, 40), prompts(3, 30, 1, 40, 10, 60), strict=True)
     ]
 
-    with InferenceEngine(setting.config(str(model(kind)))) as engine:
+    with alone(model(kind), **SETTINGS[setting]) as engine:
         samples = engine.generate(asked, GREEDY) + engine.generate(asked, GREEDY)
         stats = engine.stats()
 
     assert_same(model(kind), samples)
-    assert (stats.num_preemptions > 0) == setting.name.startswith("preempted")
+    assert (stats.num_preemptions > 0) == setting.startswith("preempted")
 
 
 def test_sampled_tokens_have_the_logprobs_of_the_unscaled_distribution(model: ModelMaker) -> None:
@@ -141,7 +104,7 @@ def test_sampled_tokens_have_the_logprobs_of_the_unscaled_distribution(model: Mo
         temperature=0.7, top_p=0.9, repetition_penalty=1.3, presence_penalty=0.5, max_tokens=20, seed=4, top_logprobs=3
     )
 
-    with InferenceEngine(engine_config(model_path=str(model("qwen2")))) as engine:
+    with alone(model("qwen2")) as engine:
         samples = engine.generate(prompts(9, 30), params, num_samples_per_prompt=2)
 
     for sample in samples:
@@ -171,12 +134,11 @@ class InBfloat16(NamedTuple):
         return numbers.gather(-1, torch.tensor(self.sample.completion_tokens).unsqueeze(-1)).squeeze(-1)
 
 
-@cache
 def bfloat16_samples(directory: Path) -> list[InBfloat16]:
     """Completions in bfloat16; both references have the same, rounded, weights."""
     rounded = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval()
     exact = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).float().eval()
-    with InferenceEngine(engine_config(model_path=str(directory), dtype="bfloat16")) as engine:
+    with alone(directory, dtype="bfloat16") as engine:
         samples = engine.generate(prompts(20, 60, 100, 20, 60, 100), GREEDY)
     found = list[InBfloat16]()
     for sample in samples:
@@ -189,27 +151,22 @@ def bfloat16_samples(directory: Path) -> list[InBfloat16]:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3-wide"])
-def test_bfloat16_is_as_near_to_float32_as_transformers_is(model: ModelMaker, kind: str) -> None:
-    """Mean error of log-probabilities."""
+def test_bfloat16_is_as_near_to_float32_as_transformers_is_and_says_another_token_only_where_two_are_nearly_as_likely(
+    model: ModelMaker, kind: str
+) -> None:
+    """By the mean error of log-probabilities.
+
+    Two are nearly as likely within two units in the last place of the largest logit (bfloat16 has 8 significant bits),
+    but for one in fifty. Errors add up over the layers, so there is no bound that always holds; Transformers goes
+    beyond it twice as often.
+    """
     found = bfloat16_samples(model(kind))
     ours = torch.cat([each.error_of(torch.tensor(each.sample.logprobs)) for each in found])
     theirs = torch.cat([each.error_of(each.said(torch.log_softmax(each.rounded, -1))) for each in found])
-
     assert ours.mean() <= 1.1 * theirs.mean()
 
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3-wide"])
-def test_bfloat16_says_another_token_than_float32_only_where_two_are_nearly_as_likely(
-    model: ModelMaker, kind: str
-) -> None:
-    """Within two units in the last place of the largest logit (bfloat16 has 8 significant bits), but for one in fifty.
-
-    Errors add up over the layers, so there is no bound that always holds; Transformers goes beyond it twice as often.
-    """
-    found = bfloat16_samples(model(kind))
     best = torch.cat([each.exact.amax(-1) for each in found])
     lead = best - torch.cat([each.said(each.exact) for each in found])
     ulp = torch.exp2(best.abs().log2().floor() - 7)
-
     assert (lead > 2 * ulp).float().mean() <= 0.02
     assert (lead <= 8 * ulp).all()

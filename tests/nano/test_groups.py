@@ -18,19 +18,12 @@ import pytest
 import torch
 
 from mac_runner.nano import (
-    ConfigError,
     EngineConfig,
     EngineState,
-    EngineStoppedError,
     InferenceEngine,
-    InvalidRequestError,
-    MissingTensorError,
-    ModelError,
-    NonFiniteLogitsError,
-    QueueFullError,
-    RankFailedError,
     SamplingParams,
     TrainingSample,
+    errors,
     read_model_config,
 )
 from mac_runner.nano.testing import Load, ModelRunner, Prepared, Shard, can_pack, deal, make_engine
@@ -261,7 +254,7 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_kept(updated: Pai
     del weights["model.norm.weight"]
 
     for blocking in (True, False):
-        with pytest.raises(MissingTensorError):
+        with pytest.raises(errors.MissingTensorError):
             updated.group.update_weights(weights, blocking=blocking)
     assert updated.told()[1] == before
 
@@ -271,7 +264,7 @@ def test_logits_that_are_no_numbers_end_the_request_and_no_member(updated: Pair)
     weights = random_state_dict(updated.path, seed=6)
     updated.group.update_weights({**weights, "model.norm.weight": torch.full((64,), 3e38)}, blocking=True)
 
-    with pytest.raises(NonFiniteLogitsError):
+    with pytest.raises(errors.NonFiniteLogitsError):
         updated.group.generate([[1, 2]], GREEDY)
     updated.group.update_weights(weights, blocking=True)
     assert updated.group.generate([[1, 2]], GREEDY)[0].finish_reason == "length"
@@ -294,7 +287,7 @@ def test_group_pauses_sleeps_and_wakes_as_one(updated: Pair, steps: HeldSteps) -
     group = updated.group
     begin_streams(group, 4, steps, ENDLESS)
     group.pause("keep")
-    with pytest.raises(ConfigError, match="4 requests are running"):
+    with pytest.raises(errors.ConfigError, match="4 requests are running"):
         group.sleep()
     group.resume()
     updated.bring(3)
@@ -305,7 +298,7 @@ def test_group_pauses_sleeps_and_wakes_as_one(updated: Pair, steps: HeldSteps) -
         group.sleep(drop_weights=drops_weights)
         assert group.state is EngineState.ASLEEP
         if drops_weights:  # They must be given again, where they were not the directory's.
-            with pytest.raises(ModelError, match="dropped"):
+            with pytest.raises(errors.ModelError, match="dropped"):
                 group.wake()
             updated.bring(7)
         group.wake()
@@ -320,9 +313,9 @@ def test_group_pauses_sleeps_and_wakes_as_one(updated: Pair, steps: HeldSteps) -
 
     group.flush_cache()
     assert group.stats().num_cached_blocks == 0
-    with pytest.raises(QueueFullError):
+    with pytest.raises(errors.QueueFullError):
         group.generate([[1]] * (group.config.max_waiting + 1), PARAMS)
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(errors.InvalidRequestError):
         group.generate([[]], PARAMS)
     assert len(group.generate([[1]], PARAMS)) == 1
 
@@ -333,7 +326,7 @@ def test_replicas_that_were_shut_down_say_so(path: Path, start: Start) -> None:
         engine.shutdown()
         engine.shutdown()
 
-        with pytest.raises(EngineStoppedError):
+        with pytest.raises(errors.EngineStoppedError):
             engine.add_request([1], PARAMS)
 
 
@@ -352,7 +345,7 @@ def test_weights_are_put_in_in_any_order_and_those_that_nobody_wants_are_forgott
                 assert two.generate([[7]], GREEDY)[0].logprobs == one.generate([[7]], GREEDY)[0].logprobs
 
         two.update_weights(random_state_dict(path, seed=4), blocking=True)
-        with pytest.raises(RankFailedError, match=f"rank 1 .* KeyError: {number}"):
+        with pytest.raises(errors.RankFailedError, match=f"rank 1 .* KeyError: {number}"):
             two.install_weights(Prepared(first.model, number))
 
 
@@ -376,7 +369,7 @@ def test_model_that_does_not_divide_is_refused_before_a_process_starts(
     model: ModelMaker, kind: str, size: int, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
-    with pytest.raises(ConfigError, match=named), processes(model(kind), tensor_parallel_size=size):
+    with pytest.raises(errors.ConfigError, match=named), processes(model(kind), tensor_parallel_size=size):
         pass
 
 

@@ -215,6 +215,7 @@ WRONG: tuple[dict[str, object], ...] = (
     {"stop": (1,)},
     {"choices": "yes"},
     {"choices": {"a": 1}},
+    {"choices": ("a",), "json_schema": "{}"},
     {"json_schema": 5},
     {"json_schema": {"enum": {1}}},
     {"json_schema": {"enum": b""}},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,17 +86,13 @@ def test_those_that_lack_one_token_come_first() -> None:
     assert dict(plan.work) == {1: 1, 0: 31}
 
 
-def test_long_prompt_is_computed_in_pieces_as_long_as_the_budget() -> None:
-    table = Table(PagedKVCache(40, 4), waiting=[Asked(0, prompt(0, 70), 80)])
+def test_budget_is_shared_out_in_the_order_of_arrival_and_a_long_prompt_computed_in_pieces() -> None:
+    long = Table(PagedKVCache(40, 4), waiting=[Asked(0, prompt(0, 70), 80)])
+    many = Table(PagedKVCache(40, 4), waiting=[Asked(i, prompt(i, 14)) for i in range(4)])
 
-    assert [table.step() for _ in range(4)] == [{0: 32}, {0: 32}, {0: 6}, {0: 1}]
-
-
-def test_budget_is_shared_out_in_the_order_of_arrival() -> None:
-    table = Table(PagedKVCache(40, 4), waiting=[Asked(i, prompt(i, 14)) for i in range(4)])
-
-    assert table.step() == {0: 14, 1: 14, 2: 4}
-    assert table.step() == {0: 1, 1: 1, 2: 10, 3: 14}
+    assert [long.step() for _ in range(4)] == [{0: 32}, {0: 32}, {0: 6}, {0: 1}]
+    assert many.step() == {0: 14, 1: 14, 2: 4}
+    assert many.step() == {0: 1, 1: 1, 2: 10, 3: 14}
 
 
 def test_reserved_requests_are_never_preempted() -> None:
@@ -128,19 +123,20 @@ def test_what_another_is_computing_is_waited_for() -> None:
     assert table.step() == {0: 1, 2: 1, 1: 1}
 
 
-@pytest.mark.parametrize("length", [3, 4])
-def test_prompt_of_no_more_than_a_block_waits_for_nobody(length: int) -> None:
+def test_prompt_of_no_more_than_a_block_waits_for_nobody() -> None:
     """Nothing of it will ever be found, for its last token is always computed."""
-    table = Table(PagedKVCache(40, 4), waiting=[Asked(i, [7] * length) for i in range(3)])
+    for length in (3, 4):
+        table = Table(PagedKVCache(40, 4), waiting=[Asked(i, [7] * length) for i in range(3)])
 
-    assert table.step() == {0: length, 1: length, 2: length}
+        assert table.step() == {0: length, 1: length, 2: length}
 
 
-def test_those_passed_over_in_a_step_are_bounded() -> None:
+def test_those_passed_over_in_a_step_are_bounded_and_so_are_the_seats_of_a_batch() -> None:
     waiting = [Asked(i, [7] * 13) for i in range(PASSED_OVER_MAX + 3)]
     table = Table(PagedKVCache(400, 4), waiting=[*waiting, Asked(99, [5] * 6)])
 
     assert table.step() == {0: 13}
+    assert len(Table(PagedKVCache(400, 4), waiting=[Asked(i, [i]) for i in range(9)]).step()) == 4
 
 
 def test_full_cache_makes_the_latest_start_anew() -> None:
@@ -154,12 +150,6 @@ def test_full_cache_makes_the_latest_start_anew() -> None:
         table.step()
         steps += 1
         assert steps < 100
-
-
-def test_batch_has_no_more_seats_than_it_has() -> None:
-    table = Table(PagedKVCache(400, 4), waiting=[Asked(i, [i]) for i in range(9)])
-
-    assert len(table.step()) == 4
 
 
 @given(

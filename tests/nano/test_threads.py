@@ -21,6 +21,7 @@ from mac_runner.nano import (
     ModelNotFoundError,
     SamplingParams,
 )
+from tests.nano.crowds import finish
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
 
@@ -51,25 +52,17 @@ def test_engines_with_one_number_live_side_by_side(path: Path) -> None:
         assert first.generate([[1]], GREEDY)[0].logprobs == second.generate([[1]], GREEDY)[0].logprobs
 
 
-def test_engine_that_was_shut_down_leaves_the_number_to_others(path: Path) -> None:
+def test_engine_that_is_gone_or_could_not_be_made_leaves_the_number_to_others(path: Path) -> None:
     stopped = engine(path, 1)
     stopped.shutdown()
-
     with engine(path, 2):
         assert torch.get_num_threads() == 2
     assert stopped.state is EngineState.STOPPED
 
-
-def test_engine_that_nobody_holds_any_more_leaves_the_number_to_others(path: Path) -> None:
-    engine(path, 1)
-
+    engine(path, 1)  # Nobody holds it.
     engine(path, 2).shutdown()
-
-
-def test_engine_that_could_not_be_made_stands_in_nobodys_way(path: Path) -> None:
     with pytest.raises(ModelNotFoundError) as kept:
         engine(Path("/no/such/model"), 1)
-
     engine(path, 2).shutdown()
     assert kept.value is not None
 
@@ -87,15 +80,12 @@ def test_threads_of_the_compiled_kernels_leave_the_number_alone(path: Path) -> N
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "2\n"
 
 
-def test_engines_loaded_side_by_side_do_not_slip_in_with_two_numbers(path: Path) -> None:
-    async def program() -> None:
-        engines = [AsyncEngine(EngineConfig(model_path=str(path), num_threads=count)) for count in (1, 2)]
-        outcomes = await asyncio.gather(*(each.start() for each in engines), return_exceptions=True)
-        for each in engines:
-            await each.shutdown()
-        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "NoneType"]
-
-    asyncio.run(program())
+async def test_engines_loaded_side_by_side_do_not_slip_in_with_two_numbers(path: Path) -> None:
+    engines = [AsyncEngine(EngineConfig(model_path=str(path), num_threads=count)) for count in (1, 2)]
+    outcomes = await asyncio.gather(*(each.start() for each in engines), return_exceptions=True)
+    for each in engines:
+        await each.shutdown()
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "NoneType"]
 
 
 def test_step_is_refused_after_somebody_changed_the_number_and_taken_once_it_is_put_back(path: Path) -> None:
@@ -106,6 +96,5 @@ def test_step_is_refused_after_somebody_changed_the_number_and_taken_once_it_is_
         with pytest.raises(ConfigError, match=r"torch\.set_num_threads\(1\)"):
             changed.step()
         torch.set_num_threads(1)
-        samples = [sample for _ in iter(changed.has_pending, False) for sample in changed.step()]
 
-        assert [sample.logprobs for sample in samples] == [expected.logprobs]
+        assert [sample.logprobs for sample in finish(changed)] == [expected.logprobs]

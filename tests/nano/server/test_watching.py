@@ -56,35 +56,35 @@ def test_error_that_quotes_much_is_cut() -> None:
     assert (len(message), message[-1]) == (QUOTED_CHARS_MAX, "…")
 
 
-def test_engine_with_nothing_to_do_is_well_however_long() -> None:
-    watch = ProgressWatch()
+LONG_S = 10 * STALL_S_MAX
+WATCHED: dict[str, list[tuple[EngineStats, EngineState, float, bool]]] = {
+    "has nothing to do, however long": [
+        (stats(), RUNNING, 0.0, True),
+        (stats(), RUNNING, LONG_S, True),
+        (stats(waiting=1), RUNNING, 2 * LONG_S, True),
+    ],
+    "takes steps, however long": [(stats(steps=n, running=1), RUNNING, n * LONG_S, True) for n in range(3)],
+    "answers and takes no step": [
+        (stats(steps=3, waiting=1), RUNNING, 100.0, True),
+        (stats(steps=3, waiting=1), RUNNING, 100.0 + STALL_S_MAX, True),
+        (stats(steps=3, waiting=1), RUNNING, 101.0 + STALL_S_MAX, False),
+        (stats(steps=4, waiting=1), RUNNING, 102.0 + STALL_S_MAX, True),
+    ],
+    "is paused, and begins anew when it goes on": [
+        (stats(steps=3, running=1), RUNNING, 0.0, True),
+        (stats(steps=3, running=1), EngineState.PAUSED, 1.0, False),
+        (stats(steps=3, running=1), RUNNING, LONG_S, True),
+    ],
+}
+"""What an engine says of itself, when, and whether it is well."""
 
-    assert watch.look(stats(), RUNNING, 0.0).is_well
-    assert watch.look(stats(), RUNNING, 10 * STALL_S_MAX).is_well
-    assert watch.look(stats(waiting=1), RUNNING, 20 * STALL_S_MAX).is_well
 
-
-def test_engine_that_takes_steps_is_well_however_long() -> None:
-    watch = ProgressWatch()
-
-    assert all(watch.look(stats(steps=n, running=1), RUNNING, n * 2 * STALL_S_MAX).is_well for n in range(3))
-
-
-def test_engine_that_answers_and_takes_no_step_is_not_well() -> None:
-    watch = ProgressWatch()
-    watch.look(stats(steps=3, waiting=1), RUNNING, 100.0)
-
-    assert watch.look(stats(steps=3, waiting=1), RUNNING, 100.0 + STALL_S_MAX).is_well
-    assert not watch.look(stats(steps=3, waiting=1), RUNNING, 101.0 + STALL_S_MAX).is_well
-    assert watch.look(stats(steps=4, waiting=1), RUNNING, 102.0 + STALL_S_MAX).is_well
-
-
-def test_engine_that_is_paused_says_so_and_begins_anew_when_it_goes_on() -> None:
-    watch = ProgressWatch()
-    watch.look(stats(steps=3, running=1), RUNNING, 0.0)
-
-    assert watch.look(stats(steps=3, running=1), EngineState.PAUSED, 1.0) == Health(False, "paused")
-    assert watch.look(stats(steps=3, running=1), RUNNING, 10 * STALL_S_MAX).is_well
+def test_engine_that_has_work_and_takes_no_step_is_not_well_nor_one_that_is_paused() -> None:
+    for what, looks in WATCHED.items():
+        watch = ProgressWatch()
+        found = [watch.look(seen, state, now_s) for seen, state, now_s, _ in looks]
+        assert [each.is_well for each in found] == [is_well for *_, is_well in looks], what
+    assert ProgressWatch().look(stats(), EngineState.PAUSED, 0.0) == Health(False, "paused")
 
 
 def read(metrics: Metrics) -> dict[str, float]:

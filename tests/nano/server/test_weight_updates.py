@@ -13,21 +13,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from mac_runner import errors
 from mac_runner.backends.nano import NanoConfig
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import updating
 from mac_runner.clock import SystemClock
-from mac_runner.errors import (
-    BroadcastError,
-    ConfigError,
-    StaleVersionError,
-    TransientBackendError,
-    UpdateInProgressError,
-    WeightMismatchError,
-    WeightUpdateError,
-)
 from mac_runner.nano import WeightSender
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
@@ -134,20 +126,20 @@ async def test_reply_under_way_has_both_versions(model: Path, other: Path, steps
 async def test_refused_update_says_why_and_changes_nothing(model: Path, other: Path, tmp_path: Path) -> None:
     good: Mapping[str, object] = load_file(other / "model.safetensors")
     part = {name: tensor for name, tensor in good.items() if name != BIAS}
-    bad: list[tuple[Weights, int, type[WeightUpdateError], str]] = [
-        (part, 3, WeightMismatchError, f"{BIAS} of shape .64. is missing"),
-        ({**good, BIAS: [1.0]}, 3, WeightMismatchError, f"{BIAS} is of type list"),
-        (tmp_path / "none", 3, WeightUpdateError, "none is neither"),
-        (tmp_path, 3, WeightUpdateError, "holds no model"),
-        (tmp_path / "model.bin", 3, WeightUpdateError, "other formats can run code"),
-        (good, 2, StaleVersionError, "version 2; give a version above it"),
-        (Broadcast("localhost:1", timeout_s=0.1), 3, BroadcastError, "no trainer at localhost:1"),
+    bad: list[tuple[Weights, int, type[errors.WeightUpdateError], str]] = [
+        (part, 3, errors.WeightMismatchError, f"{BIAS} of shape .64. is missing"),
+        ({**good, BIAS: [1.0]}, 3, errors.WeightMismatchError, f"{BIAS} is of type list"),
+        (tmp_path / "none", 3, errors.WeightUpdateError, "none is neither"),
+        (tmp_path, 3, errors.WeightUpdateError, "holds no model"),
+        (tmp_path / "model.bin", 3, errors.WeightUpdateError, "other formats can run code"),
+        (good, 2, errors.StaleVersionError, "version 2; give a version above it"),
+        (Broadcast("localhost:1", timeout_s=0.1), 3, errors.BroadcastError, "no trainer at localhost:1"),
     ]
     async with at(model, 2) as (backend, _):
         await backend.update_weights(WeightUpdate(version=2, weights=model))
         before = await said(backend)
         for weights, version, kind, text in bad:
-            with pytest.raises(WeightUpdateError, match=text) as refused:
+            with pytest.raises(errors.WeightUpdateError, match=text) as refused:
                 await backend.update_weights(WeightUpdate(version=version, weights=weights))
             assert type(refused.value) is kind, text
             assert KEY not in str(refused.value)
@@ -155,7 +147,7 @@ async def test_refused_update_says_why_and_changes_nothing(model: Path, other: P
         assert await said(backend) == before
         first = asyncio.create_task(backend.update_weights(WeightUpdate(version=3, weights=other)))
         await asyncio.sleep(0)
-        with pytest.raises(UpdateInProgressError):
+        with pytest.raises(errors.UpdateInProgressError):
             await backend.update_weights(WeightUpdate(version=4, weights=other))
         await first
         assert (await said(backend)).policy == PolicySpan(3, 3)
@@ -167,7 +159,7 @@ async def test_servers_take_what_a_trainer_sends_all_of_them_or_none(model: Path
     with WeightSender("127.0.0.1:0", receivers=2) as trainer:
         source = Broadcast(trainer.address, timeout_s=LIMIT_S)
         async with at(model, 2) as (backend, _):
-            for weights, kind in ((good | {BIAS: good[BIAS].int()}, WeightMismatchError), (good, None)):
+            for weights, kind in ((good | {BIAS: good[BIAS].int()}, errors.WeightMismatchError), (good, None)):
                 update = WeightUpdate(version=3, weights=source, blocking=kind is not None)
                 sending = asyncio.to_thread(trainer.send, weights, 3)
                 updated, sent = await asyncio.gather(backend.update_weights(update), sending, return_exceptions=True)
@@ -226,7 +218,7 @@ async def test_server_that_was_away_serves_with_the_weights_of_the_others(model:
             while len(servers) < 2:
                 try:
                     reply = await said(backend, f"task-{next(NUMBERS)}")
-                except TransientBackendError:
+                except errors.TransientBackendError:
                     continue
                 assert reply.policy == PolicySpan(5, 5)
                 servers.add(reply.timing.server)
@@ -247,7 +239,7 @@ async def test_server_that_was_started_anew_unnoticed_never_serves_with_its_firs
                 try:
                     assert (await said(backend)).policy == PolicySpan(5, 5)
                     break
-                except TransientBackendError:
+                except errors.TransientBackendError:
                     pass
 
 
@@ -259,7 +251,7 @@ async def test_run_that_goes_on_finds_a_server_with_its_weights_as_it_left_it(mo
             await backend.update_weights(WeightUpdate(version=7, weights=other))
             assert (await said(backend)).policy == PolicySpan(7, 7)
             await backend.close()
-        with pytest.raises(StaleVersionError):
+        with pytest.raises(errors.StaleVersionError):
             await backend_for(server).update_weights(WeightUpdate(version=7, weights=model))
 
 
@@ -267,10 +259,10 @@ async def test_servers_without_a_key_for_their_owner_are_refused_at_the_start(mo
     async with served(model, admin_key=KEY) as server:
         without = backend_for(server, key=None)
         await without.start()
-        with pytest.raises(ConfigError, match=r"cannot update weights: .*admin_key_env"):
+        with pytest.raises(errors.ConfigError, match=r"cannot update weights: .*admin_key_env"):
             updating(without, name="m", kind="openai")  # It could have been a vLLM.
         await without.close()
         backend = backend_for(server, key="foreign-0123456789")
-        with pytest.raises(ConfigError, match=r"openai_config.admin_key_env: .* missing"):
+        with pytest.raises(errors.ConfigError, match=r"openai_config.admin_key_env: .* missing"):
             await backend.start()
         await backend.close()

@@ -1,0 +1,474 @@
+"""The parts of engines of several processes: shards, gathers, weights in shared memory, digests, rounds."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+import torch
+
+from mac_runner.nano import (
+    ConfigError,
+    ConstraintError,
+    Delta,
+    DivergenceError,
+    EngineConfig,
+    EngineStats,
+    ForwardBatch,
+    NanoError,
+    Piece,
+    RankFailedError,
+    SamplingParams,
+    make_batch,
+    read_model_config,
+)
+from mac_runner.nano.parallel import group
+from mac_runner.nano.testing import (
+    ALONE,
+    LOCAL,
+    MISSING,
+    WHOLE,
+    Admission,
+    Call,
+    Difference,
+    Follower,
+    GatherMemory,
+    Group,
+    Linear,
+    MemoryGroup,
+    PeerLostError,
+    PreparedRequest,
+    Replica,
+    Report,
+    Round,
+    Shard,
+    StepDigests,
+    TorchGroup,
+    anonymous_memory,
+    can_pack,
+    first_difference,
+    has_ordered_memory,
+    host_store,
+    join_digests,
+    join_store,
+    pack,
+    require_divisible,
+    require_equal,
+)
+from tests.nano.crowds import ranks_as_threads
+from tests.nano.tiny_models import ModelMaker
+from tests.patience import LIMIT_S
+
+
+def test_parts_put_together_are_the_whole_and_the_part_of_one_is_the_tensor_itself() -> None:
+    weight, activation = torch.randn(24, 5), torch.randn(3, 24)
+    for size in (1, 2, 4):
+        shards = [Shard(rank, size) for rank in range(size)]
+        assert torch.equal(torch.cat([shard.rows(weight) for shard in shards]), weight)
+        assert torch.equal(torch.cat([shard.columns(activation) for shard in shards], dim=-1), activation)
+
+    assert WHOLE.columns(activation) is activation
+
+
+def test_local_shape_counts_the_heads_of_a_part_alone(model: ModelMaker) -> None:
+    config = read_model_config(model("llama"))
+    local = Shard(1, 2).local(config)
+
+    assert (local.num_heads, local.num_kv_heads) == (2, 1)
+    assert (local.hidden_size, local.head_dim, local.vocab_size) == (64, 16, 272)
+    assert WHOLE.local(config) == config
+
+
+def test_all_that_does_not_divide_is_named_at_once(model: ModelMaker) -> None:
+    config = read_model_config(model("llama"))
+    require_divisible(config, 2)
+
+    with pytest.raises(ConfigError, match=r"5: 4 attention heads, 2 KV .*, 64 .*, 96 .*, 272"):
+        require_divisible(config, 5)
+
+
+@pytest.mark.skipif(not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(272, 64), (96, 64), (24, 72), (896, 896), (1408, 512)])
+def test_packed_product_of_a_part_has_the_bits_of_the_whole(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(shape, generator=generator).to(dtype), torch.randn(shape[0], generator=generator)
+    whole = Linear(weight, bias.to(dtype))
+    for size in (2, 4):
+        parts = [
+            Linear(shard.rows(weight).clone(), shard.rows(bias.to(dtype)).clone())
+            for shard in (Shard(rank, size) for rank in range(size))
+        ]
+        for num_rows in (2, 3, 33, 100):
+            x = torch.randn(num_rows, shape[1], generator=generator).to(dtype)
+            other = torch.randn(num_rows, shape[0], generator=generator).to(dtype)
+            others = [Shard(rank, size).columns(other) for rank in range(size)]
+
+            assert torch.equal(torch.cat([part(x) for part in parts], -1), whole(x))
+            assert torch.equal(torch.cat([part.swish(x) for part in parts], -1), whole.swish(x))
+            added = [part.with_other(x, each, "add") for part, each in zip(parts, others, strict=True)]
+            assert torch.equal(torch.cat(added, -1), whole.with_other(x, other, "add"))
+
+
+CPU = torch.device("cpu")
+
+Groups = Callable[[int, torch.dtype], AbstractContextManager[list[Group]]]
+
+PIECE_BYTES = 6_400
+
+NUM_GATHERS = 200
+
+needs_memory = pytest.mark.skipif(not has_ordered_memory(), reason="this machine does not promise the order of writes")
+
+
+@contextmanager
+def memory_groups(size: int, dtype: torch.dtype = torch.float32, is_over: Event | None = None) -> Iterator[list[Group]]:
+    """All ranks of a group, for threads to play."""
+    layout = GatherMemory(size, PIECE_BYTES)
+    fd = anonymous_memory(layout.num_bytes)
+    try:
+        yield [MemoryGroup(Shard(rank, size), layout, fd, dtype, is_over or Event()) for rank in range(size)]
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def torch_groups(size: int, dtype: torch.dtype = torch.float32) -> Iterator[list[Group]]:
+    """The same over gloo; the type is known from what is gathered."""
+    store, port = host_store(size)
+
+    def join(rank: int) -> Group:
+        return TorchGroup(Shard(rank, size), CPU, join_store(LOCAL, port, size), LOCAL)
+
+    with ThreadPoolExecutor(size) as threads:
+        others = [threads.submit(join, rank) for rank in range(1, size)]
+        first = TorchGroup(Shard(0, size), CPU, store, LOCAL)
+        yield [first, *(each.result() for each in others)]
+
+
+def part(turn: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """What a rank brings to a turn: of another shape each time."""
+    shape = (1 + turn * 7 % 40, 1 + turn * 3 % 40)
+    return torch.full(shape, turn % 100 + rank / 4).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("groups", [pytest.param(memory_groups, marks=needs_memory), torch_groups])
+def test_every_rank_gets_all_parts_in_the_order_of_the_ranks(groups: Groups, size: int, dtype: torch.dtype) -> None:
+    """Ranks that do more between two gathers than others, now this one and now that, change nothing."""
+
+    def play(rank: int, member: Group) -> bool:
+        is_right = True
+        for turn in range(NUM_GATHERS):
+            if turn % (rank + 2) == 0:
+                torch.randn(50, 50).mm(torch.randn(50, 50))
+            found = member.gather(part(turn, rank, dtype))
+            expected = torch.cat([part(turn, each, dtype) for each in range(size)], dim=-1)
+            is_right = is_right and torch.equal(found, expected)
+        return is_right
+
+    with groups(size, dtype) as members, ThreadPoolExecutor(size) as threads:
+        assert all(threads.map(play, range(size), members))
+
+
+@needs_memory
+def test_part_that_is_no_block_of_memory_is_gathered_too() -> None:
+    whole = torch.randn(5, 12)
+    with memory_groups(2) as members, ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda member: member.gather(member.shard.columns(whole)), members))
+
+    assert all(torch.equal(each, whole) for each in found)
+    assert ALONE.gather(whole) is whole
+
+
+@needs_memory
+def test_rank_that_is_lost_is_not_waited_for() -> None:
+    is_over = Event()
+    with memory_groups(2, is_over=is_over) as (first, _):
+        thread = Thread(target=is_over.set)
+        thread.start()
+        with pytest.raises(RankFailedError, match="rank 1 is lost"):
+            first.gather(torch.ones(2, 2))
+        thread.join()
+
+
+@needs_memory
+def test_rank_that_does_not_come_is_waited_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait for the end passes at once."""
+    is_over, naps_s = Event(), list[float]()
+    monkeypatch.setattr(is_over, "wait", naps_s.append)
+    with (
+        memory_groups(2, is_over=is_over) as (first, _),
+        pytest.raises(RankFailedError, match="rank 1 has kept"),
+    ):
+        first.gather(torch.ones(2, 2))
+
+    assert sum(naps_s) == pytest.approx(group.PATIENCE_S)
+
+
+def test_memory_has_no_name_and_is_gone_when_it_is_closed() -> None:
+    fd = anonymous_memory(1 << 20)
+
+    assert os.fstat(fd).st_nlink == 0
+    assert os.fstat(fd).st_size == 1 << 20
+    os.close(fd)
+
+
+def test_tensors_of_all_types_and_layouts_come_out_as_they_were() -> None:
+    weights = {
+        "odd": torch.randn(3, 5),
+        "half": torch.randn(7).to(torch.bfloat16),
+        "turned": torch.randn(4, 6).t(),
+        "cut": torch.arange(40, dtype=torch.float16).view(8, 5)[2:5],
+        "trained": torch.ones(2, requires_grad=True),
+        "unwanted": torch.zeros(1),
+    }
+    parcel, fd = pack(weights, [name for name in weights if name != "unwanted"])
+    found = pickle.loads(pickle.dumps(parcel)).unpack(fd)
+    os.close(fd)
+
+    assert list(found) == ["odd", "half", "turned", "cut", "trained"]
+    assert all(found[name].dtype == weights[name].dtype for name in found)
+    assert all(torch.equal(found[name], weights[name]) for name in found)
+
+
+def test_parcel_is_a_copy_and_lives_as_long_as_its_tensors() -> None:
+    weights = {"a": torch.ones(1000)}
+    parcel, fd = pack(weights, weights)
+    found = parcel.unpack(fd)["a"]
+    os.close(fd)
+    weights["a"].zero_()
+
+    assert found.sum() == 1000
+
+
+FLIPPED_AT = 11
+
+
+def batches(seed: int) -> list[ForwardBatch]:
+    """Twenty steps of a few sequences."""
+    chance = Random(seed)
+
+    def piece(start: int) -> Piece:
+        tokens, pages = ([chance.randrange(50) for _ in range(count)] for count in (40, 3))
+        return Piece(tokens, start, 40 - start, pages)
+
+    return [make_batch(map(piece, chance.sample(range(40), 5)), 16) for _ in range(20)]
+
+
+def after(steps: Iterable[ForwardBatch], version: int = 0) -> dict[str, str]:
+    digests = StepDigests()
+    for step in steps:
+        digests.add(version, step)
+    return digests.digests()
+
+
+def test_equal_steps_have_equal_digests_however_they_were_made() -> None:
+    """Batches that came over a socket share none of their parts with those that were sent."""
+    assert after(batches(seed=1)) == after(batches(seed=1))
+    assert after(batches(seed=1)) != after(batches(seed=2))
+
+
+def test_any_difference_of_a_past_step_is_named() -> None:
+    steps = batches(seed=1)
+    first = steps[3].spans[2]
+    pages = (first.block_ids[0] + 1, *first.block_ids[1:])
+    flipped = (*steps[3].spans[:2], first._replace(block_ids=pages), *steps[3].spans[3:])
+    longer = (*steps[3].spans[:2], first._replace(start=first.start + 1), *steps[3].spans[3:])
+    changes: dict[str, dict[str, object]] = {
+        "page_table": {"spans": flipped},
+        "lengths": {"spans": longer},
+        "token_ids": {"token_ids": (*steps[3].token_ids[:-1], 99)},
+        "positions": {"positions": (*steps[3].positions[:-1], 99)},
+        "slots": {"slots": (99_999, *steps[3].slots[1:])},
+        "logit_rows": {"logit_rows": steps[3].logit_rows[1:]},
+    }
+    for named, change in changes.items():
+        others = [*steps[:3], replace(steps[3], **change), *steps[4:]]  # type: ignore[arg-type]
+        met = first_difference({"rank 0": after(steps), "rank 1": after(steps), "rank 2": after(others)})
+
+        assert met is not None
+        assert (met.field, met.rank, met.other) == (named, "rank 2", "rank 0")
+        assert met.digest != met.other_digest
+
+    assert first_difference({"rank 0": {"a": "1"}, "rank 1": {"a": "1"}}) is None
+    met = first_difference({"rank 0": {"a": "1"}, "rank 1": {"a": "1", "b": "2"}})
+    assert met == Difference("b", "rank 1", "2", "rank 0", MISSING)
+    assert first_difference({"rank 0": after(steps), "rank 1": after(steps[:-1])}) == Difference(
+        "round", "rank 1", "19", "rank 0", "20"
+    )
+    with pytest.raises(DivergenceError, match=r"round 20 .* weights: 7 and 0"):
+        require_equal({"rank 0": after(steps), "rank 1": after(steps, version=7)}, "in round 20")
+
+
+def test_each_thing_that_decides_bits_is_compared_at_the_join(model: ModelMaker, tmp_path: Path) -> None:
+    config = EngineConfig(model_path="here")
+    ours = join_digests(config, model("qwen2"), 1)
+    copied = Path(shutil.copytree(model("qwen2"), tmp_path / "copy"))
+    elsewhere = join_digests(replace(config, model_path="there", num_threads=1), copied, 1)
+
+    def named(theirs: dict[str, str]) -> str:
+        met = first_difference({"rank 0": ours, "rank 1": theirs})
+        assert met is not None
+        return met.field
+
+    assert first_difference({"rank 0": ours, "rank 1": elsewhere}) is None
+    assert named(join_digests(config, model("qwen2"), 2)) == "threads"
+    assert named(join_digests(replace(config, seed=3), copied, 1)) == "EngineConfig.seed"
+    for file in ("tokenizer.json", "model.safetensors"):
+        content = bytearray((copied / file).read_bytes())
+        content[-1] ^= 1
+        (copied / file).write_bytes(content)
+        assert named(join_digests(config, copied, 1)).endswith(f"file {file}")
+        shutil.copy(model("qwen2") / file, copied / file)
+
+
+class Flipped(Follower):
+    """A rank that once takes the second sequence's block for the first one; a block not yet written may hold NaN."""
+
+    num_batches = 0
+
+    def carry_out(self, message: Call | ForwardBatch) -> None:
+        if isinstance(message, ForwardBatch):
+            self.num_batches += 1
+            if self.num_batches == FLIPPED_AT:
+                first, second = message.spans
+                message = replace(message, spans=(first._replace(block_ids=second.block_ids), second))
+        super().carry_out(message)
+
+
+def test_flipped_entry_of_a_page_table_is_found_at_the_next_comparison_and_ends_all(model: ModelMaker) -> None:
+    with ranks_as_threads(model("qwen2"), Flipped, divergence_check_every=8) as engine:
+        named = r"after 16 steps rank 1 and rank 0 disagree in page_table: \w{24} and \w{24}"
+        with pytest.raises(DivergenceError, match=named):
+            engine.generate([[1, 2, 3], [4, 5, 6]], SamplingParams(max_tokens=40, ignore_eos=True))
+        with pytest.raises(RankFailedError, match=named):
+            engine.add_request([1], SamplingParams())
+
+
+SIZE = 3
+
+
+REQUEST = PreparedRequest(
+    tokens=(1, 2), params=SamplingParams(), num_samples=1, num_tokens_max=9, grammar=None, is_streamed=False
+)
+
+
+class Meeting:
+    """A meeting of threads, as one of them sees it."""
+
+    def __init__(self, number: int, brought: dict[int, tuple[int, ...]], all_here: Barrier) -> None:
+        self._number, self._brought, self._all_here = number, brought, all_here
+
+    def largest(self, *values: int) -> list[int]:
+        self._brought[self._number] = values
+        self._all_here.wait(LIMIT_S)
+        return [max(column) for column in zip(*self._brought.values(), strict=True)]
+
+
+class Steps:
+    """An engine that only counts, and refuses some requests."""
+
+    def __init__(self, *, refuses: bool = False, version: int = 0) -> None:
+        self.num_steps, self.admitted = 0, list[int]()
+        self._refuses, self._version = refuses, version
+
+    def get_weight_version(self) -> int:
+        return self._version
+
+    def add_prepared(self, request: PreparedRequest, request_id: int) -> int:
+        if self._refuses:
+            raise ConstraintError("cannot be followed")
+        self.admitted.append(request_id)
+        return request_id
+
+    def abort_deltas(self, request_id: int | None) -> list[Delta]:
+        self.admitted = [each for each in self.admitted if request_id not in (None, each)]
+        return []
+
+    def has_work(self, *, admits: bool) -> bool:
+        return admits and bool(self.admitted)
+
+    def step_along(self, *, admits: bool) -> list[Delta]:
+        self.num_steps += 1
+        return []
+
+    def stats(self) -> EngineStats:
+        zeros: dict[str, Any] = dict.fromkeys(EngineStats.__dataclass_fields__, 0)
+        return EngineStats(**zeros)
+
+
+def play(engines: list[Steps], *messages: Round) -> list[Report | BaseException]:
+    """What each replica makes of its message; one message is for all."""
+    brought, all_here = dict[int, tuple[int, ...]](), Barrier(SIZE)
+
+    def take_part(number: int) -> Report | BaseException:
+        seat: Any = Meeting(number, brought, all_here)
+        engine: Any = engines[number]
+        try:
+            return Replica(number, engine, seat).play(messages[number % len(messages)])
+        except NanoError as error:
+            return error
+
+    with ThreadPoolExecutor(SIZE) as threads:
+        return list(threads.map(take_part, range(SIZE)))
+
+
+def admitting(*replicas: int, **changes: Any) -> Round:
+    admissions = tuple(Admission(request_id=7 + each, replica=each, request=REQUEST) for each in replicas)
+    settings: dict[str, Any] = {"number": 1, "version": 0, "num_steps": 2, "admissions": admissions, **changes}
+    return Round(**settings)
+
+
+def test_all_replicas_take_the_steps_of_a_round_as_soon_as_one_has_work() -> None:
+    for busy in ((0,), (2,), (0, 1, 2)):
+        engines = [Steps() for _ in range(SIZE)]
+        reports = play(engines, admitting(*busy))
+
+        assert [isinstance(each, Report) and not each.is_idle for each in reports] == [True] * SIZE
+        assert [engine.num_steps for engine in engines] == [2] * SIZE
+        assert [engine.admitted for engine in engines] == [[7 + n] if n in busy else [] for n in range(SIZE)]
+
+
+def test_no_replica_steps_where_none_has_work() -> None:
+    for message in (admitting(), admitting(1, admits=False), admitting(1, aborts=(None,)), admitting(0, aborts=(7,))):
+        engines = [Steps() for _ in range(SIZE)]
+        reports = play(engines, message)
+
+        assert [isinstance(each, Report) and each.is_idle for each in reports] == [True] * SIZE
+        assert [engine.num_steps for engine in engines] == [0] * SIZE
+
+
+def test_fault_of_one_replica_ends_the_round_for_all_before_a_step() -> None:
+    def kinds(found: list[Report | BaseException]) -> list[type]:
+        return [type(each) for each in found]
+
+    faulty = [Steps(), Steps(refuses=True), Steps()]
+    stale = [Steps(), Steps(), Steps(version=3)]
+
+    assert kinds(play(faulty, admitting(0, 1))) == [PeerLostError, ConstraintError, PeerLostError]
+    assert kinds(play(stale, admitting(0))) == [PeerLostError, PeerLostError, DivergenceError]
+    late = [Steps() for _ in range(SIZE)]
+    found = play(late, admitting(0, number=4), admitting(0, number=4), admitting(0, number=5))
+    assert kinds(found[:2]) == [PeerLostError, PeerLostError]
+    assert [engine.num_steps for engine in (*faulty, *stale, *late[:2])] == [0] * 8
+    with pytest.raises(NanoError, match=r"replica 2 .* weight_version: 3 and 0"):
+        raise play(stale, admitting(0))[2]  # type: ignore[misc]
+
+
+def test_grammars_stay_in_their_process() -> None:
+    packed = admitting(0).packed()
+
+    assert packed == admitting(0)
+    assert all(each.request.grammar is None for each in packed.admissions)
