@@ -88,10 +88,21 @@ async def test_whoever_leaves_is_forgotten(steps: HeldSteps, engine: AsyncEngine
     assert stats.num_free_blocks + stats.num_cached_blocks == stats.num_blocks
 
 
-async def test_refused_request_is_told_at_once_and_the_others_go_on(engine: AsyncEngine) -> None:
+async def test_what_goes_wrong_with_a_request_is_told_who_asked_and_the_others_go_on(
+    engine: AsyncEngine, path: Path
+) -> None:
+    running = await begun(engine, LONG)
     with pytest.raises(errors.InvalidRequestError):
         await engine.submit([], PARAMS)
-    assert len(await engine.generate([1], PARAMS)) == 1
+    with pytest.raises(errors.ConstraintError):
+        await engine.submit([1], SamplingParams(json_schema='{"type": "nothing"}'))
+    assert len((await last(running)).completion_tokens) == 300
+
+    await engine.update_weights({name: tensor * 1e30 for name, tensor in read_state_dict(path).items()})
+    with pytest.raises(errors.NonFiniteLogitsError):
+        await engine.generate([1, 2], PARAMS, 3)
+    await engine.update_weights(read_state_dict(path))
+    assert len(await engine.generate([1, 2], PARAMS)) == 1
 
 
 async def test_nobody_waits_while_a_constraint_is_compiled(
@@ -112,22 +123,6 @@ async def test_nobody_waits_while_a_constraint_is_compiled(
     assert not constrained.done()
     may_go_on.set()
     assert (await constrained)[0].text in ("yes", "no")
-
-
-async def test_constraint_that_cannot_be_followed_is_told_at_once_and_the_others_go_on(engine: AsyncEngine) -> None:
-    running = await begun(engine, LONG)
-    with pytest.raises(errors.ConstraintError):
-        await engine.submit([1], SamplingParams(json_schema='{"type": "nothing"}'))
-    assert len((await last(running)).completion_tokens) == 300
-
-
-async def test_error_of_a_request_reaches_who_asked(path: Path, engine: AsyncEngine) -> None:
-    broken = {name: tensor * 1e30 for name, tensor in read_state_dict(path).items()}
-    await engine.update_weights(broken)
-    with pytest.raises(errors.NonFiniteLogitsError):
-        await engine.generate([1, 2], PARAMS, 3)
-    await engine.update_weights(read_state_dict(path))
-    assert len(await engine.generate([1, 2], PARAMS)) == 1
 
 
 async def test_weights_change_while_requests_run(path: Path, steps: HeldSteps, engine: AsyncEngine) -> None:

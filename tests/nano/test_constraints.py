@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from mac_runner.nano import (
-    ConstraintError,
-    InferenceEngine,
-    SamplingParams,
-    Tokenizer,
-)
+from mac_runner.nano import ConstraintError, InferenceEngine, SamplingParams, Tokenizer
 from mac_runner.nano.testing import CHOICES_MAX, GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
 from tests.nano.crowds import alone
 from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker

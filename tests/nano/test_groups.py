@@ -28,19 +28,8 @@ from mac_runner.nano import (
 )
 from mac_runner.nano.testing import Load, ModelRunner, Prepared, Shard, can_pack, deal, make_engine
 from tests.faults.tier import SCALE
-from tests.nano.crowds import (
-    PROMPT,
-    alone,
-    assert_same_bits,
-    begin_streams,
-    finish,
-    in_a_crowd,
-    lock_step,
-    needs_packing,
-    processes,
-    replicas,
-    settings,
-)
+from tests.nano import crowds
+from tests.nano.crowds import PROMPT, alone, finish, lock_step, needs_packing, processes, replicas
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 from tests.sim.held_steps import HeldSteps
 
@@ -116,10 +105,7 @@ def pair(request: pytest.FixtureRequest, model: ModelMaker) -> Iterator[Pair]:
     if changes.get("dtype") == "bfloat16" and not can_pack(torch.bfloat16, torch.device("cpu")):
         del changes["dtype"]
     same = {name: changes[name] for name in ("dtype", "cache_type") if name in changes}
-    with (
-        start(model(kind), **changes) as group,
-        alone(model(kind), **same, num_blocks=400, max_batch_size=40) as one,
-    ):
+    with start(model(kind), **changes) as group, alone(model(kind), **same, num_blocks=400, max_batch_size=40) as one:
         yield Pair(one, group, model(kind))
 
 
@@ -142,7 +128,7 @@ def test_crowd_has_the_bits_of_one_process(pair: Pair) -> None:
     for seed in range(2):
         for engine in (pair.one, pair.group):
             engine.flush_cache()
-        assert_same_bits(in_a_crowd(pair.group, seed, CROWD), in_a_crowd(pair.one, seed, CROWD))
+        crowds.assert_same_bits(crowds.in_a_crowd(pair.group, seed, CROWD), crowds.in_a_crowd(pair.one, seed, CROWD))
 
     if pair.is_replicated:
         stats = pair.group.replica_stats()
@@ -273,7 +259,7 @@ def test_logits_that_are_no_numbers_end_the_request_and_no_member(updated: Pair)
 @EACH_KIND
 def test_aborted_request_leaves_the_others_as_they_would_be(updated: Pair, steps: HeldSteps) -> None:
     expected = updated.group.generate([PROMPT], PARAMS)[0].logprobs
-    (victim,) = begin_streams(updated.group, 1, steps, ENDLESS)
+    (victim,) = crowds.begin_streams(updated.group, 1, steps, ENDLESS)
     updated.group.add_request(PROMPT, PARAMS)
 
     assert [sample.finish_reason for sample in updated.group.abort(victim)] == ["abort"]
@@ -285,7 +271,7 @@ def test_aborted_request_leaves_the_others_as_they_would_be(updated: Pair, steps
 @EACH_KIND
 def test_group_pauses_sleeps_and_wakes_as_one(updated: Pair, steps: HeldSteps) -> None:
     group = updated.group
-    begin_streams(group, 4, steps, ENDLESS)
+    crowds.begin_streams(group, 4, steps, ENDLESS)
     group.pause("keep")
     with pytest.raises(errors.ConfigError, match="4 requests are running"):
         group.sleep()
@@ -305,7 +291,7 @@ def test_group_pauses_sleeps_and_wakes_as_one(updated: Pair, steps: HeldSteps) -
         one, told = updated.told()
         assert told == one
 
-    begin_streams(group, 4, steps, ENDLESS)
+    crowds.begin_streams(group, 4, steps, ENDLESS)
     group.begin_pause("wait")
     steps.go()
     assert ([sample.finish_reason for sample in finish(group)], group.state) == (["length"] * 4, PAUSED)
@@ -378,7 +364,7 @@ def test_world_of_one_has_no_socket_no_store_and_no_thread(path: Path, monkeypat
     monkeypatch.setattr(socket, "socketpair", None)
     monkeypatch.setattr(Thread, "start", None)
     monkeypatch.setattr(torch.distributed, "TCPStore", None)
-    with make_engine(settings(path)) as engine:
+    with make_engine(crowds.settings(path)) as engine:
         assert len(engine.generate([PROMPT], SamplingParams(max_tokens=2))) == 1
 
 

@@ -35,26 +35,21 @@ PARAMS = SamplingParams(temperature=0.9, max_tokens=5, ignore_eos=True)
 PROMPTS = [[number] * 20 for number in range(4)]
 TWO = {"data_parallel_size": 2}
 TOGETHER = {**TWO, "data_parallel_mode": "lock_step"}
+MASTER = {"MASTER_ADDR": "10.0.0.1"}
 TORCHRUN = {
     "RANK": "3",
     "WORLD_SIZE": "4",
     "LOCAL_RANK": "1",
     "GROUP_RANK": "1",
-    "MASTER_ADDR": "10.0.0.1",
+    **MASTER,
     "MASTER_PORT": "29400",
     "TORCHELASTIC_USE_AGENT_STORE": "True",
 }
-SRUN = {
-    "SLURM_PROCID": "3",
-    "SLURM_NTASKS": "4",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "MASTER_ADDR": "10.0.0.1",
-}
+SRUN = {**MASTER, "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
 
 
 def test_environment_without_a_launcher_is_one_process() -> None:
-    for environ in ({}, {"SLURM_NTASKS": "4"}, {"MASTER_ADDR": "10.0.0.1"}):
+    for environ in ({}, {"SLURM_NTASKS": "4"}, MASTER):
         assert world_of(environ, data_parallel_size=2, tensor_parallel_size=2) is ALONE
     assert world_of({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is ALONE
 
@@ -79,22 +74,20 @@ def test_ranks_of_torchrun_and_of_srun_are_laid_out_replica_by_replica() -> None
     assert (found.dp_rank, found.tp_rank, found.master_port, found.is_master_served) == (3, 0, 29500, False)
 
 
-@pytest.mark.parametrize(
-    ("environ", "sizes", "named"),
-    [
-        (TORCHRUN, (2, 1), "torchrun started 4 ranks, and data_parallel_size = 2 .* are 2: start 2 ranks"),
-        (SRUN, (1, 3), "srun started 4 ranks, and .* tensor_parallel_size = 3 are 3"),
-        ({**TORCHRUN, "RANK": "4"}, (2, 2), "RANK is 4, and 4 ranks are numbered 0 to 3"),
-        ({**TORCHRUN, "LOCAL_RANK": "one"}, (2, 2), "LOCAL_RANK is 'one'"),
-        ({**TORCHRUN, "MASTER_PORT": "0"}, (2, 2), "MASTER_PORT is '0'"),
-        ({name: value for name, value in SRUN.items() if name != "MASTER_ADDR"}, (2, 2), "MASTER_ADDR is not set"),
-    ],
+NO_WORLD: tuple[tuple[dict[str, str], tuple[int, int], str], ...] = (
+    (TORCHRUN, (2, 1), "torchrun started 4 ranks, and data_parallel_size = 2 .* are 2: start 2 ranks"),
+    (SRUN, (1, 3), "srun started 4 ranks, and .* tensor_parallel_size = 3 are 3"),
+    ({**TORCHRUN, "RANK": "4"}, (2, 2), "RANK is 4, and 4 ranks are numbered 0 to 3"),
+    ({**TORCHRUN, "LOCAL_RANK": "one"}, (2, 2), "LOCAL_RANK is 'one'"),
+    ({**TORCHRUN, "MASTER_PORT": "0"}, (2, 2), "MASTER_PORT is '0'"),
+    ({name: value for name, value in SRUN.items() if name not in MASTER}, (2, 2), "MASTER_ADDR is not set"),
 )
-def test_world_of_the_wrong_size_or_without_a_meeting_place_is_refused(
-    environ: dict[str, str], sizes: tuple[int, int], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        world_of(environ, data_parallel_size=sizes[0], tensor_parallel_size=sizes[1])
+
+
+def test_world_of_the_wrong_size_or_without_a_meeting_place_is_refused() -> None:
+    for environ, (replicas, ranks), named in NO_WORLD:
+        with pytest.raises(ConfigError, match=named):
+            world_of(environ, data_parallel_size=replicas, tensor_parallel_size=ranks)
 
 
 def test_engine_of_one_replica_refuses_a_config_of_several() -> None:

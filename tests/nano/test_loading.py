@@ -66,11 +66,7 @@ BROKEN: tuple[tuple[Change, type[errors.ModelError], str], ...] = (
     (settings(rope_parameters={"rope_theta": -1.0}), errors.ModelError, "rope_theta"),
     (settings(rope_parameters={"rope_type": "linear", "factor": 0.0}), errors.ModelError, "factor"),
     (settings(rope_parameters={"rope_type": "yarn", "rope_theta": 1}), errors.ModelError, "rope_theta"),
-    (
-        settings(rope_parameters={"rope_type": "llama3", "low_freq_factor": 4.0}),
-        errors.ModelError,
-        "low_freq_factor",
-    ),
+    (settings(rope_parameters={"rope_type": "llama3", "low_freq_factor": 4.0}), errors.ModelError, "low_freq_factor"),
     (weights(lambda tensors: tensors.update(int_weights(tensors))), errors.WrongDtypeError, "torch.int32"),
     (weights(lambda tensors: tensors.update({HEAD: torch.ones(3, 3)})), errors.UnexpectedTensorError, HEAD),
     (weights(lambda tensors: tensors.update({HEAD: tensors[EMBEDDINGS] + 1})), errors.UnexpectedTensorError, HEAD),

@@ -37,23 +37,8 @@ from mac_runner.nano.testing import (
     serve_leader,
 )
 from tests.faults.tier import SCALE
-from tests.nano.crowds import (
-    alone,
-    assert_ended,
-    assert_same_bits,
-    bits,
-    descendants,
-    finish,
-    in_a_crowd,
-    is_alive,
-    lock_step,
-    lose,
-    needs_packing,
-    processes,
-    replicas,
-    settings,
-    started_with,
-)
+from tests.nano import crowds
+from tests.nano.crowds import alone, bits, finish, lock_step, needs_packing, processes, replicas, started_with
 from tests.nano.tiny_models import VOCAB_SIZE, random_state_dict
 from tests.patience import LIMIT_S, wait_for
 from tests.sim.held_steps import HeldSteps
@@ -110,8 +95,8 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
     """At rest it finds out itself."""
     with processes(path, **changes) as engine:
         with alone(path) as one:
-            assert_same_bits(in_a_crowd(engine, 2, CROWD), in_a_crowd(one, 2, CROWD))
-        started, victim = descendants(), process_of(replica, rank)
+            crowds.assert_same_bits(crowds.in_a_crowd(engine, 2, CROWD), crowds.in_a_crowd(one, 2, CROWD))
+        started, victim = crowds.descendants(), process_of(replica, rank)
         for seed in range(0 if at_rest else 4):
             engine.add_request([seed], ENDLESS)
             engine.step()
@@ -122,7 +107,7 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
             with pytest.raises(RankFailedError):
                 finish(engine)
         assert_over(engine, *named)
-        assert_ended(started)
+        crowds.assert_ended(started)
 
 
 def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +133,7 @@ def test_error_of_rank_0_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(MemoryError, match="no more"):
             engine.generate([PROMPT], GREEDY)
 
-        assert_ended(descendants())
+        crowds.assert_ended(crowds.descendants())
         assert_over(engine, "rank 0", "no more")
 
 
@@ -164,7 +149,7 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(path: Path) -> 
 
         error = assert_over(engine, "rank 1", "IndexError")
         assert "model_forward" in error.__notes__[0]
-        assert_ended(descendants())
+        crowds.assert_ended(crowds.descendants())
 
 
 @pytest.mark.skipif(not has_ordered_memory(), reason="gloo's patience is fixed when it starts")
@@ -198,13 +183,13 @@ async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(engine: 
 
 
 def test_engine_that_is_dropped_without_a_word_keeps_no_processes(path: Path) -> None:
-    engine = InferenceEngine(settings(path, **RANKS))
-    started = descendants()
+    engine = InferenceEngine(crowds.settings(path, **RANKS))
+    started = crowds.descendants()
     assert isinstance(engine._runner, ParallelRunner)
     del engine
 
     assert len(started) == 1
-    assert_ended(started)
+    crowds.assert_ended(started)
 
 
 WAITING_PROGRAM = """
@@ -229,10 +214,10 @@ def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step
         before_s = spent_s(other)
         if has_ordered_memory():  # Who waits there looks again and again; over gloo a rank sleeps.
             wait_for(lambda: spent_s(other) > before_s, "rank 1 to wait in the step")
-        assert is_alive(other)
+        assert crowds.is_alive(other)
         process.kill()
 
-    assert_ended([other])
+    crowds.assert_ended([other])
 
 
 def spent_s(process: psutil.Process) -> float:
@@ -267,7 +252,7 @@ def test_requests_of_a_lost_replica_are_computed_by_another_with_the_same_bits(
         for number in range(12):
             engine.add_request([number] * 9, WARM, 2)
         wait_for(lambda: all(each.num_completion_tokens for each in engine.replica_stats()), "some tokens of each")
-        lose(engine, lost)
+        crowds.lose(engine, lost)
         steps.go()
         samples = engine.step()
         samples += finish(engine)
@@ -286,7 +271,7 @@ def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps:
         steps.hold()
         request = engine.add_request(PROMPT, params, stream=True)
         deltas = engine.step_deltas()
-        lose(engine, engine._dealt[request].replica.number)
+        crowds.lose(engine, engine._dealt[request].replica.number)
         steps.go()
         while engine.has_pending():
             deltas += engine.step_deltas()
@@ -305,7 +290,7 @@ def test_stream_that_no_replica_continues_ends_with_an_error(path: Path, steps: 
         while sum(len(delta.token_ids) for delta in deltas) < 3:
             deltas += engine.step_deltas()
         engine.update_weights(random_state_dict(path, seed=1), blocking=True)
-        lose(engine, engine._dealt[request].replica.number)
+        crowds.lose(engine, engine._dealt[request].replica.number)
         while engine.has_pending():
             deltas += engine.step_deltas()
 
@@ -317,8 +302,8 @@ def test_engine_without_replicas_says_how_each_was_lost(path: Path, steps: HeldS
     with replicas(path) as engine:
         steps.hold()
         engine.add_request(PROMPT, ENDLESS)
-        lose(engine, 0)
-        lose(engine, 1)
+        crowds.lose(engine, 0)
+        crowds.lose(engine, 1)
         with pytest.raises(RankFailedError, match=r"(replica \d: is gone.*){2}"):
             finish(engine)
         with pytest.raises(RankFailedError, match="all replicas"):
@@ -331,11 +316,11 @@ def test_engine_of_two_by_two_processes_has_the_bits_of_one_outlives_the_kill_of
     path: Path, cache_type: str
 ) -> None:
     with alone(path) as one:
-        crowd = in_a_crowd(one, 1, 2 * CROWD)
+        crowd = crowds.in_a_crowd(one, 1, 2 * CROWD)
         expected = bits(one.generate([[number] * 9 for number in range(8)], WARM))
     with processes(path, data_parallel_size=2, **RANKS, cache_type=cache_type) as engine:
         assert isinstance(engine, ReplicatedEngine)
-        assert_same_bits(in_a_crowd(engine, 1, 2 * CROWD), crowd)
+        crowds.assert_same_bits(crowds.in_a_crowd(engine, 1, 2 * CROWD), crowd)
         heads = [psutil.Process(replica.member.process.pid) for replica in engine._replicas.values()]
         others = [child for head in heads for child in head.children()]
         for number in range(8):

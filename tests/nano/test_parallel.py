@@ -18,7 +18,6 @@ import pytest
 import torch
 
 from mac_runner.nano import (
-    ConfigError,
     ConstraintError,
     Delta,
     DivergenceError,
@@ -55,17 +54,15 @@ from mac_runner.nano.testing import (
     StepDigests,
     TorchGroup,
     anonymous_memory,
-    can_pack,
     first_difference,
     has_ordered_memory,
     host_store,
     join_digests,
     join_store,
     pack,
-    require_divisible,
     require_equal,
 )
-from tests.nano.crowds import ranks_as_threads
+from tests.nano.crowds import needs_packing, ranks_as_threads
 from tests.nano.tiny_models import ModelMaker
 from tests.patience import LIMIT_S
 
@@ -89,35 +86,44 @@ def test_local_shape_counts_the_heads_of_a_part_alone(model: ModelMaker) -> None
     assert WHOLE.local(config) == config
 
 
-def test_all_that_does_not_divide_is_named_at_once(model: ModelMaker) -> None:
-    config = read_model_config(model("llama"))
-    require_divisible(config, 2)
+SHAPES = ((272, 64), (96, 64), (24, 72), (200, 72), (896, 896), (1408, 512))
+PRODUCTS: dict[str, Callable[[Linear, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "plain": lambda linear, x, _: linear(x),
+    "swish": lambda linear, x, _: linear.swish(x),
+    "add": lambda linear, x, other: linear.with_other(x, other, "add"),
+    "mul": lambda linear, x, other: linear.with_other(x, other, "mul"),
+}
 
-    with pytest.raises(ConfigError, match=r"5: 4 attention heads, 2 KV .*, 64 .*, 96 .*, 272"):
-        require_divisible(config, 5)
 
-
-@pytest.mark.skipif(not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(272, 64), (96, 64), (24, 72), (896, 896), (1408, 512)])
-def test_packed_product_of_a_part_has_the_bits_of_the_whole(dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    weight, bias = torch.randn(shape, generator=generator).to(dtype), torch.randn(shape[0], generator=generator)
-    whole = Linear(weight, bias.to(dtype))
-    for size in (2, 4):
-        parts = [
-            Linear(shard.rows(weight).clone(), shard.rows(bias.to(dtype)).clone())
-            for shard in (Shard(rank, size) for rank in range(size))
-        ]
-        for num_rows in (2, 3, 33, 100):
-            x = torch.randn(num_rows, shape[1], generator=generator).to(dtype)
-            other = torch.randn(num_rows, shape[0], generator=generator).to(dtype)
-            others = [Shard(rank, size).columns(other) for rank in range(size)]
-
-            assert torch.equal(torch.cat([part(x) for part in parts], -1), whole(x))
-            assert torch.equal(torch.cat([part.swish(x) for part in parts], -1), whole.swish(x))
-            added = [part.with_other(x, each, "add") for part, each in zip(parts, others, strict=True)]
-            assert torch.equal(torch.cat(added, -1), whole.with_other(x, other, "add"))
+@needs_packing
+@pytest.mark.parametrize(
+    ("shape", "dtype", "num_threads"),
+    [((200, 72), torch.float32, 2)]
+    + [(shape, dtype, 1) for shape in SHAPES for dtype in (torch.float32, torch.bfloat16)],
+)
+def test_packed_product_of_a_row_and_of_a_part_has_the_bits_of_the_whole_whatever_the_other_rows(
+    shape: tuple[int, int], dtype: torch.dtype, num_threads: int
+) -> None:
+    before, generator = torch.get_num_threads(), torch.Generator().manual_seed(0)
+    torch.set_num_threads(num_threads)
+    weight, x, other = (
+        torch.randn(size, generator=generator).to(dtype) for size in (shape, (600, shape[1]), (600, shape[0]))
+    )
+    bias = torch.randn(shape[0], generator=generator).to(dtype)
+    shards = [Shard(rank, size) for size in (2, 4) for rank in range(size)]
+    linear = Linear(weight, bias)
+    parts = [(each, Linear(each.rows(weight).clone(), each.rows(bias).clone())) for each in shards]
+    try:
+        for name, product in PRODUCTS.items():
+            whole = product(linear, x, other)
+            for count in (2, 3, 5, 8, 13, 31, 32, 33, 64, 100, 257, 512):
+                rows = slice(count * 7 % 80, count * 7 % 80 + count)
+                assert torch.equal(product(linear, x[rows], other[rows]), whole[rows]), (name, count)
+                for shard, part in parts if count in (2, 3, 33, 100) else ():
+                    found = product(part, x[rows], shard.columns(other[rows]))
+                    assert torch.equal(found, shard.columns(whole[rows])), (name, count, shard)
+    finally:
+        torch.set_num_threads(before)
 
 
 CPU = torch.device("cpu")
@@ -208,10 +214,7 @@ def test_rank_that_does_not_come_is_waited_for_so_long_and_no_longer(monkeypatch
     """Each wait for the end passes at once."""
     is_over, naps_s = Event(), list[float]()
     monkeypatch.setattr(is_over, "wait", naps_s.append)
-    with (
-        memory_groups(2, is_over=is_over) as (first, _),
-        pytest.raises(RankFailedError, match="rank 1 has kept"),
-    ):
+    with memory_groups(2, is_over=is_over) as (first, _), pytest.raises(RankFailedError, match="rank 1 has kept"):
         first.gather(torch.ones(2, 2))
 
     assert sum(naps_s) == pytest.approx(group.PATIENCE_S)

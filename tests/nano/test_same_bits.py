@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 import pytest
-import torch
 
 from mac_runner.nano import SamplingParams, TrainingSample
-from mac_runner.nano.testing import Linear
 from tests.nano.crowds import PROMPT, alone, finish, needs_packing
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker
 
@@ -156,26 +153,3 @@ def test_long_prompt_has_the_same_bits_in_pieces_in_a_crowd_and_after_a_hit(mode
         samples = engine.generate([[5] * 60, prompt, prompt[:600], [*prompt[:300], 1], prompt], params)
 
     assert (bits(samples[1]), bits(samples[4])) == (whole, whole)
-
-
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_packed_product_of_a_row_does_not_depend_on_the_others(num_threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        generator = torch.Generator().manual_seed(0)
-        linear = Linear(torch.randn(200, 72, generator=generator), torch.randn(200, generator=generator))
-        inputs, others = torch.randn(600, 72, generator=generator), torch.randn(600, 200, generator=generator)
-        products: dict[str, Callable[[slice], torch.Tensor]] = {
-            "plain": lambda rows: linear(inputs[rows]),
-            "swish": lambda rows: linear.swish(inputs[rows]),
-            "add": lambda rows: linear.with_other(inputs[rows], others[rows], "add"),
-            "mul": lambda rows: linear.with_other(inputs[rows], others[rows], "mul"),
-        }
-        for name, product in products.items():
-            whole = product(slice(0, 600))
-            for count in (2, 3, 5, 8, 13, 31, 32, 33, 64, 100, 257, 512):
-                rows = slice(count * 7 % 80, count * 7 % 80 + count)
-                assert torch.equal(product(rows), whole[rows]), (name, count)
-    finally:
-        torch.set_num_threads(before)

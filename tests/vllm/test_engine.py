@@ -106,19 +106,6 @@ def test_reply_is_told_token_by_token(table: Table) -> None:
     assert all(logprob < 0 for logprob in reply.trace.logprobs)
 
 
-def test_same_seed_gives_the_same_text_alone_and_among_thirty_two(table: Table) -> None:
-    requests = [
-        request(f"Case {n % 8}: " + "who did it? " * (5 * (n % 8)), sampling=sampling(n % 8), conversation=f"t-{n}")
-        for n in range(BOUND)
-    ]
-
-    alone = [table.ask(one)[0].text for one in requests[:8]]
-    together = [reply.text for reply in table.ask(*requests)]
-
-    assert together == alone * 4
-    assert len(set(alone)) == 8
-
-
 def test_other_seed_gives_another_text_and_no_temperature_the_likeliest(table: Table) -> None:
     one, other = table.ask(request(sampling=sampling(1)), request(sampling=sampling(2)))
     cold, colder = table.ask(request(sampling=sampling(1, temperature=0)), request(sampling=sampling(2, temperature=0)))
@@ -204,20 +191,6 @@ def test_prompt_that_leaves_no_room_overflows_and_one_that_leaves_little_is_cut(
     assert full == Reply(text="", finish_reason=FinishReason.OVERFLOW)
     assert fitting.tokens.prompt == CONTEXT_TOKENS - 3
     assert fitting.tokens.completion <= 3
-
-
-def test_cancelled_request_leaves_the_engine(table: Table) -> None:
-    async def program() -> int:
-        with standing_still(engine_processes()):
-            task = asyncio.create_task(table.backend.generate(request(sampling=sampling(max_tokens=4000))))
-            await until(lambda: table.unfinished() == 1, "the request")
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            return table.unfinished()
-
-    assert table.runner.run(program()) == 0
-    assert table.ask(request(sampling=sampling()))[0].text
 
 
 def test_loop_goes_on_while_a_prompt_is_tokenised(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

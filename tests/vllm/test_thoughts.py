@@ -31,10 +31,7 @@ REPLIES = 12
 def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Table]:
     model = make_tiny_model(tmp_path_factory.mktemp("brief"), is_brief=True, has_special_tags=request.param)
     settings = config(
-        model,
-        reasoning_parser="deepseek_r1",
-        chat_template_kwargs={"enable_thinking": True},
-        admission="full_context",
+        model, reasoning_parser="deepseek_r1", chat_template_kwargs={"enable_thinking": True}, admission="full_context"
     )
     with started(settings) as table:
         yield table

@@ -43,10 +43,7 @@ class Stage:
 async def on_stage(model: Path, **settings: Any) -> AsyncIterator[Stage]:
     """Serve a model, with the owner's key `secret`, for the time of the block."""
     settings = {"admin_key": "secret", "budget": BodyBudget(), **settings}
-    async with (
-        served(model, **settings) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client,
-    ):
+    async with served(model, **settings) as server, httpx.AsyncClient(base_url=server.url, timeout=LIMIT_S) as client:
         yield Stage(server, client, settings["budget"])
 
 

@@ -129,10 +129,7 @@ def test_every_reply_says_which_weights_made_which_tokens() -> None:
     mixed = replace(SAMPLE, version_spans=(VersionSpan(4, 0), VersionSpan(6, 1)))
     choice = only_choice(envelope(is_chat=True).whole([(1,)], [mixed]))
 
-    assert choice["weight_versions"] == [
-        {"version": "4", "start": 0, "end": 1},
-        {"version": "6", "start": 1, "end": 2},
-    ]
+    assert choice["weight_versions"] == [{"version": "4", "start": 0, "end": 1}, {"version": "6", "start": 1, "end": 2}]
 
 
 def test_prompt_is_counted_once_however_many_samples_it_has() -> None:

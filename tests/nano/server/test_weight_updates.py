@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -205,42 +205,27 @@ async def test_server_gives_a_receive_up_when_its_client_leaves(stage: Stage, ot
         assert (await stage.owner("weights/receive", {"address": "nowhere"})).status_code == 400
 
 
-async def test_server_that_was_away_serves_with_the_weights_of_the_others(model: Path, other: Path) -> None:
-    async with served(model, admin_key=KEY) as stays, AsyncExitStack() as stack:
+@pytest.mark.parametrize("stays", [True, False], ids=["noticed", "unnoticed"])
+async def test_server_that_was_away_never_serves_with_its_first_weights(model: Path, other: Path, stays: bool) -> None:
+    """It was down when the others took new weights, or was started anew after it had taken them and nobody noticed."""
+    async with AsyncExitStack() as stack:
+        staying = [await stack.enter_async_context(served(model, admin_key=KEY))] if stays else []
         async with served(model, admin_key=KEY) as leaves:
-            backend = backend_for(stays, leaves)
+            backend = backend_for(*staying, leaves)
             stack.push_async_callback(backend.close)
             await backend.start()
-            assert len(await from_each(backend)) == 2
-        await backend.update_weights(WeightUpdate(version=5, weights=other))
+            assert len(await from_each(backend)) == 1 + len(staying)
+            if not stays:
+                await backend.update_weights(WeightUpdate(version=5, weights=other))
+        if stays:
+            await backend.update_weights(WeightUpdate(version=5, weights=other))
         async with served(model, admin_key=KEY, port=leaves.port):
             servers = set[str | None]()
-            while len(servers) < 2:
-                try:
+            while len(servers) < 1 + len(staying):
+                with suppress(errors.TransientBackendError):
                     reply = await said(backend, f"task-{next(NUMBERS)}")
-                except errors.TransientBackendError:
-                    continue
-                assert reply.policy == PolicySpan(5, 5)
-                servers.add(reply.timing.server)
-
-
-async def test_server_that_was_started_anew_unnoticed_never_serves_with_its_first_weights(
-    model: Path, other: Path
-) -> None:
-    async with AsyncExitStack() as stack:
-        async with served(model, admin_key=KEY) as first:
-            backend = backend_for(first)
-            stack.push_async_callback(backend.close)
-            await backend.start()
-            await backend.update_weights(WeightUpdate(version=5, weights=other))
-            assert (await said(backend)).policy == PolicySpan(5, 5)
-        async with served(model, admin_key=KEY, port=first.port):
-            while True:
-                try:
-                    assert (await said(backend)).policy == PolicySpan(5, 5)
-                    break
-                except errors.TransientBackendError:
-                    pass
+                    assert reply.policy == PolicySpan(5, 5)
+                    servers.add(reply.timing.server)
 
 
 async def test_run_that_goes_on_finds_a_server_with_its_weights_as_it_left_it(model: Path, other: Path) -> None:
