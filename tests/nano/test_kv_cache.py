@@ -152,47 +152,57 @@ def test_cache_keeps_its_promises_whatever_is_done(
     play(World(make(num_blocks, block_size)), actions)
 
 
-NAMED: dict[str, list[Action]] = {
+PREFIX = [1, 2, 3, 4]
+NAMED: dict[str, tuple[int, list[Action]]] = {
     # The second must not build on what the first has yet to compute.
-    "two of one batch": [
-        ("admit", [1, 2, 3, 4, 5], 0),
-        ("admit", [1, 2, 3, 4, 5], 0),
-        ("compute", 0, 3),
-        ("admit", [1, 2, 3, 4, 5], 0),
-    ],
-    "who made a prefix ends before who found it": [
-        ("admit", [1, 2, 3, 4], 0),
-        ("compute", 0, 4),
-        ("admit", [1, 2, 3, 4, 5], 1),
-        ("release", 0, 0),
-        ("admit", [8, 8], 0),
-        ("compute", 1, 2),
-    ],
+    "two of one batch": (
+        9,
+        [("admit", [*PREFIX, 5], 0), ("admit", [*PREFIX, 5], 0), ("compute", 0, 3), ("admit", [*PREFIX, 5], 0)],
+    ),
+    "who made a prefix ends before who found it": (
+        4,
+        [
+            ("admit", PREFIX, 0),
+            ("compute", 0, 4),
+            ("admit", [*PREFIX, 5], 1),
+            ("release", 0, 0),
+            ("admit", [8, 8], 0),
+            ("compute", 1, 2),
+        ],
+    ),
     # If the double were freed, a table would point to what others write.
-    "two computed the same side by side": [
-        ("admit", [1, 2, 3, 4, 5], 0),
-        ("admit", [1, 2, 3, 4, 6], 0),
-        ("compute", 0, 5),
-        ("compute", 1, 5),
-        ("release", 1, 0),
-        ("admit", [1, 2, 3, 4, 9], 0),
-        ("compute", 1, 1),
-    ],
-    "a flush while a prefix is shared": [
-        ("admit", [1, 2, 3, 4, 5], 0),
-        ("compute", 0, 5),
-        ("admit", [1, 2, 3, 4, 6], 1),
-        ("flush", 0, 0),
-        ("release", 0, 0),
-        ("release", 0, 0),
-    ],
+    "two computed the same side by side": (
+        6,
+        [
+            ("admit", [*PREFIX, 5], 0),
+            ("admit", [*PREFIX, 6], 0),
+            ("compute", 0, 5),
+            ("compute", 1, 5),
+            ("release", 1, 0),
+            ("admit", [*PREFIX, 9], 0),
+            ("compute", 1, 1),
+        ],
+    ),
+    "a flush while a prefix is shared": (
+        16,
+        [
+            ("admit", [*PREFIX, 5], 0),
+            ("compute", 0, 5),
+            ("admit", [*PREFIX, 6], 1),
+            ("flush", 0, 0),
+            ("release", 0, 0),
+            ("release", 0, 0),
+        ],
+    ),
 }
+"""How many blocks there are, and what is done."""
 
 
 @CACHES
 @pytest.mark.parametrize("name", NAMED)
 def test_cache_keeps_its_promises_in_what_small_engines_have_got_wrong(make: CacheMaker, name: str) -> None:
-    play(World(make(6, 2)), NAMED[name])
+    num_blocks, actions = NAMED[name]
+    play(World(make(num_blocks, 2)), actions)
 
 
 def filled(cache: KVCache, seq_id: int, tokens: list[int]) -> list[int]:
