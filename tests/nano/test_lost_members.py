@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import psutil
@@ -39,12 +38,12 @@ from mac_runner.nano.testing import (
 from tests.faults.tier import SCALE
 from tests.nano import crowds
 from tests.nano.crowds import alone, bits, finish, lock_step, needs_packing, processes, replicas, started_with
-from tests.nano.tiny_models import VOCAB_SIZE, random_state_dict
+from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S, wait_for
 from tests.sim.held_steps import HeldSteps
 
 CROWD = 20 * SCALE
-PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(60)]
+PROMPT = crowds.PROMPT[:60]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 ENDLESS = SamplingParams(max_tokens=300, ignore_eos=True)
 WARM = SamplingParams(temperature=0.9, max_tokens=40, ignore_eos=True)

@@ -75,7 +75,7 @@ def test_parts_make_an_engine(path: Path) -> None:
     with InferenceEngine(config) as engine:
         expected = engine.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=1))
 
-    model, store, cache = loaded(path), stored(path), PagedKVCache(num_blocks=8, block_size=16)
+    (model, store), cache = loaded(path), PagedKVCache(num_blocks=8, block_size=16)
     waiting = sequences()
     plan = schedule(waiting, [], cache, SchedulerConfig(max_batch_size=4, max_tokens_per_batch=64, block_size=16))
     tables = {each.seq_id: cache.acquire(each.seq_id, each.tokens, 32).block_ids for each in waiting}
@@ -92,7 +92,7 @@ def test_parts_make_an_engine(path: Path) -> None:
 
 def test_forward_is_a_function_of_weights_tokens_and_store(path: Path) -> None:
     """Asked again it gives the same bits, and so it does for what follows on what is in the store."""
-    model, store = loaded(path), stored(path)
+    model, store = loaded(path)
     tokens = list(range(40))
     start, rest, whole = (
         make_batch([Piece(tokens, first, count, table)], 16)
@@ -107,12 +107,10 @@ def test_forward_is_a_function_of_weights_tokens_and_store(path: Path) -> None:
     assert (at_once.shape, nothing.shape) == ((1, 272), (0, 272))
 
 
-def loaded(path: Path) -> Model:
-    return build_model(read_state_dict(path), read_model_config(path), torch.float32, CPU, 64)
-
-
-def stored(path: Path) -> KVStore:
-    return make_kv_store(read_model_config(path), 8, 16, torch.float32, CPU, compiled=True)
+def loaded(path: Path) -> tuple[Model, KVStore]:
+    config = read_model_config(path)
+    store = make_kv_store(config, 8, 16, torch.float32, CPU, compiled=True)
+    return build_model(read_state_dict(path), config, torch.float32, CPU, 64), store
 
 
 def sequences() -> list[Sequence]:

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -37,10 +36,8 @@ LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 NORM = "model.norm.weight"
 
 
-@contextmanager
-def sender(receivers: int = 1) -> Iterator[WeightSender]:
-    with WeightSender("127.0.0.1:0", receivers, timeout_s=LIMIT_S) as made:
-        yield made
+def sender(receivers: int = 1) -> WeightSender:
+    return WeightSender("127.0.0.1:0", receivers, timeout_s=LIMIT_S)
 
 
 async def send(sender: WeightSender, weights: Mapping[str, torch.Tensor], version: int | None = None) -> None:

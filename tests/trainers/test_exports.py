@@ -164,6 +164,25 @@ _CHOICES: dict[str, list[str]] = {
 }
 
 
+def test_episodes_have_a_branch_for_each_turn(run: RunView, tmp_path: Path) -> None:
+    """Read by the classes of verifiers in test_read_back.py."""
+    found = {(one.conversation, one.turn): one for each in run for one in rollouts(each)}
+    episodes = exported(run, tmp_path, "verifiers")
+
+    calls = 0
+    for episode, conversation in zip(episodes, run, strict=True):
+        assert episode["run"]["work"]["policy"]["start"] == 0 or episode["run"]["work"]["policy"]["end"] > 0
+        for trace in episode["traces"]:
+            own = [one for one in conversation.turns if one.agent == trace["agent"]["name"]]
+            for call, turn in zip(trace["calls"], own, strict=True):
+                node, rollout = trace["nodes"][call["node"]], found[episode["id"], turn.key]
+                assert node["token_ids"] == [*rollout.prompt_ids, *rollout.completion_ids]
+                assert sum(node["mask"]) == len(node["logprobs"]) == len(rollout.completion_ids)
+                assert node["sampled"]
+                calls += 1
+    assert calls == len(found)
+
+
 def test_several_processes_write_the_same_files(learned: Path, run: RunView, tmp_path: Path) -> None:
     formats = [name for name in FORMATS if name != "trl-dpo"]
     export(run, tmp_path / "one", format=formats, only=["learner"])

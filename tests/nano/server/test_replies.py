@@ -95,25 +95,17 @@ def test_logprobs_of_a_chat_are_told_token_by_token() -> None:
     assert (second["logprob"], second["bytes"]) == (-9999.0, None)
 
 
-def test_logprobs_of_a_text_are_told_column_by_column() -> None:
-    choice = only_choice(envelope(is_chat=False, logprobs=True).whole([(1,)], [SAMPLE]))
-
-    assert choice["logprobs"] == {
-        "tokens": ["a", "\ufffd"],
-        "token_logprobs": [-0.5, -9999.0],
-        "top_logprobs": [{"a": -0.5}, {"b": -0.1}],
-        "text_offset": [0, 1],
-    }
-
-
-def test_likeliest_of_tokens_that_are_spelt_alike_is_told() -> None:
+def test_logprobs_of_a_text_are_told_column_by_column_and_the_likeliest_of_tokens_that_are_spelt_alike() -> None:
+    columns = replace(envelope(is_chat=False, logprobs=True), spell=lambda token_id: spell(token_id % 10))
     alike = replace(SAMPLE, top_logprobs=((TokenLogprob(7, -0.5), TokenLogprob(17, -3.0)), (TokenLogprob(9, -0.1),)))
-    body = replace(envelope(is_chat=False, logprobs=True), spell=lambda token_id: spell(token_id % 10))
 
-    told = only_choice(body.whole([(1,)], [alike]))["logprobs"]
-
-    assert isinstance(told, dict)
-    assert told["top_logprobs"] == [{"a": -0.5}, {"b": -0.1}]
+    for sample in (SAMPLE, alike):
+        assert only_choice(columns.whole([(1,)], [sample]))["logprobs"] == {
+            "tokens": ["a", "\ufffd"],
+            "token_logprobs": [-0.5, -9999.0],
+            "top_logprobs": [{"a": -0.5}, {"b": -0.1}],
+            "text_offset": [0, 1],
+        }
 
 
 def test_token_ids_come_with_the_version_of_the_weights() -> None:
