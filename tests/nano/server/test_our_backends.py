@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.nano import NanoConfig
-from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.ollama.testing import OllamaBackend
 from mac_runner.backends.testing import FormBackend
@@ -22,6 +20,7 @@ from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.backends.building import built
+from tests.backends.nano.engines import nano
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 from tests.sim.requests import request
@@ -65,12 +64,6 @@ def ollama_backend(server: Served, **more: object) -> Backend:
     )
 
 
-def nano_backend(model: Path, **template: object) -> Backend:
-    section = {"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, "chat_template_kwargs": template}
-    config = NanoConfig.model_validate(section)
-    return NanoBackend(name="m", config=config, traces=True, say=lambda line: None)
-
-
 @asynccontextmanager
 async def started(model: Path, of: Of) -> AsyncIterator[Backend]:
     """A backend of a server, or one that needs none."""
@@ -91,7 +84,7 @@ def backend(model: Path, request: pytest.FixtureRequest) -> Any:
 async def from_all(model: Path, ask: Callable[[Backend], Awaitable[Answer]]) -> list[Answer]:
     """What each of our backends answers."""
     found = list[Answer]()
-    for of in (openai_backend, ollama_backend, lambda _: nano_backend(model)):
+    for of in (openai_backend, ollama_backend, lambda _: nano(model, traces=True)):
         async with started(model, of) as backend:
             found.append(await ask(backend))
     return found
@@ -167,7 +160,7 @@ async def test_thoughts_come_back_apart_from_the_reply(thinker: Path) -> None:
     backends: tuple[Of, ...] = (
         ollama_backend,
         lambda server: ollama_backend(server, think=True),
-        lambda _: nano_backend(thinker, enable_thinking=True),
+        lambda _: nano(thinker, {"chat_template_kwargs": {"enable_thinking": True}}, traces=True),
     )
     for of in backends:
         async with started(thinker, of) as backend:

@@ -14,8 +14,6 @@ import pytest
 from safetensors.torch import load_file
 
 from mac_runner import errors
-from mac_runner.backends.nano import NanoConfig
-from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.backends.testing import updating
@@ -23,6 +21,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.nano import WeightSender
 from mac_runner.types import PolicySpan, Reply, Sampling
 from mac_runner.weights import Broadcast, Weights, WeightUpdate
+from tests.backends.nano.engines import nano, started
 from tests.nano.server.stage import Stage
 from tests.nano.test_weight_transfer import has_come
 from tests.patience import LIMIT_S, until
@@ -82,13 +81,8 @@ async def from_each(backend: OpenaiBackend) -> dict[str, Reply]:
 
 async def loaded(directory: Path) -> Reply:
     """What an engine that loaded these weights says."""
-    config = NanoConfig.model_validate({"model": str(directory), "num_threads": 1, "kv_cache_gib": 0.02})
-    backend = NanoBackend(name="m", config=config, traces=True, say=print)
-    try:
-        await backend.start()
+    async with started(nano(directory, traces=True)) as backend:
         return await backend.generate(request(sampling=SHORT))
-    finally:
-        await backend.close()
 
 
 async def test_all_servers_say_what_an_engine_that_loaded_the_weights_says(
