@@ -10,6 +10,7 @@ import mac_runner.config
 from mac_runner.config import Grid, load
 from mac_runner.config.testing import file_schema, parse_document, schema_text
 from mac_runner.section import Section
+from tests.config.conftest import GAME
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
@@ -66,12 +67,12 @@ OVERLAYS = {
 }
 
 
-def test_schema_lets_an_overlay_leave_out_what_the_file_may_not(game_text: str) -> None:
-    assert {more: is_valid(game_text + more) for more in OVERLAYS} == OVERLAYS
+def test_schema_lets_an_overlay_leave_out_what_the_file_may_not() -> None:
+    assert {more: is_valid(GAME + more) for more in OVERLAYS} == OVERLAYS
 
 
-def test_schema_holds_an_engine_to_its_own_section(game_text: str) -> None:
-    assert not is_valid(game_text.replace("backend: scripted", "backend: vllm"))
+def test_schema_holds_an_engine_to_its_own_section() -> None:
+    assert not is_valid(GAME.replace("backend: scripted", "backend: vllm"))
 
 
 def test_public_names_are_there_and_sorted() -> None:
