@@ -113,6 +113,7 @@ MISPLACED = (
     "game.max_retries",
     "game.temprature",
     "model_definitions.folk.model_path",
+    "agent_definitions.0.model_path",
     # A slip beside its key and a key like no other get the allowed keys.
     "retry_config.max_retires",
     "game.calender",
