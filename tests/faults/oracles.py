@@ -17,7 +17,7 @@ from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_failing_disk
 from tests.faults.crashfs import CrashDisk
-from tests.scheduler import test_isolation, test_poison, test_resizing
+from tests.scheduler import test_isolation, test_poison, test_state
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
 from tests.store import test_frames, test_run
@@ -91,8 +91,8 @@ def isolations() -> None:
 
 
 def resizes() -> None:
-    """An engine that shrinks beside another (`tests/scheduler/test_resizing.py`)."""
-    test_resizing.test_engine_that_shrinks_takes_no_slot_of_another()
+    """An engine that shrinks beside another (`tests/scheduler/test_state.py`)."""
+    test_state.test_engine_that_shrinks_takes_no_slot_of_another()
 
 
 def servers_in_storms() -> None:

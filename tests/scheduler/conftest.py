@@ -1,16 +1,17 @@
-"""The stage of the shell's tests: one call plays a toy experiment on simulated time."""
+"""A stage: one call plays a toy experiment in simulated time. A desk: it hands events to a scheduler."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import pytest
+from typing import Any
 
 from mac_runner.backends import Backend
-from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
+from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, RunResult, run_conversations
+from mac_runner.scheduler.testing import Action, Answered, Depart, Event, Faulted, ModelReady, Opened
 from mac_runner.simulation.testing import SimulatedClock, simulate
+from mac_runner.types import Turn
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work, tasks
@@ -72,7 +73,36 @@ class Stage:
             self.ended_at_s = loop.time()
 
 
-@pytest.fixture
-def stage() -> Callable[..., Stage]:
-    """Makes stages."""
-    return Stage
+class Desk(RequestScheduler):
+    """A scheduler whose invariants hold after each event; what departs is told as conversation and turn."""
+
+    def __init__(self, concurrency: int | None = None, **capacities: int) -> None:
+        super().__init__(concurrency)
+        for model, capacity in capacities.items():
+            self.handle(ModelReady(model, capacity))
+
+    def handle(self, event: Event, now_s: float = 0.0) -> list[Action]:
+        actions = super().handle(event, now_s)
+        self.validate()
+        self.last = actions
+        return actions
+
+    def send(self, event: Event, now_s: float = 0.0) -> list[tuple[int, str]]:
+        """What departs after an event; `last` are all the actions."""
+        actions = self.handle(event, now_s)
+        return [(action.conversation, action.turn.key) for action in actions if isinstance(action, Depart)]
+
+    def open(self, conversation: int, *turns: Turn, rounds: int = 0, **more: Any) -> list[tuple[int, str]]:
+        return self.send(Opened(conversation, turns, rounds, **more))
+
+    def answer(self, conversation: int, turn: Turn, *left: Turn, rounds: int = 0, **more: Any) -> list[tuple[int, str]]:
+        return self.send(Answered(conversation, turn, left, rounds, **more))
+
+    def fault(self, conversation: int, turn: Turn, delay_s: float | None, **how: bool) -> list[tuple[int, str]]:
+        return self.send(Faulted(conversation, turn, delay_s, **how))
+
+
+def turn(seat: int, *, round: int = 0, model: str = "m", step: int = 0, attempt: int = 0, after: str = "") -> Turn:
+    """A turn of the agent `a` with the number of its seat, which waits for these others."""
+    names = frozenset(f"a{letter}" for letter in after)
+    return Turn(round=round, agent=f"a{seat}", model=model, place=seat, step=step, attempt=attempt, after=names)

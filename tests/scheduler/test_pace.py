@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -68,7 +67,7 @@ def test_all_get_their_turn_in_the_order_they_came() -> None:
 
 
 def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
-    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From some moment on no reply is applied any more, and the run is stopped."""
 
@@ -76,7 +75,7 @@ def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
         await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)
 
     monkeypatch.setattr(LoopFairness, "turn", turn)
-    played = stage(stop_at_s=20.0)
+    played = Stage(stop_at_s=20.0)
     engines = played.engines(capacity=4)
     assert played.play().interrupted
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from mac_runner.errors import EngineCrashedError
-from mac_runner.scheduler import RequestScheduler, RetryPolicy
-from mac_runner.scheduler.testing import (
-    ENGINE_DEATHS_PER_TURN_MAX,
-    Answered,
-    Depart,
-    Faulted,
-    ModelReady,
-    Open,
-    Opened,
-    RetryDue,
-    TasksExhausted,
-)
-from mac_runner.types import Request, Turn
+from mac_runner.scheduler import RetryPolicy
+from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
+from mac_runner.types import Request
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.mortal import MortalEngine
@@ -135,46 +124,3 @@ def test_an_engine_that_ends_while_the_run_stops_counts_against_no_turn() -> Non
 
     assert engine.deaths[0]
     assert stage.recorder.dead == {}
-
-
-def turn(seat: int, round: int = 0) -> Turn:
-    return Turn(round=round, agent=f"a{seat}", model="m", place=seat)
-
-
-@pytest.fixture
-def scheduler() -> Iterator[RequestScheduler]:
-    """One model with two slots; every invariant is checked once more when the test is over."""
-    scheduler = RequestScheduler()
-    scheduler.handle(ModelReady("m", 2))
-    yield scheduler
-    scheduler.validate()
-
-
-def departed(actions: list[object]) -> list[tuple[int, str]]:
-    return [(action.conversation, action.turn.key) for action in actions if isinstance(action, Depart)]
-
-
-def test_a_suspect_waits_for_all_others_and_departs_alone(scheduler: RequestScheduler) -> None:
-    first = scheduler.handle(Opened(0, (turn(0),), 0, suspects=frozenset({turn(0).key})))
-    assert departed([*first]) == [(0, "0/a0/0/0")]
-    # Its model is its own: the free slot is none, so nothing is opened either.
-    assert Open() not in first
-    assert scheduler.effective_capacity("m") == 1
-
-    actions = scheduler.handle(Answered(0, turn(0), (), 1))
-    assert actions[-1] == Open()
-    scheduler.handle(Opened(1, (turn(0), turn(1)), 0))
-    scheduler.handle(Faulted(1, turn(0), 1.0, is_suspect=True))
-    actions = scheduler.handle(RetryDue(1, turn(0)))
-    # The suspect lets others be opened and go before it, and waits for what is in flight.
-    assert departed([*actions]) == []
-    scheduler.validate()
-    assert departed([*scheduler.handle(Opened(2, (turn(0),), 0))]) == [(2, "0/a0/0/0")]
-    scheduler.handle(TasksExhausted())
-    assert departed([*scheduler.handle(Answered(2, turn(0), (), 1))]) == []
-    actions = scheduler.handle(Answered(1, turn(1), (turn(0), turn(1, round=1)), 0))
-    assert departed([*actions]) == [(1, "1/a1/0/0")]
-
-    actions = scheduler.handle(Answered(1, turn(1, round=1), (turn(0),), 0))
-
-    assert departed([*actions]) == [(1, "0/a0/0/0")]
