@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from mac_runner.backends import Backend
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, RunResult, run_conversations
@@ -33,6 +33,7 @@ class Stage:
     fails_at_s: float | None = None
     ended_at_s: float = 0.0
     said: list[str] = field(default_factory=list)
+    result: RunResult = field(init=False)
 
     def engines(self, **settings: object) -> tuple[SimulatedEngine, SimulatedEngine]:
         """Two simulated engines of the same kind, and have the run use them."""
@@ -42,7 +43,29 @@ class Stage:
 
     def play(self) -> RunResult:
         """Run it to its end."""
-        return simulate(self.program, seed=self.loop_seed)
+        self.result = simulate(self.program, seed=self.loop_seed)
+        return self.result
+
+    def counts(self) -> tuple[int, int]:
+        """Run it to its end: how many conversations finished, and how many failed."""
+        result = self.play()
+        return result.finished, result.failed
+
+    @property
+    def accounts(self) -> list[dict[str, float]]:
+        """What the last account says of each model."""
+        models = cast("dict[str, dict[str, float]]", self.recorder.checkpoints[-1]["models"])
+        return [*models.values()]
+
+    @property
+    def failures(self) -> list[str]:
+        """Why conversations failed."""
+        return [str(t["failure"]) for t in self.recorder.transcripts.values() if t["failure"] is not None]
+
+    @property
+    def pauses_s(self) -> list[float]:
+        """How long each request waited before it was sent again."""
+        return [cast("float", fields["delay_s"]) for fields in self.recorder.named("EVENT_RETRY")]
 
     async def program(self) -> RunResult:
         """The run, to be run on a simulated loop."""
@@ -71,6 +94,12 @@ class Stage:
             )
         finally:
             self.ended_at_s = loop.time()
+
+
+def alone(engine: SimulatedEngine, work: int | Work = 12, *, agents: int = 4, **more: Any) -> Stage:
+    """A run of so many conversations on one engine."""
+    planned = tasks(work, agents=agents, models=1) if isinstance(work, int) else work
+    return Stage(work=planned, backends={"model-0": engine}, **more)
 
 
 class Desk(RequestScheduler):

@@ -1,7 +1,16 @@
+"""What a run says of its slots, and the pace of its event loop."""
+
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
 from mac_runner.scheduler import Accounting
+from mac_runner.scheduler.testing import LOOP_PASS_S_MAX, LoopFairness
 from mac_runner.types import TokenCount
+from tests.scheduler.conftest import Stage
 
 
 def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
@@ -71,3 +80,99 @@ def test_utilisation_is_unknown_at_the_very_start() -> None:
     accounting.open("m", 1)
 
     assert accounting.utilisation("m", 0.0) is None
+
+
+WORKERS = 40
+
+WORK_S = 2.0**-8  # Sums of it are exact.
+
+
+class WorkClock:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def utc_now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+async def burst(clock: WorkClock, pace: LoopFairness) -> tuple[list[int], list[float]]:
+    """Many who all have something to do now: in which order they did it, and how long a bystander was kept waiting."""
+    order: list[int] = []
+    waits: list[float] = []
+
+    async def work(number: int) -> None:
+        await pace.turn()
+        clock.now_s += WORK_S
+        order.append(number)
+
+    async def stand_by() -> None:
+        while len(order) < WORKERS:
+            before_s = clock.now_s
+            await asyncio.sleep(0)
+            waits.append(clock.now_s - before_s)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stand_by())
+        for number in range(WORKERS):
+            group.create_task(work(number))
+    return order, waits
+
+
+def test_a_burst_delays_others_by_a_pass_and_one_piece_of_work_at_most() -> None:
+    clock = WorkClock()
+    _, waits = asyncio.run(burst(clock, LoopFairness(clock)))
+    assert LOOP_PASS_S_MAX / 2 < max(waits) <= LOOP_PASS_S_MAX + WORK_S
+    assert sum(waits) == WORKERS * WORK_S
+
+
+def test_all_get_their_turn_in_the_order_they_came() -> None:
+    clock = WorkClock()
+    order, _ = asyncio.run(burst(clock, LoopFairness(clock)))
+    assert order == list(range(WORKERS))
+
+
+def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From some moment on no reply is applied any more, and the run is stopped."""
+
+    async def turn(_pace: LoopFairness) -> None:
+        await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)
+
+    monkeypatch.setattr(LoopFairness, "turn", turn)
+    played = Stage(stop_at_s=20.0)
+    engines = played.engines(capacity=4)
+    assert played.play().interrupted
+
+    assert not any(engine.in_flight for engine in engines)
+    recorded = sum(len(replies) for replies in played.recorder.replies.values())
+    assert recorded == sum(len(engine.sent) for engine in engines) > 0
+
+
+def test_one_who_comes_alone_does_not_wait() -> None:
+    async def passes() -> int:
+        clock, count = WorkClock(), 0
+        pace = LoopFairness(clock)
+
+        async def count_passes() -> None:
+            nonlocal count
+            while True:
+                await asyncio.sleep(0)
+                count += 1
+
+        counting = asyncio.create_task(count_passes())
+        for _ in range(3):
+            await pace.turn()
+            await pace.turn()
+        counting.cancel()
+        return count
+
+    assert asyncio.run(passes()) == 0

@@ -1,11 +1,17 @@
-"""Runs on services that turn away what is too much: as fast as they allow, with little asked in vain, nothing lost."""
+"""Services that turn away what is too much, and servers that a request waits for inside its backend."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mac_runner.backends.testing import uncharged
+from mac_runner.errors import TransientBackendError
 from mac_runner.scheduler import RetryPolicy
-from tests.scheduler.conftest import Stage
+from mac_runner.types import Reply, Request
+from tests.scheduler.conftest import Stage, alone
+from tests.sim.engine import SimulatedEngine
 from tests.sim.service import LimitedService
 from tests.sim.toy import tasks
 
@@ -15,10 +21,9 @@ from tests.sim.toy import tasks
 @pytest.mark.parametrize("at_once", [1, 5, pytest.param(50, marks=pytest.mark.nightly)])
 def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once: int, pause_s: float | None) -> None:
     service = LimitedService(capacity=64, at_once=at_once, pause_s=pause_s)
-    stage = Stage(work=tasks(4 * at_once + 8, models=1), backends={"model-0": service})
-    result = stage.play()
+    stage = alone(service, 4 * at_once + 8)
 
-    assert result.failed == 0
+    assert stage.counts()[1] == 0
     assert len(service.sent) < 2.5 * service.answered
     # The last conversations cannot fill the slots, and the first minute is for finding out.
     assert service.served_s / at_once > 0.6 * (stage.ended_at_s - 60.0)
@@ -30,10 +35,9 @@ def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once:
 def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, pause_s: float | None) -> None:
     service = LimitedService(capacity=64, per_s=5, pause_s=pause_s)
     service.latency_s_max = latency_s_max
-    stage = Stage(work=tasks(60, models=1), backends={"model-0": service})
-    result = stage.play()
+    stage = alone(service, 60)
 
-    assert result.failed == 0
+    assert stage.counts()[1] == 0
     assert len(service.sent) < 3 * service.answered
     assert service.answered / stage.ended_at_s > 0.8 * 5
 
@@ -43,7 +47,7 @@ def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, p
 def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -> None:
     service = LimitedService(capacity=16, per_s=2, pause_s=pause_s)
     retry = RetryPolicy(max_attempts=3, request_deadline_s=40.0)
-    stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=retry)
+    stage = alone(service, 60, retry=retry)
 
     assert stage.play().failed == 0
     assert stage.ended_at_s > 300.0
@@ -54,7 +58,7 @@ def test_waiting_for_a_service_that_is_busy_for_all_takes_no_request_its_time(pa
     """While one request is tried after the other, each of the others waits longer than its deadline allows."""
     service = LimitedService(capacity=16, pause_s=pause_s)
     service.opens_at_s = 200.0
-    stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=RetryPolicy(request_deadline_s=30.0))
+    stage = alone(service, 60, retry=RetryPolicy(request_deadline_s=30.0))
 
     assert stage.play().failed == 0
 
@@ -65,7 +69,7 @@ def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full() 
     for rate in (0.0, 0.05, 0.3):
         service = LimitedService(capacity=64)
         service.whim_rate = rate
-        stage = Stage(work=tasks(120, models=1), backends={"model-0": service})
+        stage = alone(service, 120)
         assert stage.play().failed == 0
         ended_at_s.append(stage.ended_at_s)
 
@@ -78,8 +82,59 @@ def test_a_prompt_that_is_always_rejected_delays_no_other(capacity: int) -> None
     """As with services that say "busy" to what is too large for them."""
     service = LimitedService(capacity=capacity, pause_s=1.0)
     service.denied = "toy-003"
-    stage = Stage(work=tasks(100, models=1), backends={"model-0": service})
-    result = stage.play()
+    stage = alone(service, 100)
 
-    assert (result.finished, result.failed) == (99, 1)
+    assert stage.counts() == (99, 1)
     assert service.last_answer_at_s < 1.2 * service.served_s / capacity + 60.0
+
+
+DEADLINE_S = 60.0
+
+WORK = tasks(4, agents=1, models=1)
+
+
+class Queueing(SimulatedEngine):
+    """Has each request wait for a place, and faults the first sending of each."""
+
+    def __init__(self, *, waits_s: float, works_s: float, faults: bool = False) -> None:
+        super().__init__(capacity=2)
+        self.waits_s, self.works_s, self.faults = waits_s, works_s, faults
+
+    async def answer(self, request: Request) -> Reply:
+        with uncharged():
+            await asyncio.sleep(self.waits_s / 2)
+            with uncharged():  # It may call others that wait.
+                await asyncio.sleep(self.waits_s / 2)
+        await asyncio.sleep(self.works_s)
+        if self.faults and self.sent.count((request.prompt.sha256, request.sampling.seed)) == 1:
+            raise TransientBackendError("connection reset")
+        return Reply(text="word")
+
+
+def played(engine: Queueing) -> Stage:
+    retry = RetryPolicy(request_deadline_s=DEADLINE_S, engine_patience_s=1e6)
+    stage = alone(engine, WORK, retry=retry)
+    stage.play()
+    return stage
+
+
+def test_time_that_a_request_waits_for_a_server_is_charged_to_no_deadline() -> None:
+    for faults in (False, True):
+        stage = played(Queueing(waits_s=10 * DEADLINE_S, works_s=DEADLINE_S / 10, faults=faults))
+
+        assert not stage.recorder.named("EVENT_GIVE_UP"), faults
+        assert len(stage.recorder.transcripts) == len(WORK)
+
+
+def test_time_that_a_request_waits_for_a_server_is_not_the_time_that_the_engine_took() -> None:
+    stage = played(Queueing(waits_s=100.0, works_s=5.0))
+
+    for done in stage.recorder.named("EVENT_INFER_DONE"):
+        assert float(str(done["latency_ms"])) == 5000.0
+        assert float(str(done["queue_s"])) >= 100.0
+
+
+def test_deadline_goes_on_after_the_wait() -> None:
+    stage = played(Queueing(waits_s=100.0, works_s=DEADLINE_S + 1.0))
+
+    assert len(stage.recorder.named("EVENT_GIVE_UP")) == len(WORK)

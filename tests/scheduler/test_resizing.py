@@ -11,8 +11,8 @@ import pytest
 from mac_runner.backends import PassingBackend
 from mac_runner.backends.testing import destination, isolates, on_resize
 from mac_runner.errors import EngineDeadError
-from mac_runner.types import Destination, JsonObject, Reply, Request
-from tests.scheduler.conftest import Stage
+from mac_runner.types import Destination, Reply, Request
+from tests.scheduler.conftest import Stage, alone
 from tests.sim.engine import SimulatedEngine
 from tests.sim.toy import tasks
 
@@ -64,65 +64,45 @@ class Changing(SimulatedEngine):
         return await super().answer(request)
 
 
-def only(stage: Stage, engine: SimulatedEngine) -> JsonObject:
-    """The accounts of a stage with one engine, played."""
-    stage.backends = {"model-0": engine}
-    stage.play()
-    models = stage.recorder.checkpoints[-1]["models"]
-    assert isinstance(models, dict)
-    account = models["model-0"]
-    assert isinstance(account, dict)
-    return account
-
-
 def test_run_waits_for_an_engine_that_serves_nothing_and_does_not_count_the_time_against_it() -> None:
     engine = Changing({10.0: (0, 0), 5000.0: (2, 0), 5010.0: (9, 0)}, capacity=4, fault_rate=0.3)
-    stage = Stage(work=tasks(12, models=1))
-    account = only(stage, engine)
+    stage = alone(engine)
 
-    assert len(stage.recorder.transcripts) == 12
+    assert sum(stage.counts()) == 12
     assert not [at_s for at_s in engine.sent_at_s if 10.0 < at_s < 5000.0]
-    assert account["capacity"] == 9
-    assert float(str(account["available_slot_s"])) < 4 * 5000.0 / 2
+    assert stage.accounts[0]["capacity"] == 9
+    assert stage.accounts[0]["available_slot_s"] < 4 * 5000.0 / 2
     # A fault before the pause, and one after it, do not make it an engine that was silent in between.
-    assert stage.recorder.named("EVENT_RETRY")
+    assert stage.pauses_s
 
 
 def test_run_begins_with_an_engine_that_serves_nothing_yet_if_it_says_when_it_does() -> None:
-    stage = Stage(work=tasks(3, models=1))
-    only(stage, Changing({100.0: (4, 0)}, capacity=0))
-    assert len(stage.recorder.transcripts) == 3
+    assert alone(Changing({100.0: (4, 0)}, capacity=0), 3).counts() == (3, 0)
 
-    stage = Stage(work=tasks(3, models=1))
     with pytest.raises(EngineDeadError, match="serves 0 requests"):
-        only(stage, SimulatedEngine(capacity=0))
+        alone(SimulatedEngine(capacity=0), 3).play()
 
 
 def test_run_stops_in_good_order_while_no_engine_serves_anything() -> None:
-    stage = Stage(work=tasks(12, models=1), stop_at_s=60.0)
-    only(stage, Changing({10.0: (0, 0)}, capacity=4))
+    stage = alone(Changing({10.0: (0, 0)}, capacity=4), stop_at_s=60.0)
 
+    assert sum(stage.counts()) < 12
     assert stage.ended_at_s == 60.0
-    assert len(stage.recorder.transcripts) < 12
 
 
 def test_an_engine_that_waits_for_its_turn_has_requests_and_conversations_and_no_slots() -> None:
     """Six models share 64 slots: each gets 64 requests, which wait inside it, and so 400 conversations are open."""
     engines = {f"model-{number}": Changing({}, capacity=0, lookahead=64) for number in range(6)}
     engines["model-0"].capacity, engines["model-0"].lookahead = 64, 0
-    stage = Stage(work=tasks(1000, agents=1, models=1), backends=engines)
     work = [
         (replace(task, agents=tuple(replace(agent, model=f"model-{task.index % 6}") for agent in task.agents)), replies)
-        for task, replies in stage.work
+        for task, replies in tasks(1000, agents=1, models=1)
     ]
     stage = Stage(work=work, backends=engines, stop_at_s=5.5)
     for engine in engines.values():
         engine.latency_s_max = 1000.0
     stage.play()
-    models = stage.recorder.checkpoints[-1]["models"]
-    assert isinstance(models, dict)
-    waiting = models["model-1"]
-    assert isinstance(waiting, dict)
+    waiting = stage.accounts[1]
 
     assert [len(engine.sent_at_s) for engine in engines.values()] == [64] * 6
     assert waiting["busy_slot_s"] == waiting["available_slot_s"] == 0.0
