@@ -96,14 +96,14 @@ def test_ready_turns_rise_with_their_conversation() -> None:
 
 def test_a_retry_departs_before_first_askings_and_holds_no_slot_while_it_waits() -> None:
     desk = Desk(m=1)
-    for conversation in range(3):
+    for conversation in (5, 1, 2):
         desk.open(conversation, turn(0))
-    assert desk.fault(0, turn(0), 5.0) == [(1, FIRST)]
-    assert desk.last[0] == RetryLater(0, turn(0), 5.0)
+    assert desk.fault(5, turn(0), 5.0) == [(1, FIRST)]
+    assert desk.last[0] == RetryLater(5, turn(0), 5.0)
     assert desk.in_flight == 1
-    desk.handle(RetryDue(0, turn(0)))
+    desk.handle(RetryDue(5, turn(0)))
 
-    assert desk.answer(1, turn(0), rounds=1) == [(0, FIRST)]
+    assert desk.answer(1, turn(0), rounds=1) == [(5, FIRST)]
 
 
 def test_a_full_model_holds_up_no_other() -> None:
