@@ -26,7 +26,6 @@ class Departure(NamedTuple):
 
     depart: Depart
     ready_at_s: float
-    left_at_s: float
 
 
 @dataclass(slots=True)
@@ -106,7 +105,7 @@ class Watch(Progress):
         for action in actions:
             if isinstance(action, Depart):
                 sums.departed += 1
-                self.departures.append(Departure(action, now_s - action.waited_s, now_s))
+                self.departures.append(Departure(action, now_s - action.waited_s))
             elif isinstance(action, Settle):
                 sums.settled += 1
         assert sums.departed - sums.landed == scheduler.in_flight, f"{sums}, {scheduler.in_flight} in flight"
