@@ -9,12 +9,14 @@ import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.testing import LaneAddress
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import (
@@ -23,16 +25,64 @@ from mac_runner.fleet.testing import (
     FleetHost,
     HeldFleet,
     LaneState,
+    LaneStatus,
     control_socket,
     held_model,
     read_held,
 )
 from tests import patience
-from tests.fleet.fakes import FakeFleet
 from tests.fleet.real_fleet import awaited
+from tests.sim.fake_fleet import FakeLanes, lane_at
 
 TOKEN = "secret-token"
 CONFIGS = {"a": FleetModelConfig(model="small"), "b": FleetModelConfig(model="big", engine_args={"x": [1, {"y": 2}]})}
+
+
+def address(name: str) -> LaneAddress:
+    """The address of a lane."""
+    return lane_at(f"http://127.0.0.1:{9000 + int(name[-1])}/v1", name, gpus=(name[-1],))
+
+
+class FakeFleet:
+    """Two lanes of the model `a` and one of `b`."""
+
+    def __init__(self) -> None:
+        self.models = {
+            name: FakeLanes(tuple(map(address, lanes)), stall_s=7.5, may_start=asyncio.Event())
+            for name, lanes in (("a", ("a@0", "a@1")), ("b", ("b@2",)))
+        }
+        self.lanes = {
+            lane.name: LaneStatus(name=lane.name, model=name, place="place 0", state=LaneState.UP, slots=4)
+            for name, model in self.models.items()
+            for lane in model.all
+        }
+        self.is_idle = asyncio.Event()
+
+    def model(self, name: str) -> FakeLanes:
+        return self.models[name]
+
+    def may_start(self, model: str) -> None:
+        """Let those go on who wait for a start."""
+        event = self.models[model].may_start
+        assert event is not None
+        event.set()
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        return tuple(self.lanes.values())
+
+    async def drain(self, lane: str) -> None:
+        self._set(lane, LaneState.DRAINING)
+        await self.is_idle.wait()
+        self._set(lane, LaneState.DRAINED)
+
+    def ask_up(self, lane: str) -> None:
+        self._set(lane, LaneState.STARTING)
+
+    def _set(self, lane: str, state: LaneState) -> None:
+        self.lanes[lane] = replace(self.lanes[lane], state=state)
+        lanes = self.models[self.lanes[lane].model]
+        lanes.up = tuple(each for each in lanes.all if self.lanes[each.name].state is LaneState.UP)
+        lanes.tell()
 
 
 @asynccontextmanager
@@ -76,7 +126,7 @@ async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: P
         lanes.on_change(lambda: changes.append(tuple(lane.name for lane in lanes.up)))
         starting = asyncio.create_task(lanes.start())
         await until(lambda: fleet.models["a"].starts == 1)
-        fleet.models["a"].may_start.set()
+        fleet.may_start("a")
         await starting
         assert lanes.up == fleet.models["a"].all
         assert lanes.stall_s == fleet.models["a"].stall_s
@@ -98,7 +148,7 @@ async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: P
 async def test_a_start_that_fails_gives_the_reason_of_the_fleet(tmp_path: Path) -> None:
     fleet = FakeFleet()
     fleet.models["a"].lost = "no such model"
-    fleet.models["a"].may_start.set()
+    fleet.may_start("a")
     async with hosted(tmp_path / "fleet.json", fleet), attached(tmp_path / "fleet.json") as one:
         with pytest.raises(EngineDeadError, match="no such model"):
             await one.model("a").start()
@@ -114,7 +164,7 @@ async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_
         async with attached(tmp_path / "fleet.json") as one:
             lanes = one.model("a")
             assert lanes.is_swapped
-            model.may_start.set()
+            fleet.may_start("a")
             await lanes.start()
             assert not lanes.up
             assert not one.model("b").is_swapped
@@ -123,7 +173,7 @@ async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_
             waiting = asyncio.create_task(lanes.turn("given up").__aenter__())
             await asyncio.sleep(0)
             waiting.cancel()
-            model.resident.set()
+            model.is_resident.set()
             async with lanes.turn("x") as lane, lanes.turn("y"):
                 assert lane == "a@0"
                 assert sorted(model.turns) == ["x", "y"]
@@ -154,16 +204,16 @@ async def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) ->
             one.model("a").report_stuck("a@1", "no reply")
             one.model("b").report_broken("b@2", "reset")
             one.model("b").report_broken("b@7", "it is not there")
-            await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
+            await until(lambda: bool(fleet.models["a"].stuck and fleet.models["b"].broken))
             for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
                 one.model("a").see(system)
-            await until(lambda: len(fleet.models["a"].systems) == 2)
-            assert fleet.models["a"].systems == ["Rules: be A.", "Rules: be "]
+            await until(lambda: len(fleet.models["a"].seen) == 2)
+            assert fleet.models["a"].seen == ["Rules: be A.", "Rules: be "]
             host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
             host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
             await until(lambda: len(events) > 1)
-    assert fleet.models["a"].reports == [("stuck", "a@1", "no reply")]
-    assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
+    assert fleet.models["a"].stuck == [("a@1", "no reply")]
+    assert fleet.models["b"].broken == [("b@2", "reset")]
     assert events == [
         ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
         ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
@@ -177,7 +227,7 @@ async def test_a_drain_waits_for_requests_in_flight_and_can_be_undone(tmp_path: 
     async with hosted(path, fleet), attached(path) as one:
         client = FleetClient(read_held(path), path)
         async with client:
-            fleet.models["a"].may_start.set()
+            fleet.may_start("a")
             await one.model("a").start()
             draining = asyncio.create_task(client.post("/drain", lane="a@0"))
             await until(lambda: [lane.name for lane in one.model("a").up] == ["a@1"])

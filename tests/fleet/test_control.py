@@ -23,7 +23,7 @@ from mac_runner.fleet.testing import (
     Wake,
     Warm,
 )
-from tests.fleet.fakes import spec
+from tests.sim.fake_fleet import spec
 
 
 def control(*lanes: LaneSpec, resident: int = 1, budget: int = 5, policy: str = "batch") -> Control:

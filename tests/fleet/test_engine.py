@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends import Backend
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import Fleet, LaneAddress
+from mac_runner.backends.fleet.testing import Fleet
 from mac_runner.config import FleetConfig
 from mac_runner.errors import (
     BackendError,
@@ -28,10 +28,10 @@ from mac_runner.errors import (
 )
 from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import engine as module
-from mac_runner.fleet.testing import FleetPlan, LaneStatus, Place, chat_of
+from mac_runner.fleet.testing import FleetPlan, Place, chat_of
 from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
-from tests.fleet.fakes import FakeLanes, spec
+from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at, spec
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -72,23 +72,6 @@ def simulated_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
         simulated(lambda: test(*args, **kwargs))
 
     return runs
-
-
-class FakeFleet:
-    def __init__(self, plan: FleetPlan) -> None:
-        self.plan = plan
-        self.lanes = {name: self._lanes(name) for name in plan.models}
-
-    def model(self, name: str) -> FakeLanes:
-        return self.lanes[name]
-
-    def status(self) -> tuple[LaneStatus, ...]:
-        return ()
-
-    def _lanes(self, name: str) -> FakeLanes:
-        specs = (lane for lane in self.plan.lanes if lane.model == name)
-        lanes = tuple(LaneAddress(name=one.name, url=one.url, gpus=(), slots=one.slots) for one in specs)
-        return FakeLanes(lanes, up=lanes)
 
 
 Answer = Callable[[Request], Awaitable[Reply]]
@@ -162,7 +145,9 @@ class TestedEngine(InferenceEngine):
             for place in places
         )
         plan = FleetPlan(config=FleetConfig(), models=dict(models), places=places, lanes=lanes)
-        self.fleet = FakeFleet(plan)
+        addresses = {lane.name: lane_at(lane.url, lane.name, slots=lane.slots) for lane in lanes}
+        by_model = {name: tuple(addresses[lane.name] for lane in lanes if lane.model == name) for name in models}
+        self.fleet = FakeFleet({name: FakeLanes(each, up=each) for name, each in by_model.items()}, plan=plan)
         yield self.fleet
         self.fleet = None
 
@@ -222,13 +207,13 @@ async def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots(
         calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefghij"]
         await asyncio.sleep(0.5)
         assert backend.at_once == 4
-        lanes.only("town@0")
+        lanes.change("town@0")
         await asyncio.sleep(1.0)
         assert backend.at_once == 2
-        lanes.only()
+        lanes.change()
         await asyncio.sleep(100.0)
         assert (backend.at_once, sum(call.done() for call in calls)) == (0, 6)
-        lanes.only("town@1")
+        lanes.change("town@1")
         await asyncio.gather(*calls)
         assert (backend.most, backend.at_once) == (4, 0)
 
@@ -410,13 +395,13 @@ async def test_agents_of_a_lane_that_went_move_and_stay_where_they_moved() -> No
             return [engine.lane_of(agent) for agent in "abcd"]
 
         assert sorted(map(str, homes())) == ["town@0", "town@0", "town@1", "town@1"]
-        lanes.only("town@1")
+        lanes.change("town@1")
         assert homes() == ["town@1"] * 4
-        lanes.only()
+        lanes.change()
         assert homes() == [None] * 4
-        lanes.only("town@0")
+        lanes.change("town@0")
         assert homes() == ["town@0"] * 4
-        lanes.only("town@0", "town@1")
+        lanes.change("town@0", "town@1")
         assert homes() == ["town@0"] * 4
         await engine.registered("e")
         assert engine.lane_of("e") == "town@1"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mac_runner.config import SwapConfig
 from mac_runner.fleet.testing import LaneSpec, Phase, Residency
 from tests.faults.tier import SCALE
-from tests.fleet.fakes import spec
+from tests.sim.fake_fleet import spec
 
 
 def swap(policy: str, residency_s: float = 20.0) -> SwapConfig:

@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias, get_args
 
 from mac_runner.config import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.fleet import control as fleet_control
-from mac_runner.fleet.testing import LaneSpec, LaneState, Place, RoundRobinAllocator
+from mac_runner.fleet.testing import LaneSpec, LaneState, RoundRobinAllocator
+from tests.sim.fake_fleet import spec
 
 Fault: TypeAlias = Literal[
     "killed",
@@ -127,17 +128,7 @@ class World:
         for number in range(models):
             model = "abcd"[number]
             for place in self.random.sample(range(places), self.random.randint(1, places)):
-                lanes.append(
-                    LaneSpec(
-                        name=f"{model}@{place}",
-                        model=model,
-                        checkpoint=model,
-                        place=Place(number=place),
-                        memory_share=0.9,
-                        port=9000 + len(lanes),
-                        slots=self.random.randint(1, 4),
-                    )
-                )
+                lanes.append(spec(model, place, self.random.randint(1, 4), 9000 + len(lanes)))
         return lanes
 
     # Time
@@ -388,7 +379,7 @@ class World:
         if request.agent in self.settled:
             lane = self.allocator.lane_of(request.agent)
         else:
-            if not any(name in self.up for name, spec in self.specs.items() if spec.model == request.model):
+            if not any(name in self.up for name, one in self.specs.items() if one.model == request.model):
                 return
             lane = self.allocator.allocate(request.agent, request.model)
             self.settled.add(request.agent)
@@ -449,7 +440,7 @@ class World:
         """Agents follow lanes: stranded ones move in the same moment, waiting ones take the first that is up."""
         if self.control.is_swapped(model):
             return
-        now = {spec.name for spec in self.control.up(model)}
+        now = {one.name for one in self.control.up(model)}
         before = {lane for lane in self.up if self.specs[lane].model == model}
         self.up = (self.up - before) | now
         moved: dict[str, str | None] = {}
@@ -538,10 +529,10 @@ class World:
         up: set[str] = set()
         awake = dict.fromkeys((lane.place.number for lane in self.specs.values()), 0)
         for lane, process in self.processes.items():
-            spec = self.specs[lane]
-            awake[spec.place.number] += process.is_awake
+            held = self.specs[lane]
+            awake[held.place.number] += process.is_awake
             if process.is_warm and not process.is_doomed and lane not in self.leaving:
-                true[spec.model] += spec.slots
+                true[held.model] += held.slots
                 up.add(lane)
         for model, slots in true.items():
             offered = self.control.capacity(model)
