@@ -23,6 +23,41 @@ def up(lane: Lane, now_s: float = 0.0) -> Lane:
     return lane
 
 
+EVENTS: dict[str, Callable[[Lane, float], None]] = {
+    "starting": Lane.starting,
+    "started": lambda lane, _now_s: lane.started(),
+    "warmed": Lane.warmed,
+    "drained": Lane.drained,
+    "slept": lambda lane, _now_s: lane.slept(),
+    "waking": Lane.waking,
+}
+FOLLOWING = {
+    **dict.fromkeys(("planned", "resting"), "starting"),
+    **{"starting": "started", "warming": "warmed", "asleep": "waking"},
+}
+LIFE: list[tuple[str, Callable[[Lane], None]]] = [
+    ("starting", lambda lane: lane.starting(0)),
+    ("warming", Lane.started),
+    ("up", lambda lane: lane.warmed(1)),
+    ("draining", Lane.drain),
+    ("dry", lambda lane: lane.drained(2)),
+    ("asleep", Lane.slept),
+    ("waking", lambda lane: lane.waking(3)),
+]
+
+
+def at(moment: str) -> Lane:
+    """A lane at this moment of its life, at time 5 or before."""
+    lane = new()
+    beside = {"suspect": lambda: lane.suspect("odd"), "resting": lambda: lane.ended("gone", 2)}
+    moments = [name for name, _ in LIFE]
+    reached = "up" if moment in beside else moment
+    for _, step in LIFE[: moments.index(reached) + 1 if reached in moments else 0]:
+        step(lane)
+    beside.get(moment, lambda: None)()
+    return lane
+
+
 def rest_after_death(lane: Lane, now_s: float, why: str = "killed") -> float:
     lane.ended(why, now_s)
     assert lane.may_start_at_s is not None
@@ -205,54 +240,11 @@ def test_retired_lane_never_starts() -> None:
 
 
 @pytest.mark.parametrize("moment", ["planned", "starting", "warming", "up", "asleep", "resting"])
-@pytest.mark.parametrize("event", ["starting", "started", "warmed", "drained", "slept", "waking"])
+@pytest.mark.parametrize("event", EVENTS)
 def test_event_that_cannot_come_now_is_a_bug(moment: str, event: str) -> None:
-    possible = {
-        ("planned", "starting"),
-        ("starting", "started"),
-        ("warming", "warmed"),
-        ("asleep", "waking"),
-        ("resting", "starting"),
-    }
     lane = at(moment)
-    calls: dict[str, Callable[[], None]] = {
-        "starting": lambda: lane.starting(50),
-        "started": lane.started,
-        "warmed": lambda: lane.warmed(50),
-        "drained": lambda: lane.drained(50),
-        "slept": lane.slept,
-        "waking": lambda: lane.waking(50),
-    }
-    call = calls[event]
-    if (moment, event) in possible:
-        call()
+    if FOLLOWING.get(moment) == event:
+        EVENTS[event](lane, 50)
     else:
         with pytest.raises(AssertionError):
-            call()
-
-
-def at(moment: str) -> Lane:
-    """A lane at this moment of its life, at time 5 or before."""
-    lane = new()
-    if moment == "planned":
-        return lane
-    lane.starting(0)
-    if moment == "starting":
-        return lane
-    lane.started()
-    if moment == "warming":
-        return lane
-    lane.warmed(1)
-    if moment == "suspect":
-        lane.suspect("odd")
-    if moment == "resting":
-        lane.ended("gone", 2)
-    if moment in ("draining", "dry", "asleep", "waking"):
-        lane.drain()
-    if moment in ("dry", "asleep", "waking"):
-        lane.drained(2)
-    if moment in ("asleep", "waking"):
-        lane.slept()
-    if moment == "waking":
-        lane.waking(3)
-    return lane
+            EVENTS[event](lane, 50)
