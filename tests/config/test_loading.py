@@ -1,20 +1,25 @@
-"""What is loaded from a file: its values, those of a profile and of flags, defaults, and other files that it names."""
+"""What a file loads: its values, those of a profile and of flags, defaults, files that it names; its schema."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
+import mac_runner.config
 from mac_runner.backends.fleet.testing import filled, flag_of
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.testing import ScriptedConfig
 from mac_runner.config import Experiment, Grid, decoding_of, identity_of, load, load_experiment, reply_form_of
+from mac_runner.config.testing import file_schema, parse_document, schema_text
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, Calibrations, StepModel
+from mac_runner.section import Section
 from tests.config.conftest import (
     ANN,
     FILE,
@@ -183,6 +188,7 @@ def test_forms_follow_from_backend_and_environment(subtests: pytest.Subtests) ->
 
 
 QUESTION = json.dumps({"question_id": "q", "question_type": "binary", "question": "Now?"})
+
 ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]") + ANN
 
 
@@ -242,8 +248,11 @@ def test_a_grid_may_have_a_fleet_that_one_combination_uses() -> None:
 
 
 STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)
+
 LATENCY = "latency: {calibration: {file: c.json, in_flight: 4, prompt_tokens: 1000, context_tokens: 2000}, quantum: 10}"
+
 OF_MODEL = GAME.replace("agent_definitions:", f"    {LATENCY}\nagent_definitions:")
+
 OF_GAME = f"{GAME}game:\n  calendar: {{discussion_mode: information_lag}}\n  {LATENCY}\n"
 """The experiment with a model's latency, and with the clock of the game, from a calibration."""
 
@@ -313,3 +322,82 @@ def test_a_new_calibration_takes_the_place_of_the_one_of_its_model_gpu_and_engin
     new = measured().model_copy(update={"requests": 12})
 
     assert [(one.gpu, one.requests) for one in known.with_one(new).calibrations] == [("A100", 90), ("H100", 12)]
+
+
+ROOT = Path(__file__).parents[2]
+
+EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
+
+FIRST_LINE = "# yaml-language-server: $schema=../configs/experiment.schema.json"
+
+
+def is_valid(text: str) -> bool:
+    return jsonschema.Draft202012Validator(file_schema()).is_valid(parse_document(text.encode(), "f").value)
+
+
+def test_schema_file_is_current() -> None:
+    file = ROOT / "configs" / "experiment.schema.json"
+
+    assert file.read_text(encoding="utf-8") == schema_text(), f"run python -m mac_runner.config.schema {file}"
+
+
+def test_schema_is_itself_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(file_schema())
+
+
+def test_each_example_names_the_schema_and_satisfies_it(subtests: pytest.Subtests) -> None:
+    assert {"discussion_small.yaml", "tos_100games.yaml"} <= {example.name for example in EXAMPLES}
+    validator = jsonschema.Draft202012Validator(file_schema())
+    for example in EXAMPLES:
+        with subtests.test(example.name):
+            text = example.read_text(encoding="utf-8")
+
+            assert text.splitlines()[0] == FIRST_LINE
+            validator.validate(parse_document(text.encode(), example.name).value)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
+    value: Any = parse_document(example.read_bytes(), example.name).value
+    for profile in (None, "embedded", *value.get("profiles", {})):
+        loaded = load(example, profile=profile)
+        asked = [one.loaded for one in loaded.combinations] if isinstance(loaded, Grid) else [loaded]
+
+        assert {one.experiment.profile for one in asked} == {profile or "embedded"}
+        for one in asked:
+            assert one.experiment.experiment_metadata.experiment_name.startswith(example.stem)
+
+
+OVERLAYS = {
+    "": True,
+    "profiles: {a: {game: {calendar: {max_days: 3}}, conversation_config: {conversations: 1}}, b: }": True,
+    "profiles: {a: {game: {calendar: {max_days: x}}}}": False,
+    "profiles: {a: {profile: b}}": False,
+    "profiles: {a: {model_definitions: {m: {backend: vllm, vllm_config: {model: q}}}}}": True,
+    "profiles: {a: {model_definitions: {m: {backend: vllm}}}}": False,
+    "profiles: {a: {model_definitions: {m: {vllm_config: {model: q}}}}}": False,
+    "profiles: {a: {gmae: {}}}": False,
+    "sede: 1": False,
+}
+
+
+def test_schema_lets_an_overlay_leave_out_what_the_file_may_not() -> None:
+    assert {more: is_valid(GAME + more) for more in OVERLAYS} == OVERLAYS
+
+
+def test_schema_holds_an_engine_to_its_own_section() -> None:
+    assert not is_valid(GAME.replace("backend: scripted", "backend: vllm"))
+
+
+def test_public_names_are_there_and_sorted() -> None:
+    names = mac_runner.config.__all__
+
+    assert sorted(set(names)) == names
+    assert all(getattr(mac_runner.config, name).__doc__ for name in names)
+
+
+def test_every_section_of_the_room_is_public() -> None:
+    own = (section for section in Section.__subclasses__() if section.__module__.startswith("mac_runner.config."))
+    sections = {section.__name__.removeprefix("_") for section in own}
+
+    assert sections <= set(mac_runner.config.__all__)

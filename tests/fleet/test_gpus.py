@@ -1,10 +1,14 @@
-"""What `nvidia-smi` says, and what is made of it when it says nothing of use."""
+"""What `nvidia-smi` says, what is made of it when it says nothing of use, and a lane that waits for its memory."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,20 @@ import psutil
 import pytest
 
 from mac_runner.errors import ConfigError
-from mac_runner.fleet.testing import Gpu, GpuError, among, ask, discover, parse
+from mac_runner.fleet.testing import (
+    Gpu,
+    GpuError,
+    LaneSpec,
+    LaneState,
+    Memory,
+    Place,
+    Slice,
+    among,
+    ask,
+    discover,
+    parse,
+)
+from tests.fleet.real_fleet import Heard, awaited, fleet_of, lane, pid_of, plan_of, stub_model, until
 from tests.fleet.smi import H100, listing, put_smi, slices
 from tests.patience import LIMIT_S, wait_for
 
@@ -171,3 +188,99 @@ def test_only_the_gpus_of_this_process_are_used(visible: str | None, indices: li
 def test_a_visible_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"CUDA_VISIBLE_DEVICES names '7'.* 0, 1;"):
         among(parse(listing(2), ""), "0,7")
+
+
+EIGHTY = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_mib=80_000, free_mib=79_000)
+
+
+NVIDIA_SMI = """#!/bin/sh
+echo x >> {folder}/asked
+echo "0, GPU-0, NVIDIA H100 80GB HBM3, 80000, $(cat {folder}/free), Disabled"
+"""
+
+
+def lane_on(*gpus: Gpu, slice_: Slice | None = None) -> LaneSpec:
+    place = Place(number=0, gpus=gpus, slice=slice_)
+    return replace(plan_of({"m": stub_model()}).lanes[0], place=place, memory_share=0.45)
+
+
+def judged(lane: LaneSpec, looks: list[Callable[[], tuple[Gpu, ...] | None]], *, is_asleep: bool) -> bool:
+    """Whether the memory is back, by one look before and one after."""
+    memory = Memory(lambda: looks.pop(0)())
+
+    async def play() -> bool:
+        await memory.remember(lane)
+        return await memory.is_back(lane, is_asleep=is_asleep)
+
+    return asyncio.run(play())
+
+
+def free(*mib: int) -> Callable[[], tuple[Gpu, ...]]:
+    return lambda: tuple(replace(EIGHTY, index=index, free_mib=each) for index, each in enumerate(mib))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_asleep", "is_back"),
+    [
+        (79_000, 79_000, False, True),
+        (79_000, 3_000, False, False),
+        (79_000, 42_000, False, True),  # Another lane came to the GPU since; its share is free.
+        (20_000, 20_000, False, True),  # Another program had most of it before, too.
+        (20_000, 10_000, False, False),
+        (3_000, 36_000, True, True),
+        (3_000, 18_000, True, False),  # Only half came back.
+    ],
+)
+def test_memory_is_back_when_a_start_has_what_it_had(before: int, after: int, is_asleep: bool, is_back: bool) -> None:
+    assert judged(lane_on(EIGHTY), [free(before), free(after)], is_asleep=is_asleep) is is_back
+
+
+def test_each_gpu_of_a_group_must_be_free() -> None:
+    group = lane_on(EIGHTY, replace(EIGHTY, index=1, uuid="GPU-1"))
+
+    assert judged(group, [free(79_000, 79_000), free(79_000, 79_000)], is_asleep=False)
+    assert not judged(group, [free(79_000, 79_000), free(79_000, 3_000)], is_asleep=False)
+
+
+def test_where_nothing_says_how_much_is_free_no_start_waits_for_it() -> None:
+    def fails() -> tuple[Gpu, ...] | None:
+        raise GpuError("nvidia-smi ended with code 9")
+
+    piece = Slice(uuid="MIG-1", profile="3g.40gb", memory_mib=40_000)
+
+    assert judged(lane_on(), [], is_asleep=False)
+    assert judged(lane_on(EIGHTY, slice_=piece), [], is_asleep=False)
+    assert judged(lane_on(EIGHTY), [fails, fails], is_asleep=False)
+    assert judged(lane_on(EIGHTY), [free(79_000), fails], is_asleep=True)
+    assert judged(lane_on(EIGHTY), [lambda: None, lambda: None], is_asleep=False)
+
+
+@pytest.mark.ci
+@awaited
+async def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "free").write_text("79000")
+    plan = plan_of({"m": stub_model()})
+    plan = replace(plan, lanes=tuple(replace(one, place=Place(number=0, gpus=(EIGHTY,))) for one in plan.lanes))
+    heard = Heard()
+
+    def asked() -> int:
+        return len((tmp_path / "asked").read_text().split())
+
+    async with fleet_of(plan, heard, tmp_path) as fleet:
+        await fleet.model("m").start()
+        (tmp_path / "free").write_text("2000")
+        looks = asked()
+        os.kill(pid_of(fleet, "m@0"), signal.SIGKILL)
+        await until(lambda: asked() >= looks + 3)
+        assert lane(fleet, "m@0").state is LaneState.RESTING
+        (tmp_path / "free").write_text("79000")
+        await until(lambda: fleet.model("m").up)
+
+    assert heard.names("m@0") == ["START", "UP", "DEAD", "RESTART", "UP"]
+    assert heard.events[0][1]["gpu"] == "0"

@@ -33,7 +33,9 @@ EVENTS: dict[str, Callable[[Lane, float], None]] = {
 }
 FOLLOWING = {
     **dict.fromkeys(("planned", "resting"), "starting"),
-    **{"starting": "started", "warming": "warmed", "asleep": "waking"},
+    "starting": "started",
+    "warming": "warmed",
+    "asleep": "waking",
 }
 LIFE: list[tuple[str, Callable[[Lane], None]]] = [
     ("starting", lambda lane: lane.starting(0)),
