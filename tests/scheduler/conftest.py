@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mac_runner.backends import Backend
+from mac_runner.environments import Environment
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, RunResult, run_conversations
 from mac_runner.scheduler.testing import Action, Answered, Depart, Event, Faulted, ModelReady, Opened
 from mac_runner.simulation.testing import SimulatedClock, simulate
@@ -22,7 +23,7 @@ class Stage:
     """A run about to be played; each field can be changed before `play`."""
 
     work: Work = field(default_factory=lambda: tasks(12))
-    environment: ToyEnvironment = field(default_factory=ToyEnvironment)
+    environment: Environment = field(default_factory=ToyEnvironment)
     backends: Mapping[str, Backend] = field(default_factory=dict)
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(max_attempts=50))
@@ -78,22 +79,26 @@ class Stage:
         if not self.backends:
             self.engines()
         try:
-            return await run_conversations(
-                environment=self.environment,
-                environment_name="toy",
-                experiment_name="toys",
-                work=iter(self.work),
-                backends=self.backends,
-                recorder=self.recorder,
-                retry=self.retry,
-                concurrency=self.concurrency,
-                clock=SimulatedClock(),
-                stop=stop,
-                progress=self.progress,
-                say=self.said.append,
-            )
+            return await self.run(stop)
         finally:
             self.ended_at_s = loop.time()
+
+    async def run(self, stop: asyncio.Event) -> RunResult:
+        """What is played."""
+        return await run_conversations(
+            environment=self.environment,
+            environment_name="toy",
+            experiment_name="toys",
+            work=iter(self.work),
+            backends=self.backends,
+            recorder=self.recorder,
+            retry=self.retry,
+            concurrency=self.concurrency,
+            clock=SimulatedClock(),
+            stop=stop,
+            progress=self.progress,
+            say=self.said.append,
+        )
 
 
 def alone(engine: SimulatedEngine, work: int | Work = 12, *, agents: int = 4, **more: Any) -> Stage:

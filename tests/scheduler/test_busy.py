@@ -14,8 +14,7 @@ from mac_runner.errors import EngineDeadError, TransientBackendError
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.types import Destination, Reply, Request
 from tests.scheduler.conftest import Stage, alone
-from tests.sim.engine import SimulatedEngine
-from tests.sim.service import LimitedService
+from tests.sim.engine import LimitedService, SimulatedEngine
 from tests.sim.toy import tasks
 
 

@@ -17,11 +17,9 @@ from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
 from mac_runner.types import JsonValue, Request
 from tests.faults.tier import SCALE
 from tests.scheduler.conftest import alone
-from tests.sim.engine import SimulatedEngine
-from tests.sim.mortal import MortalEngine
+from tests.sim.engine import MortalEngine, ServersEngine, SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.seeds import told
-from tests.sim.servers import ServersEngine
 from tests.sim.toy import tasks
 from tests.sim.watch import Watch
 

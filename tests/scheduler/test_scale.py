@@ -15,11 +15,11 @@ from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, E
 from mac_runner.environments import build_environment
 from mac_runner.environments.testing import EchoConfig
 from mac_runner.plan import plan_tasks
-from mac_runner.scheduler import Progress, RetryPolicy, run_conversations
+from mac_runner.scheduler import Progress, RetryPolicy
 from mac_runner.scheduler.testing import OPEN_CONVERSATIONS_PER_SLOT_MAX
-from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
 from tests.backends.building import defined
+from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
 
@@ -57,17 +57,13 @@ class Watching(SimulatedEngine):
 class Forgetful(MemoryRecorder):
     """Takes everything and keeps nothing."""
 
-    def reply(self, task: Task, recorded: RecordedReply) -> None:
-        pass
+    def reply(self, task: Task, recorded: RecordedReply) -> None: ...
 
-    def publish(self, task: Task, transcript: JsonObject) -> None:
-        pass
+    def publish(self, task: Task, transcript: JsonObject) -> None: ...
 
-    def event(self, name: str, fields: JsonObject) -> None:
-        pass
+    def event(self, name: str, fields: JsonObject) -> None: ...
 
-    def checkpoint(self, accounting: JsonObject) -> None:
-        pass
+    def checkpoint(self, accounting: JsonObject) -> None: ...
 
 
 def experiment(conversations: int) -> Experiment:
@@ -93,22 +89,14 @@ def play(conversations: int, drawn: list[int] | deque[int], looks_at: Collection
             drawn.append(task.index - progress.finished)
             yield task, ()
 
-    async def program() -> None:
-        await run_conversations(
-            environment=build_environment(setup),
-            environment_name="echo",
-            experiment_name="many",
-            work=work(),
-            backends={"m": engine},
-            recorder=Forgetful(),
-            retry=RetryPolicy(),
-            concurrency=None,
-            clock=SimulatedClock(),
-            stop=asyncio.Event(),
-            progress=progress,
-        )
-
-    simulate(program)
+    Stage(
+        work=work(),  # type: ignore[arg-type]
+        environment=build_environment(setup),
+        backends={"m": engine},
+        recorder=Forgetful(),
+        retry=RetryPolicy(),
+        progress=progress,
+    ).play()
     assert progress.finished == conversations
     return engine
 

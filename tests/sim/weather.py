@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from mac_runner.errors import RequestRefusedError, TransientBackendError
 from mac_runner.types import Reply, Request
-from tests.sim.mortal import MortalEngine
+from tests.sim.engine import MortalEngine
 from tests.sim.recorder import MemoryRecorder
 
 Fault: TypeAlias = Literal[
