@@ -46,6 +46,15 @@ def bring_up(fleet: Control, lane: str, now_s: float) -> tuple[Command, ...]:
     return fleet.warmed(lane, now_s)
 
 
+def running(*lanes: LaneSpec, **how: int) -> Control:
+    """Its lanes are up since 10 s."""
+    fleet = control(*lanes, **how)  # type: ignore[arg-type]
+    fleet.begin(0)
+    for lane in lanes:
+        bring_up(fleet, lane.name, 10)
+    return fleet
+
+
 def test_places_start_together_and_lanes_of_one_place_one_after_the_other() -> None:
     fleet = control(spec("a", 0), spec("b", 0), spec("a", 1), spec("b", 1), resident=2)
 
@@ -58,10 +67,7 @@ def test_places_start_together_and_lanes_of_one_place_one_after_the_other() -> N
 
 
 def test_lane_that_ends_is_down_at_once_and_starts_after_its_rest_when_its_memory_is_back() -> None:
-    fleet = control(spec("a", 0), spec("a", 1))
-    fleet.begin(0)
-    bring_up(fleet, "a@0", 10)
-    bring_up(fleet, "a@1", 10)
+    fleet = running(spec("a", 0), spec("a", 1))
     commands = fleet.ended("a@0", "exit status 1", 100)
 
     assert Changed("a") in commands
@@ -76,9 +82,7 @@ def test_lane_that_ends_is_down_at_once_and_starts_after_its_rest_when_its_memor
 
 
 def test_rest_counts_even_when_the_memory_is_back_at_once() -> None:
-    fleet = control(spec("a", 0))
-    fleet.begin(0)
-    bring_up(fleet, "a@0", 10)
+    fleet = running(spec("a", 0))
     fleet.ended("a@0", "exit status 1", 11)
 
     assert acts(fleet.memory("a@0", True, 11)) == []
@@ -87,9 +91,7 @@ def test_rest_counts_even_when_the_memory_is_back_at_once() -> None:
 
 
 def test_stuck_lane_is_down_then_ended_then_started() -> None:
-    fleet = control(spec("a", 0))
-    fleet.begin(0)
-    bring_up(fleet, "a@0", 10)
+    fleet = running(spec("a", 0))
     commands = fleet.stuck("a@0", "no reply", 50)
 
     assert acts(commands) == [Stop("a@0", "no reply")]
@@ -109,10 +111,7 @@ def test_start_that_takes_too_long_is_stopped_and_a_slow_one_is_not(snapshot: Sn
 
 
 def test_model_is_lost_only_when_no_lane_will_come_back() -> None:
-    fleet = control(spec("a", 0), spec("a", 1), budget=0)
-    fleet.begin(0)
-    bring_up(fleet, "a@0", 10)
-    bring_up(fleet, "a@1", 10)
+    fleet = running(spec("a", 0), spec("a", 1), budget=0)
     fleet.ended("a@0", "boom", 11)
     assert fleet.lost("a") is None
     fleet.ended("a@1", "bang", 12)
@@ -208,9 +207,7 @@ def test_requests_of_a_lost_model_are_refused_once_with_the_reason() -> None:
 
 
 def test_person_drains_a_lane_and_asks_it_up(snapshot: SnapshotAssertion) -> None:
-    fleet = control(spec("a", 0))
-    fleet.begin(0)
-    bring_up(fleet, "a@0", 10)
+    fleet = running(spec("a", 0))
     assert events(fleet.drain("a@0", 20)) == ["DRAIN"]
     assert fleet.capacity("a") == 0
 

@@ -193,12 +193,6 @@ def test_a_visible_gpu_that_is_not_there_is_refused() -> None:
 EIGHTY = Gpu(index=0, uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_mib=80_000, free_mib=79_000)
 
 
-NVIDIA_SMI = """#!/bin/sh
-echo x >> {folder}/asked
-echo "0, GPU-0, NVIDIA H100 80GB HBM3, 80000, $(cat {folder}/free), Disabled"
-"""
-
-
 def lane_on(*gpus: Gpu, slice_: Slice | None = None) -> LaneSpec:
     place = Place(number=0, gpus=gpus, slice=slice_)
     return replace(plan_of({"m": stub_model()}).lanes[0], place=place, memory_share=0.45)
@@ -258,12 +252,10 @@ def test_where_nothing_says_how_much_is_free_no_start_waits_for_it() -> None:
 @pytest.mark.ci
 @awaited
 async def test_lane_waits_for_the_memory_of_its_gpu_before_it_starts_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smi: Callable[..., None], tmp_path: Path
 ) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(NVIDIA_SMI.format(folder=tmp_path))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answer = f"0, GPU-0, NVIDIA H100 80GB HBM3, 80000, $(cat {tmp_path}/free), Disabled"
+    smi(script=f'echo x >> {tmp_path}/asked\necho "{answer}"')
     (tmp_path / "free").write_text("79000")
     plan = plan_of({"m": stub_model()})
     plan = replace(plan, lanes=tuple(replace(one, place=Place(number=0, gpus=(EIGHTY,))) for one in plan.lanes))

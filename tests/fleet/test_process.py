@@ -145,43 +145,36 @@ def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner:
 
 
 @pytest.mark.ci
-def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
-    async def play() -> tuple[int, int]:
-        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
-        engine = (await alive(tmp_path / "log"))[0]
-        try:
-            return os.getsid(engine.pid), os.getpgid(engine.pid)
-        finally:
-            await lane.stop(0.1)
-
-    session, group = asyncio.run(play())
+@awaited
+async def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
+    lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+    engine = (await alive(tmp_path / "log"))[0]
+    session, group = os.getsid(engine.pid), os.getpgid(engine.pid)
+    await lane.stop(0.1)
 
     assert session != os.getsid(0)
     assert group != os.getpgid(0)
 
 
 @pytest.mark.ci
-def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
-    async def play() -> str:
-        lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
-        how = await lane.ended()
-        await lane.gone()
-        return how
+@awaited
+async def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
+    lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
+    how = await lane.ended()
+    await lane.gone()
 
-    assert ": /no/such/program: " in asyncio.run(play())
+    assert ": /no/such/program: " in how
 
 
 @pytest.mark.ci
-def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
+@awaited
+async def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ValueError: of the start before\n")
-
-    async def play(program: str) -> str | None:
+    for program, error in (("pass", None), ("raise KeyError('weights')", "KeyError: 'weights'")):
         lane = await LaneProcess.start([sys.executable, "-c", program], {}, tmp_path / "log")
         await lane.gone()
-        return lane.last_error()
 
-    assert asyncio.run(play("pass")) is None
-    assert asyncio.run(play("raise KeyError('weights')")) == "KeyError: 'weights'"
+        assert lane.last_error() == error
 
 
 def test_log_is_of_a_bounded_size_and_ends_with_the_last_lines(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -17,22 +16,22 @@ from mac_runner.fleet.testing import Gate, LaneSpec, Phase, Residency
 from mac_runner.simulation.testing import SimulatedLoop
 from tests.faults.tier import SCALE
 from tests.sim.fake_fleet import spec
+from tests.sim.timeline import Timeline
 
 
 def swap(policy: str, residency_s: float = 20.0) -> SwapConfig:
     return SwapConfig.model_validate({"policy": policy, "residency_s": residency_s})
 
 
-class Places:
+class Places(Timeline):
     """Performs what is decided; each swap takes `swap_s`. Checks the promises at each step."""
 
     def __init__(self, lanes: list[LaneSpec], config: SwapConfig, resident: int, swap_s: float) -> None:
+        super().__init__()
         self.residency = Residency(config, lanes, resident)
         self.lanes = {lane.name: lane for lane in lanes}
         self.resident, self.swap_s = resident, swap_s
-        self.now_s = 0.0
-        self.queue: list[tuple[float, int, Callable[[], None]]] = []
-        self.count = self.swaps = 0
+        self.swaps = 0
         self.awake: set[str] = set()
         self.leaving: set[str] = set()
         self.flights: dict[int, str] = {}
@@ -41,10 +40,6 @@ class Places:
         self.on_grant: Callable[[int, str], None] = lambda _ticket, _lane: None
         for lane in self.lanes:
             self.residency.available(lane, 0.0, is_wanted=False)
-
-    def at(self, delay_s: float, what: Callable[[], None]) -> None:
-        self.count += 1
-        heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
 
     def ask(self, agent: str, model: str) -> int:
         ticket = self.residency.ask(agent, model, self.now_s)
@@ -86,8 +81,7 @@ class Places:
     def run(self, until_s: float) -> None:
         self.settle()
         while self.queue and self.queue[0][0] <= until_s:
-            self.now_s, _, what = heapq.heappop(self.queue)
-            what()
+            self.happen()
             if not self.queue or self.queue[0][0] > self.now_s:
                 self.settle()
 

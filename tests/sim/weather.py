@@ -104,19 +104,18 @@ class StormyEngine(MortalEngine):
         return None
 
     def _error(self, fault: Fault) -> Exception:
-        if fault == "reset":
-            return ConnectionResetError("reset by peer")
-        if fault == "timeout":
-            return TimeoutError()
         if fault == "busy":
-            return TransientBackendError(
-                "status 429", retry_after_s=self.random.choice([None, 0.0, 20.0, 1e9]), is_busy=True
-            )
-        if fault == "refusal":
-            return RequestRefusedError("status 400")
-        if fault == "bug":
-            return ZeroDivisionError("a bug of the backend")
-        return TransientBackendError("status 500" if fault == "error" else "malformed reply")
+            retry_after_s = self.random.choice([None, 0.0, 20.0, 1e9])
+            return TransientBackendError("status 429", retry_after_s=retry_after_s, is_busy=True)
+        errors: dict[Fault, Exception] = {
+            "reset": ConnectionResetError("reset by peer"),
+            "timeout": TimeoutError(),
+            "refusal": RequestRefusedError("status 400"),
+            "bug": ZeroDivisionError("a bug of the backend"),
+            "error": TransientBackendError("status 500"),
+            "garbage": TransientBackendError("malformed reply"),
+        }
+        return errors[fault]
 
 
 class StormyRecorder(MemoryRecorder):
