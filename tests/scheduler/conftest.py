@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 from mac_runner.backends import Backend
@@ -12,10 +13,10 @@ from mac_runner.environments import Environment
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, RunResult, run_conversations
 from mac_runner.scheduler.testing import Action, Answered, Depart, Event, Faulted, ModelReady, Opened
 from mac_runner.simulation.testing import SimulatedClock, simulate
-from mac_runner.types import Turn
+from mac_runner.types import JsonValue, Turn
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
-from tests.sim.toy import ToyEnvironment, Work, tasks
+from tests.sim.toy import Break, ToyEnvironment, Work, tasks
 
 
 @dataclass
@@ -105,6 +106,17 @@ def alone(engine: SimulatedEngine, work: int | Work = 12, *, agents: int = 4, **
     """A run of so many conversations on one engine."""
     planned = tasks(work, agents=agents, models=1) if isinstance(work, int) else work
     return Stage(work=planned, backends={"model-0": engine}, **more)
+
+
+@cache
+def undisturbed(
+    conversations: int = 12, *, agents: int = 4, models: int = 1, breaks: Break | None = None
+) -> dict[str, JsonValue]:
+    """The transcripts of a run in which nothing goes wrong."""
+    engines = {f"model-{number}": SimulatedEngine(capacity=100) for number in range(models)}
+    stage = Stage(tasks(conversations, agents=agents, models=models), ToyEnvironment(breaks), engines)
+    stage.play()
+    return stage.recorder.results()
 
 
 class Desk(RequestScheduler):

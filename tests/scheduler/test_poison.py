@@ -6,7 +6,6 @@ An engine of several servers tries it alone on one of them, and the others go on
 from __future__ import annotations
 
 import asyncio
-from functools import cache
 from random import Random
 
 import pytest
@@ -14,10 +13,10 @@ import pytest
 from mac_runner.errors import EngineCrashedError
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX
-from mac_runner.types import JsonValue, Request
+from mac_runner.types import Request
 from tests.faults.tier import SCALE
-from tests.scheduler.conftest import alone
-from tests.sim.engine import MortalEngine, ServersEngine, SimulatedEngine
+from tests.scheduler.conftest import alone, undisturbed
+from tests.sim.engine import MortalEngine, ServersEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.seeds import told
 from tests.sim.toy import tasks
@@ -32,19 +31,12 @@ def is_poison(request: Request) -> bool:
     return request.conversation == POISON and request.turn.round == 1
 
 
-@cache
-def healthy(conversations: int = 12) -> dict[str, JsonValue]:
-    stage = alone(SimulatedEngine(capacity=100), conversations)
-    stage.play()
-    return stage.recorder.results()
-
-
 def check_only_poison_failed(recorder: MemoryRecorder) -> None:
     """Everything is as it would be without the poison, but for the one conversation."""
     found = recorder.results()
     failed = found.pop(POISON)
 
-    assert found == {task: result for task, result in healthy().items() if task != POISON}
+    assert found == {task: result for task, result in undisturbed().items() if task != POISON}
     assert isinstance(failed, dict)
     assert "died 3 times while" in str(failed["failure"])
 
@@ -114,7 +106,7 @@ def test_an_engine_that_dies_of_itself_costs_no_conversation() -> None:
     assert stage.counts() == (12, 0)
     assert len(engine.deaths) == 7
     assert any(engine.deaths)
-    assert stage.recorder.results() == healthy()
+    assert stage.recorder.results() == undisturbed()
 
 
 def test_an_engine_that_ends_while_the_run_stops_counts_against_no_turn() -> None:
@@ -170,7 +162,7 @@ def play(seed: int) -> None:
     engine.start = with_deaths  # type: ignore[method-assign]
     finished, failures = stage.counts()
 
-    expected, found = healthy(conversations), stage.recorder.results()
+    expected, found = undisturbed(conversations), stage.recorder.results()
     failed = {task for task in found if found[task] != expected[task]}
     lonely = {request.split("/")[0] for death in engine.deaths if len(death) == 1 for request in death}
     assert finished + failures == len(found) == conversations

@@ -13,8 +13,7 @@ import asyncio
 from functools import cache
 
 from mac_runner.simulation.testing import SimulatedLoop, simulate
-from mac_runner.types import JsonValue
-from tests.scheduler.conftest import Stage
+from tests.scheduler.conftest import Stage, undisturbed
 from tests.sim.toy import tasks
 from tests.sim.watch import Watch
 from tests.sim.weather import StormyEngine, StormyRecorder, Weather
@@ -46,7 +45,7 @@ def play(seed: int) -> bool:
     rest.work = recorder.unfinished(_WORK)
     recorder.begin(Weather())
     assert not rest.play().interrupted
-    assert recorder.results() == _reference()
+    assert recorder.results() == undisturbed(5, agents=3, models=2)
     return is_cancelled
 
 
@@ -94,10 +93,3 @@ def _stage(recorder: StormyRecorder, engines: list[StormyEngine], course: int) -
     recorder.begin(engines[0].weather)
     backends = {f"model-{number}": engine for number, engine in enumerate(engines)}
     return Stage(work=_WORK, recorder=recorder, backends=backends, loop_seed=course)
-
-
-@cache
-def _reference() -> dict[str, JsonValue]:
-    stage = Stage(work=_WORK)
-    stage.play()
-    return stage.recorder.results()

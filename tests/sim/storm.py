@@ -10,16 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import NamedTuple
 
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
-from mac_runner.types import JsonValue, Request, Turn
-from tests.scheduler.conftest import Stage
-from tests.sim.engine import SimulatedEngine
+from mac_runner.types import Request, Turn
+from tests.scheduler.conftest import Stage, undisturbed
 from tests.sim.toy import Break, ToyEnvironment, Work, tasks
 from tests.sim.watch import Watch
 from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Weather
@@ -253,7 +251,11 @@ def _check_sums(stage: Stage, recorder: StormyRecorder, watch: Watch) -> None:
 
 
 def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
-    expected, found = reference(storm.workload), recorder.results()
+    workload = storm.workload
+    expected = undisturbed(
+        workload.conversations, agents=workload.agents, models=workload.models, breaks=workload.breaks
+    )
+    found = recorder.results()
     assert sorted(found) == sorted(task.task_id for task, _ in work), "a conversation is lost"
     for task_id, transcript in found.items():
         assert isinstance(transcript, dict)
@@ -279,15 +281,3 @@ def _check_poison(recorder: StormyRecorder, engines: list[StormyEngine]) -> None
             assert task_id in alone, f"{task_id} is called poison, and the engine never died over it alone"
     for task_id, turns in recorder.dead.items():
         assert max(turns.values()) <= ENGINE_DEATHS_PER_TURN_MAX, f"{task_id}: {turns} deaths"
-
-
-@cache
-def reference(workload: Workload) -> dict[str, JsonValue]:
-    """The transcripts of a workload when nothing goes wrong."""
-    stage = Stage(
-        work=tasks(workload.conversations, agents=workload.agents, models=workload.models),
-        environment=ToyEnvironment(workload.breaks),
-        backends={f"model-{number}": SimulatedEngine(capacity=100) for number in range(workload.models)},
-    )
-    stage.play()
-    return stage.recorder.results()
