@@ -233,22 +233,6 @@ async def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots(
         assert (backend.most, backend.at_once) == (4, 0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_requests_are_sent_in_the_order_in_which_they_came(seed: int) -> None:
-    async def program() -> list[str]:
-        async with TestedEngine() as engine:
-            await engine.registered(*"abcdefghij")
-            await engine.start()
-            calls = []
-            for agent in "hgcabdefji":
-                calls += engine.acts(agent)
-                await asyncio.sleep(0.001)
-            await asyncio.gather(*calls)
-            return [request.turn.agent for request in engine.town.requests]
-
-    assert simulated(program, seed) == list("hgcabdefji")
-
-
 @simulated_time
 async def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered() -> None:
     faults: list[BackendError] = [
