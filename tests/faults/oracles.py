@@ -18,7 +18,7 @@ from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_failing_disk
 from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_poison, test_state
-from tests.sim import cancelling, storm, workload
+from tests.sim import storm, workload
 from tests.sim.seeds import told
 from tests.store import test_frames, test_run
 
@@ -104,10 +104,10 @@ def servers_in_storms() -> None:
 
 def cancellations() -> None:
     """A run cancelled at some of its awaits, its last ones among them (`tests/scheduler/test_storms.py`)."""
-    turns = cancelling.turns()
+    turns = storm.turns_to_cancel()
     for turn in (*range(7, turns, 37), *range(turns - 12, turns)):
         with told("cancellation", turn):
-            cancelling.play(turn)
+            storm.play_cancelled(turn)
 
 
 def servers() -> None:

@@ -11,9 +11,8 @@ from typing import get_args
 import pytest
 
 from tests import tiers
-from tests.sim import cancelling
 from tests.sim.seeds import told
-from tests.sim.storm import Played, play, play_twice
+from tests.sim.storm import Played, play, play_cancelled, play_twice, turns_to_cancel
 from tests.sim.weather import Fault
 
 SEEDS = 500
@@ -92,9 +91,9 @@ LAST = 12
 )
 def test_run_cancelled_at_any_await_leaks_nothing_and_loses_nothing(every: int) -> None:
     """The turns of the loop from the first to the last."""
-    end = cancelling.turns()
+    end = turns_to_cancel()
     assert end > 300
 
     for turn in (*range(1, end - LAST, every), *range(end - LAST, end + 1)):
         with told("cancellation", turn):
-            assert cancelling.play(turn) or turn >= end - 1
+            assert play_cancelled(turn) or turn >= end - 1
