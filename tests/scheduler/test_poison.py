@@ -20,7 +20,7 @@ from tests.sim.engine import MortalEngine, ServersEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.seeds import told
 from tests.sim.toy import tasks
-from tests.sim.watch import Watch
+from tests.sim.weather import Watch
 
 POISON = "toy-003"
 WORK = tasks(12, models=1)

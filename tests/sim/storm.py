@@ -28,8 +28,7 @@ from mac_runner.simulation.testing import SimulatedLoop, simulate
 from mac_runner.types import Request, Turn
 from tests.scheduler.conftest import Stage, undisturbed
 from tests.sim.toy import Break, ToyEnvironment, Work, tasks
-from tests.sim.watch import Watch
-from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Weather
+from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Watch, Weather
 
 SETTLED_WITHIN_S = 600.0
 
