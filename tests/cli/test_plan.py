@@ -19,7 +19,7 @@ from tests.cli.lab import AtOnce, Lab, refusals, scripted
 from tests.cli.lab import experiment as game
 from tests.patience import ended
 from tests.runs.study import experiment, played, written
-from tests.sim.sleeping import TRUE
+from tests.sim.stepping import TRUE
 
 
 @pytest.fixture(scope="module")

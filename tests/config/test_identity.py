@@ -1,16 +1,21 @@
+"""What makes a run another one, and what does not."""
+
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
-from mac_runner.config import Difference, Experiment, Loaded, differences, identity_of, upgraded
+from mac_runner.config import Difference, Experiment, differences, identity_of, upgraded
+from mac_runner.config.testing import file_schema, parse_document
 from mac_runner.section import Bearing, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
-from tests.config.conftest import TALK
-
-Load = Callable[..., Loaded]
+from tests.config.conftest import ANN, GAME, TALK, VLLM, loaded, refused, with_model
 
 LEAVES = {".".join(map(str, path)): field for path, field in leaf_fields(Experiment)}
 
@@ -49,21 +54,16 @@ RUNTIME = {f"{section}.{key}" for section, keys in RUNTIME_KEYS.items() for key 
 }
 
 
-def test_every_field_says_how_it_bears_on_identity(subtests: pytest.Subtests) -> None:
-    for path in LEAVES:
+def test_every_field_says_how_it_bears_on_identity_and_is_described(subtests: pytest.Subtests) -> None:
+    for path, field in LEAVES.items():
         with subtests.test(path):
-            marks = [mark for mark in LEAVES[path].metadata if isinstance(mark, Bearing)]
+            marks = [mark for mark in field.metadata if isinstance(mark, Bearing)]
 
             assert len(marks) == 1, (
                 f"{path} is not classed. Annotate it with IDENTITY if changing it changes what the results mean, or "
                 "with RUNTIME if it only changes how fast or where they are made; then it joins the list in this test."
             )
-
-
-def test_every_field_is_described(subtests: pytest.Subtests) -> None:
-    for path in LEAVES:
-        with subtests.test(path):
-            assert LEAVES[path].description, f"{path} has no docstring; it is what editors show"
+            assert field.description, f"{path} has no docstring; it is what editors show"
 
 
 def test_the_runtime_fields_are_these() -> None:
@@ -71,8 +71,8 @@ def test_the_runtime_fields_are_these() -> None:
 
 
 @pytest.fixture
-def resolved(load: Load, game_text: str) -> JsonObject:
-    return load(game_text).resolved
+def resolved() -> JsonObject:
+    return loaded(GAME).resolved
 
 
 def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
@@ -122,27 +122,27 @@ IDENTITY_CHANGES: dict[str, tuple[str, JsonValue, JsonValue]] = {
 
 
 def test_an_identity_change_is_another_run_and_a_runtime_change_is_not(
-    load: Load, game_text: str, resolved: JsonObject, subtests: pytest.Subtests
+    resolved: JsonObject, subtests: pytest.Subtests
 ) -> None:
     for override, change in {**RUNTIME_CHANGES, **IDENTITY_CHANGES}.items():
         with subtests.test(override):
-            found, expected = differences(resolved, load(game_text, overrides=[override]).resolved), Difference(*change)
+            found, expected = differences(resolved, loaded(GAME, overrides=[override]).resolved), Difference(*change)
 
             assert found == (((), (expected,)) if override in RUNTIME_CHANGES else ((expected,), ()))
 
 
-def test_an_engine_added_or_removed_is_another_run(load: Load, game_text: str, resolved: JsonObject) -> None:
+def test_an_engine_added_or_removed_is_another_run(resolved: JsonObject) -> None:
     more = "model_definitions.spare={backend: scripted, scripted_config: {policy: random}}"
-    added = load(game_text, overrides=[more]).resolved
+    added = loaded(GAME, overrides=[more]).resolved
 
     assert [difference.path for difference in differences(resolved, added).identity] == ["model_definitions.spare"]
     assert differences(added, resolved).identity[0].new is None
 
 
-def test_an_agent_added_or_moved_is_another_run(load: Load, game_text: str, resolved: JsonObject) -> None:
+def test_an_agent_added_or_moved_is_another_run(resolved: JsonObject) -> None:
     other = "  - {agent_id: other, role: player, model: folk}\n"
-    added = load(game_text + other).resolved
-    moved = load(game_text.replace("agent_definitions:\n", "agent_definitions:\n" + other)).resolved
+    added = loaded(GAME + other).resolved
+    moved = loaded(GAME.replace("agent_definitions:\n", "agent_definitions:\n" + other)).resolved
 
     assert differences(resolved, added).identity == (Difference("agent_definitions", ["player"], ["player", "other"]),)
     assert differences(added, moved).identity == (
@@ -159,7 +159,7 @@ def test_true_is_not_one(resolved: JsonObject) -> None:
 
 
 @pytest.mark.ci
-def test_a_key_of_a_section_inside_means_in_older_runs_what_it_meant_then(load: Load) -> None:
+def test_a_key_of_a_section_inside_means_in_older_runs_what_it_meant_then() -> None:
     text = """\
 experiment_metadata: {experiment_name: talk}
 conversation_config: {environment: discussion, conversations: 1}
@@ -167,8 +167,8 @@ discussion: {topics: [Bridge or ferry?], identity_reveal_config: {persona: true}
 model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
 agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}]
 """
-    now = load(text)
-    then = load(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1"])
+    now = loaded(text)
+    then = loaded(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1"])
     key = "discussion.identity_reveal_config.reveal_from_round"
     recorded = copy.deepcopy(then.resolved)
     section = recorded["discussion"]
@@ -186,8 +186,80 @@ agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}
     assert identity_of(now.experiment) != identity_of(then.experiment)
 
 
-def test_identities_that_are_shown_or_hidden_are_taken(load: Load) -> None:
-    agent = "  - {agent_id: ann, role: participant, model: m}\n"
-    for rounds, reveal in ((1, "reveal_from_round: 1"), (1, "presence_mode: hidden"), (2, "presence_mode: all_ai")):
-        section = f"topics: [bridges], max_rounds: {rounds}, identity_reveal_config: {{{reveal}}}"
-        load(TALK.replace("topics: [bridges]", section) + agent)
+ENGINE = (
+    "backend: vllm, vllm_config: {model: q, enforce_eager: true, hf_overrides: {a: [1]}, chat_template_kwargs: {b: 1}}"
+)
+
+
+def test_engine_arguments_the_schema_does_not_name_are_kept_and_changing_them_makes_another_run() -> None:
+    text = with_model(GAME, ENGINE)
+    before: Any = loaded(text).resolved
+    section = before["model_definitions"]["folk"]["vllm_config"]
+    changes: dict[str, tuple[JsonValue, JsonValue]] = {
+        "enforce_eager": (True, False),
+        "hf_overrides.a": ([1], [2]),
+        "chat_template_kwargs.b": (1, 2),
+        "swap": (None, 3),
+    }
+
+    assert (section["enforce_eager"], section["hf_overrides"]) == (True, {"a": [1]})
+    assert section["admission"] == "token_budget"
+    jsonschema.validate(parse_document(text.encode(), "f").value, file_schema())
+    for key, (old, new) in changes.items():
+        override = f"model_definitions.folk.vllm_config.{key}"
+        after = loaded(text, overrides=[f"{override}={str(new).lower()}"]).resolved
+
+        assert differences(before, after) == ((Difference(override, old, new),), ())
+
+
+def test_each_form_of_replies_makes_another_run_and_its_default_does_not() -> None:
+    default = f"{VLLM}, constrained_decoding: schema, reply_form: null"
+    free = f"{VLLM}, constrained_decoding: none"
+    plain, written, *others = (
+        identity_of(loaded(with_model(GAME, model)).experiment)
+        for model in (VLLM, default, free, f"{free}, reply_form: json")
+    )
+
+    assert written == plain
+    assert len({plain, *others}) == 3
+
+
+QUESTION = json.dumps({"question_id": "q", "question_type": "binary", "question": "Now?"})
+BLOCK = "{% block system %}one{% endblock %}"
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "other", "place", "identity"),
+    [
+        ("questions: [FILE]", QUESTION, QUESTION.replace("Now", "Then"), "questions.files", "questions_sha256"),
+        (
+            *("topics: [x], prompt: {template_file: FILE}", BLOCK, BLOCK.replace("one", "two")),
+            *("prompt.template_file", "prompt.template"),
+        ),
+    ],
+    ids=["questions", "template"],
+)
+def test_the_content_of_a_file_is_part_of_the_identity_and_its_place_is_not(
+    key: str, content: str, other: str, place: str, identity: str
+) -> None:
+    def resolved(name: str, content: str) -> JsonObject:
+        Path(name).write_text(content)
+        return loaded(TALK.replace("topics: [bridges]", key.replace("FILE", name)) + ANN).resolved
+
+    first = resolved("a", content)
+    moved, changed = differences(first, resolved("b", content)), differences(first, resolved("a", other))
+
+    assert ([d.path for d in moved.identity], [d.path for d in moved.runtime]) == ([], [f"discussion.{place}"])
+    assert [d.path for d in changed.identity] == [f"discussion.{identity}"]
+
+
+def test_a_digest_that_is_given_is_held_to() -> None:
+    Path("q.jsonl").write_text(QUESTION)
+    right = hashlib.sha256(QUESTION.encode()).hexdigest()
+    asking = TALK.replace("topics: [bridges]", "questions: [q.jsonl]") + ANN
+    pinned = asking.replace("{questions", f"{{questions_sha256: {right}, questions")
+    assert loaded(pinned).resolved == loaded(asking).resolved
+
+    Path("q.jsonl").write_text(QUESTION + "\n")
+    (message,) = refused(pinned)
+    assert message.startswith("trial.yaml:3: discussion.questions_sha256: ")

@@ -1,19 +1,42 @@
+"""What a file loads: its values, those of a profile and of flags, defaults, files that it names; its schema."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
+import mac_runner.config
+from mac_runner.backends.fleet.testing import filled, flag_of
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.testing import ScriptedConfig
-from mac_runner.config import Experiment, Loaded, load_experiment
+from mac_runner.config import Experiment, Grid, decoding_of, identity_of, load, load_experiment, reply_form_of
+from mac_runner.config.testing import file_schema, parse_document, schema_text
+from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
-from mac_runner.problems import CONFIG_PROBLEMS_MAX
-
-Load = Callable[..., Loaded]
-Refusal = Callable[..., list[str]]
+from mac_runner.latency import Calibration, Calibrations, StepModel
+from mac_runner.section import Section
+from tests.config.conftest import (
+    ANN,
+    FILE,
+    GAME,
+    NANO,
+    OLLAMA,
+    OPENAI,
+    OURS,
+    PLAIN,
+    SCRIPTED,
+    TALK,
+    VLLM,
+    loaded,
+    on_fleet,
+    refused,
+    with_model,
+)
 
 PROFILES = """\
 profile: embedded
@@ -35,79 +58,79 @@ profiles:
 """
 
 
-def test_load_fills_in_every_default(load: Load, game_text: str) -> None:
-    loaded = load(game_text)
-
-    assert loaded.experiment.settings_as(GameConfig).lobby == "classic-10"
-    assert loaded.experiment.retry_config.max_retries == 2
-    assert loaded.resolved["game"] == loaded.experiment.settings_as(GameConfig).model_dump(mode="json")
-    assert loaded.resolved["profile"] == "embedded"
-    assert "profiles" not in loaded.resolved
+def played(text: str, **flags: object) -> GameConfig:
+    """The section of the game."""
+    return loaded(text, **flags).experiment.settings_as(GameConfig)
 
 
-def test_resolved_config_gives_the_experiment_again(load: Load, game_text: str) -> None:
+def test_load_fills_in_every_default() -> None:
+    found = loaded(GAME)
+
+    assert found.experiment.settings_as(GameConfig).lobby == "classic-10"
+    assert found.experiment.retry_config.max_retries == 2
+    assert found.resolved["game"] == found.experiment.settings_as(GameConfig).model_dump(mode="json")
+    assert found.resolved["profile"] == "embedded"
+    assert "profiles" not in found.resolved
+
+
+def test_resolved_config_gives_the_experiment_again() -> None:
     for profile in (None, "embedded", "small", "server", "blank"):
-        loaded = load(game_text + PROFILES, profile=profile)
+        found = loaded(GAME + PROFILES, profile=profile)
 
-        assert Experiment.model_validate(loaded.resolved) == loaded.experiment
-
-
-def test_profile_is_merged_key_by_key_and_a_list_replaces(load: Load, game_text: str) -> None:
-    loaded = load(game_text + PROFILES, profile="small")
-
-    assert loaded.experiment.profile == "small"
-    assert loaded.experiment.settings_as(GameConfig).lobby == ("Sheriff", "Doctor")
-    calendar = loaded.experiment.settings_as(GameConfig).calendar
-    assert (calendar.max_days, calendar.vote_rounds) == (3, 2)
+        assert Experiment.model_validate(found.resolved) == found.experiment
 
 
-def test_profile_replaces_a_model_definition_whole(load: Load, game_text: str) -> None:
-    models = load(game_text + PROFILES, profile="server").experiment.model_definitions
+def test_profile_is_merged_key_by_key_and_a_list_replaces() -> None:
+    game = played(GAME + PROFILES, profile="small")
+
+    assert game.lobby == ("Sheriff", "Doctor")
+    assert (game.calendar.max_days, game.calendar.vote_rounds) == (3, 2)
+
+
+def test_profile_replaces_a_model_definition_whole() -> None:
+    models = loaded(GAME + PROFILES, profile="server").experiment.model_definitions
 
     assert list(models) == ["folk", "spare"]
     assert models["folk"].backend == "ollama"
     assert isinstance(models["folk"].backend_settings, OllamaConfig)
 
 
-def test_profile_named_in_the_file_is_the_default(load: Load, game_text: str) -> None:
-    text = game_text + PROFILES.replace("profile: embedded", "profile: small")
+def test_profile_named_in_the_file_is_the_default() -> None:
+    text = GAME + PROFILES.replace("profile: embedded", "profile: small")
 
-    assert load(text).experiment.profile == "small"
-    assert load(text, profile="embedded").experiment.profile == "embedded"
-    assert load(text, profile="embedded").resolved["game"] != load(text).resolved["game"]
-
-
-def test_set_comes_after_the_profile_and_seed_last(load: Load, game_text: str) -> None:
-    loaded = load(
-        game_text + PROFILES,
-        profile="small",
-        overrides=["game.lobby=classic-7", "game.calendar.max_days=4", "seed=1", "game.calendar.max_days=5"],
-        seed=9,
-    )
-
-    assert loaded.experiment.settings_as(GameConfig).lobby == "classic-7"
-    assert loaded.experiment.settings_as(GameConfig).calendar.max_days == 5
-    assert loaded.experiment.seed == 9
+    assert loaded(text).experiment.profile == "small"
+    assert loaded(text, profile="embedded").experiment.profile == "embedded"
+    assert played(text, profile="embedded") != played(text)
 
 
-def test_set_makes_sections_the_file_left_out(load: Load, game_text: str) -> None:
-    loaded = load(game_text, overrides=["game.flags.mafia_parity=true", "retry_config={max_retries: 0}"])
+def test_set_comes_after_the_profile_and_seed_last() -> None:
+    flags = ["game.lobby=classic-7", "game.calendar.max_days=4", "seed=1", "game.calendar.max_days=5"]
+    experiment = loaded(GAME + PROFILES, profile="small", overrides=flags, seed=9).experiment
 
-    assert loaded.experiment.settings_as(GameConfig).flags.mafia_parity is True
-    assert loaded.experiment.retry_config.max_retries == 0
+    assert experiment.settings_as(GameConfig).lobby == "classic-7"
+    assert experiment.settings_as(GameConfig).calendar.max_days == 5
+    assert experiment.seed == 9
 
 
-def test_set_finds_an_agent_by_index_or_id(load: Load, game_text: str) -> None:
+def test_set_makes_sections_the_file_left_out() -> None:
+    flags = ["game.flags.mafia_parity=true", "retry_config={max_retries: 0, backoff_s: 2}"]
+    experiment = loaded(GAME, overrides=flags).experiment
+
+    assert experiment.settings_as(GameConfig).flags.mafia_parity is True
+    assert (experiment.retry_config.max_retries, experiment.retry_config.backoff_s) == (0, 2.0)
+
+
+def test_set_finds_an_agent_by_index_or_id() -> None:
     for agent in ("0", "player"):
-        loaded = load(game_text, overrides=[f"agent_definitions.{agent}.stop=[x]"])
-        assert loaded.experiment.agent_definitions[0].stop == ("x",)
+        found = loaded(GAME, overrides=[f"agent_definitions.{agent}.stop=[x]"])
+        assert found.experiment.agent_definitions[0].stop == ("x",)
 
 
-def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
-    text = game_text.replace("folk", "folk-1.5").replace("agent_id: player", "agent_id: p.1")
+def test_set_finds_names_that_hold_dots() -> None:
+    text = GAME.replace("folk", "folk-1.5").replace("agent_id: player", "agent_id: p.1")
     overrides = ["model_definitions.folk-1.5.scripted_config.capacity=5", "agent_definitions.p.1.max_tokens=6"]
 
-    experiment = load(text, overrides=overrides).experiment
+    experiment = loaded(text, overrides=overrides).experiment
 
     scripted = experiment.model_definitions["folk-1.5"].backend_settings
     assert isinstance(scripted, ScriptedConfig)
@@ -115,38 +138,8 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
     assert experiment.agent_definitions[0].max_tokens == 6
 
 
-INTO_NOTHING = {
-    "seed": "seed: no value; write --set KEY=VALUE",
-    "=3": ": write the path as section.key",
-    "game..lobby=x": "game..lobby: write the path as section.key",
-    "agent_definitions.0.role.x=1": "agent_definitions.0.role.x: agent_definitions.0.role is a single value",
-    "profile=vllm": "profile: profiles are laid over the file before --set; choose one with --profile",
-    "game.lobby=]": "game.lobby:1: not valid YAML: ",
-    "game.flags.mafia_parity=yes": "game.flags.mafia_parity:1: yes is ambiguous: write true or false",
-    "agent_definitions.2.role=x": "agent_definitions.2.role: agent_definitions has no entry '2'; allowed: ",
-    "agent_definitions.playr.role=x": "agent_definitions.playr.role: agent_definitions has no entry 'playr'; "
-    "allowed: 0, player (did you mean 'player'?)",
-    "model_definitions.flok.backend=vllm": "model_definitions.flok.backend: there is no model definition 'flok'; "
-    "allowed: folk (did you mean 'folk'?)",
-    "gmae.lobby=x": "gmae.lobby: gmae: unknown key; allowed: ",
-    "game.lobbby=x": "game.lobbby: game.lobbby: unknown key; allowed: ",
-    "seed=x": 'seed: seed: found the text "x"; allowed: a whole number',
-}
-
-
-def test_set_into_nothing_is_refused_naming_the_flag(
-    refusal: Refusal, game_text: str, subtests: pytest.Subtests
-) -> None:
-    for override, expected in INTO_NOTHING.items():
-        with subtests.test(override):
-            (line,) = refusal(game_text, overrides=[override])
-
-            assert line.startswith(f"--set {expected}")
-    assert refusal(game_text, seed=-1)[0].startswith("--seed: seed: found -1")
-
-
-def test_locate_names_where_each_value_was_written(load: Load, game_text: str) -> None:
-    loaded = load(game_text + PROFILES, profile="small", overrides=["retry_config.max_retries=1"], seed=3)
+def test_locate_names_where_each_value_was_written() -> None:
+    found = loaded(GAME + PROFILES, profile="small", overrides=["retry_config.max_retries=1"], seed=3)
 
     located = {
         ("experiment_metadata", "experiment_name"): "trial.yaml:2",
@@ -158,7 +151,7 @@ def test_locate_names_where_each_value_was_written(load: Load, game_text: str) -
         ("seed",): "--seed",
         ("profile",): "--profile",
     }
-    assert {path: loaded.locate(path) for path in located} == located
+    assert {path: found.locate(path) for path in located} == located
 
 
 def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
@@ -168,9 +161,243 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         load_experiment(tmp_path)
 
 
-def test_thousands_of_unknown_keys_are_refused_with_a_bounded_text(refusal: Refusal, game_text: str) -> None:
-    noise = "".join(f"    key_{number}: 1\n" for number in range(4_000))
-    lines = refusal(game_text + "game:\n  flags:\n" + noise + "profiles:\n  embedded: {game: {flags: {x: 1}}}\n")
+def test_section_of_another_environment_is_left_out() -> None:
+    assert loaded(TALK + ANN).resolved["game"] is None
+    assert played(GAME + "game:\n") is not None
 
-    assert len(lines) == CONFIG_PROBLEMS_MAX + 1
-    assert lines[-1].startswith("... and more")
+
+def test_forms_follow_from_backend_and_environment(subtests: pytest.Subtests) -> None:
+    panel = TALK + ANN.replace("m}", "folk}")
+    rows = [(GAME, SCRIPTED, "none", "markup"), (panel, SCRIPTED, "none", "json"), (GAME, PLAIN, "none", "markup")]
+    rows += [(GAME, f"{PLAIN}, reply_form: json", "none", "json"), (panel, PLAIN, "none", "json")]
+    for engine in (OPENAI, OURS, VLLM, OLLAMA, NANO):
+        rows += [
+            (GAME, engine, "schema", "json"),
+            (GAME, f"{engine}, constrained_decoding: json_object", "json_object", "json"),
+            (GAME, f"{engine}, constrained_decoding: none", "none", "markup"),
+            (GAME, f"{engine}, constrained_decoding: none, reply_form: json", "none", "json"),
+            (GAME, f"{engine}, constrained_decoding: none, reply_form: markup", "none", "markup"),
+            (panel, f"{engine}, constrained_decoding: none", "none", "json"),
+        ]
+    for base, definition, decoding, form in rows:
+        with subtests.test(definition, environment=base[30:90]):
+            experiment = loaded(with_model(base, definition)).experiment
+            (model,) = experiment.model_definitions.values()
+
+            assert (decoding_of(model), reply_form_of(experiment, model)) == (decoding, form)
+
+
+QUESTION = json.dumps({"question_id": "q", "question_type": "binary", "question": "Now?"})
+
+ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]") + ANN
+
+
+def test_questions_are_named_relative_to_the_experiment_file() -> None:
+    Path("q.jsonl").write_text(QUESTION)
+    discussion = loaded(ASKING).experiment.settings_as(DiscussionConfig)
+
+    assert [discussion.question_at(index).question_id for index in range(2)] == ["q", "q"]
+    Path("q.jsonl").write_text(f"{QUESTION}\n{QUESTION}\n")
+    (message,) = refused(ASKING)
+    assert message.startswith("q.jsonl:2: ")
+    assert " q.jsonl:1" in message
+
+
+def test_a_template_that_cannot_be_read_is_refused() -> None:
+    for data, expected in ((b"", "0 characters"), (b"\xff", "not UTF-8")):
+        Path("t.jinja").write_bytes(data)
+
+        (message,) = refused(TALK.replace("topics:", "prompt: {template_file: t.jinja}, topics:") + ANN)
+        assert message.startswith("trial.yaml:3: discussion.prompt.template_file: t.jinja")
+        assert expected in message
+
+
+def test_identities_that_are_shown_or_hidden_are_taken() -> None:
+    for rounds, reveal in ((1, "reveal_from_round: 1"), (1, "presence_mode: hidden"), (2, "presence_mode: all_ai")):
+        section = f"topics: [bridges], max_rounds: {rounds}, identity_reveal_config: {{{reveal}}}"
+        loaded(TALK.replace("topics: [bridges]", section) + ANN)
+
+
+def test_a_fleet_is_loaded_with_its_defaults_and_need_not_be_written() -> None:
+    written = loaded(f"{GAME}fleet: {{gpus: [0, 4]}}\n", overrides=on_fleet("engine: nano")).experiment.fleet
+
+    assert written is not None
+    assert (written.gpus, written.max_agents_per_gpu) == ((0, 4), 2)
+    assert loaded(GAME, overrides=on_fleet("engine: vllm")).experiment.fleet is None
+
+
+def test_a_template_keeps_braces_that_are_no_field() -> None:
+    assert filled(["--port={port}", '{"a": {"b": 1}}', "{gpus}"], {"port": "1", "gpus": "0,1"}) == (
+        "--port=1",
+        '{"a": {"b": 1}}',
+        "0,1",
+    )
+    assert flag_of("speculative_config.num_tokens") == "--speculative-config.num_tokens"
+
+
+def test_a_grid_may_have_a_fleet_that_one_combination_uses() -> None:
+    axis = "fleet: {gpus: 1}\n_grid: {sweep: {model_definitions.folk: [{%s}, {%s}]}}\n"
+    FILE.write_text(GAME + axis % (SCRIPTED, "backend: fleet, fleet_config: {model: m}"), encoding="utf-8")
+
+    found = load(FILE)
+
+    assert isinstance(found, Grid)
+    assert len(found.combinations) == 2
+    (line,) = refused(GAME + axis % (SCRIPTED, SCRIPTED.replace("random", "cautious")))
+    assert "no model has" in line
+
+
+STEPS = StepModel(step_ms=8.0, token_ms=0.4, prompt_token_ms=0.02, context_token_ms=0.0005)
+
+LATENCY = "latency: {calibration: {file: c.json, in_flight: 4, prompt_tokens: 1000, context_tokens: 2000}, quantum: 10}"
+
+OF_MODEL = GAME.replace("agent_definitions:", f"    {LATENCY}\nagent_definitions:")
+
+OF_GAME = f"{GAME}game:\n  calendar: {{discussion_mode: information_lag}}\n  {LATENCY}\n"
+"""The experiment with a model's latency, and with the clock of the game, from a calibration."""
+
+
+def measured(model: str = "m", gpu: str = "H100", engine: str = "vllm 1") -> Calibration:
+    return Calibration(model=model, gpu=gpu, engine=engine, steps=STEPS, in_flight=(1, 4, 16), requests=90, error=0.01)
+
+
+def write(*known: Calibration) -> None:
+    Path("c.json").write_text(Calibrations(calibrations=known).model_dump_json())
+
+
+def test_a_calibration_sets_the_times_of_a_model_and_of_the_games_clock() -> None:
+    write(measured())
+
+    for found in (loaded(OF_MODEL).experiment.model_definitions["folk"].latency, played(OF_GAME).latency):
+        assert found is not None
+        assert (found.prefill_ms, found.kernel_ms, found.quantum) == (20, 136, 10)
+        assert found.calibration is None
+
+
+def test_a_clock_from_a_calibration_is_the_experiment_with_its_numbers() -> None:
+    write(measured())
+    numbers = loaded(OF_GAME.replace(LATENCY, "latency: {prefill_ms: 20, kernel_ms: 136, quantum: 10}"))
+
+    assert identity_of(loaded(OF_GAME).experiment) == identity_of(numbers.experiment)
+
+
+UNUSABLE: list[tuple[str | list[Calibration] | None, str | None]] = [
+    (None, "c.json: cannot be read: No such file or directory; name a file that exists"),
+    ("{", "c.json is no calibration file: Invalid JSON"),
+    (json.dumps({"calibrations": [{"model": "m"}]}), "is no calibration file at calibrations.0."),
+    (json.dumps({"format": 2}), "is no calibration file at format: "),
+    ([], "no calibration; the file has: none"),
+    ([measured(), measured(gpu="A100")], "2 calibrations fit; choose one by model, gpu and engine"),
+    ([measured(model="other")], None),
+]
+
+
+def test_a_calibration_that_cannot_be_used_is_refused_with_its_line() -> None:
+    for content, told in UNUSABLE:
+        if isinstance(content, list):
+            write(*content)
+        elif content is not None:
+            Path("c.json").write_text(content)
+        expected = told or "no calibration for model 'm'; the file has: other on H100 with vllm 1"
+        for text, key in ((OF_MODEL, "model_definitions.folk.latency"), (OF_GAME, "game.latency")):
+            (line,) = refused(text if told else text.replace("c.json,", "c.json, model: m,"))
+            assert line.startswith("trial.yaml:")
+            assert f"{key}.calibration" in line
+            assert expected in line
+
+
+def test_times_beside_a_calibration_or_beyond_the_longest_are_refused() -> None:
+    write(measured())
+    for quantum, expected in (
+        ("kernel_ms: 10", "folk.latency.kernel_ms: "),
+        ("quantum: 100000", "kernel_ms 1360000, above 600000"),
+    ):
+        (line,) = refused(OF_MODEL.replace("quantum: 10", quantum))
+
+        assert expected in line
+
+
+def test_a_new_calibration_takes_the_place_of_the_one_of_its_model_gpu_and_engine_alone() -> None:
+    known = Calibrations(calibrations=(measured(), measured(gpu="A100")))
+    new = measured().model_copy(update={"requests": 12})
+
+    assert [(one.gpu, one.requests) for one in known.with_one(new).calibrations] == [("A100", 90), ("H100", 12)]
+
+
+ROOT = Path(__file__).parents[2]
+
+EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
+
+FIRST_LINE = "# yaml-language-server: $schema=../configs/experiment.schema.json"
+
+
+def is_valid(text: str) -> bool:
+    return jsonschema.Draft202012Validator(file_schema()).is_valid(parse_document(text.encode(), "f").value)
+
+
+def test_schema_file_is_current() -> None:
+    file = ROOT / "configs" / "experiment.schema.json"
+
+    assert file.read_text(encoding="utf-8") == schema_text(), f"run python -m mac_runner.config.schema {file}"
+
+
+def test_schema_is_itself_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(file_schema())
+
+
+def test_each_example_names_the_schema_and_satisfies_it(subtests: pytest.Subtests) -> None:
+    assert {"discussion_small.yaml", "tos_100games.yaml"} <= {example.name for example in EXAMPLES}
+    validator = jsonschema.Draft202012Validator(file_schema())
+    for example in EXAMPLES:
+        with subtests.test(example.name):
+            text = example.read_text(encoding="utf-8")
+
+            assert text.splitlines()[0] == FIRST_LINE
+            validator.validate(parse_document(text.encode(), example.name).value)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
+    value: Any = parse_document(example.read_bytes(), example.name).value
+    for profile in (None, "embedded", *value.get("profiles", {})):
+        loaded = load(example, profile=profile)
+        asked = [one.loaded for one in loaded.combinations] if isinstance(loaded, Grid) else [loaded]
+
+        assert {one.experiment.profile for one in asked} == {profile or "embedded"}
+        for one in asked:
+            assert one.experiment.experiment_metadata.experiment_name.startswith(example.stem)
+
+
+OVERLAYS = {
+    "": True,
+    "profiles: {a: {game: {calendar: {max_days: 3}}, conversation_config: {conversations: 1}}, b: }": True,
+    "profiles: {a: {game: {calendar: {max_days: x}}}}": False,
+    "profiles: {a: {profile: b}}": False,
+    "profiles: {a: {model_definitions: {m: {backend: vllm, vllm_config: {model: q}}}}}": True,
+    "profiles: {a: {model_definitions: {m: {backend: vllm}}}}": False,
+    "profiles: {a: {model_definitions: {m: {vllm_config: {model: q}}}}}": False,
+    "profiles: {a: {gmae: {}}}": False,
+    "sede: 1": False,
+}
+
+
+def test_schema_lets_an_overlay_leave_out_what_the_file_may_not() -> None:
+    assert {more: is_valid(GAME + more) for more in OVERLAYS} == OVERLAYS
+
+
+def test_schema_holds_an_engine_to_its_own_section() -> None:
+    assert not is_valid(GAME.replace("backend: scripted", "backend: vllm"))
+
+
+def test_public_names_are_there_and_sorted() -> None:
+    names = mac_runner.config.__all__
+
+    assert sorted(set(names)) == names
+    assert all(getattr(mac_runner.config, name).__doc__ for name in names)
+
+
+def test_every_section_of_the_room_is_public() -> None:
+    own = (section for section in Section.__subclasses__() if section.__module__.startswith("mac_runner.config."))
+    sections = {section.__name__.removeprefix("_") for section in own}
+
+    assert sections <= set(mac_runner.config.__all__)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import pytest
 import yaml
 
-from mac_runner.config import Experiment, GridSection, Loaded
+from mac_runner.config import Experiment, GridSection
 from mac_runner.errors import ConfigError
 from mac_runner.section import KeyPath, Settings, is_collection, section_of
 from mac_runner.types import JsonObject, JsonValue
+from tests.config.conftest import loaded
 from tests.faults.tier import SCALE
 
 FOREIGN: Final = re.compile(
@@ -28,11 +29,12 @@ WRONG: Final = (
     *("[null]", "{a: null}", "[[[]]]", '"a\\0b"', '"http://u:p@h"', '{"": 1}', "[1, x]", "[{a: 1}]", "y" * 5_000),
 )
 
+SCRIPTED: Final[JsonObject] = {"backend": "scripted", "scripted_config": {"policy": "heuristic"}}
 GAME: Final[JsonObject] = {
     "experiment_metadata": {"experiment_name": "x"},
     "conversation_config": {"environment": "town_of_salem", "conversations": 3},
     "agent_definitions": [{"agent_id": "a", "role": "participant", "model": "m", "demographics": {"age": 3}}],
-    "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "heuristic"}}},
+    "model_definitions": {"m": SCRIPTED},
 }
 EVERYTHING: Final[JsonObject] = {
     **GAME,
@@ -41,8 +43,7 @@ EVERYTHING: Final[JsonObject] = {
     "echo": {"rounds": 1},
     "model_definitions": {
         "m": {
-            "backend": "scripted",
-            "scripted_config": {"policy": "heuristic"},
+            **SCRIPTED,
             "vllm_config": {"model": "m", "chat_template_kwargs": {"k": 1}},
             "ollama_config": {"model": "m"},
             "openai_config": {"model": "m", "base_urls": ["http://h"], "chat_template_kwargs": {"k": 1}},
@@ -124,47 +125,45 @@ def with_value(file: JsonObject, path: KeyPath, value: str) -> str:
     return re.sub("'?@HERE@'?", lambda _match: value, text)
 
 
-def assert_plain(load: Callable[[], Loaded], what: str, wrong: list[str]) -> None:
-    """Note each line of a refusal that has no place or words that are not ours."""
+def foreign(text: str, what: str, *flags: str) -> list[str]:
+    """The lines of a refusal that have no place, or words that are not ours."""
     try:
-        load()
+        loaded(text, overrides=flags)
     except ConfigError as refusal:
-        wrong += [
+        return [
             f"{what}: {line:.300}"
             for line in str(refusal).splitlines()
             if FOREIGN.search(line) or not PLACE.match(line) or not line.isprintable()
         ]
+    return []
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("part", range(2))
-def test_every_key_with_every_wrong_value_is_refused_with_its_place_in_our_words(
-    load: Callable[..., Loaded], part: int
-) -> None:
+def test_every_key_with_every_wrong_value_is_refused_with_its_place_in_our_words(part: int) -> None:
     wrong: list[str] = []
     for path, value in [*cases((*keys(Experiment), *INSIDE), 6)][part::2]:
-        text = with_value(EVERYTHING, path, value)
-        assert_plain(lambda text=text: load(text), f"{path} = {value:.40}", wrong)  # type: ignore[misc]
+        wrong += foreign(with_value(EVERYTHING, path, value), f"{path} = {value:.40}")
 
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.ci
-def test_every_key_set_by_a_flag_is_refused_with_the_flag_in_our_words(load: Callable[..., Loaded]) -> None:
+def test_every_key_set_by_a_flag_is_refused_with_the_flag_in_our_words() -> None:
     file, wrong = yaml.safe_dump(EVERYTHING), list[str]()
     for path, value in cases((*keys(Experiment), *INSIDE), 19):
         flag = f"{'.'.join(map(str, path))}={value}"
-        assert_plain(lambda flag=flag: load(file, overrides=[flag]), f"--set {flag:.80}", wrong)  # type: ignore[misc]
+        wrong += foreign(file, f"--set {flag:.80}", flag)
 
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_key_of_a_grid_is_refused_with_its_place_in_our_words(load: Callable[..., Loaded]) -> None:
+def test_every_key_of_a_grid_is_refused_with_its_place_in_our_words() -> None:
     wrong: list[str] = []
     for path, value in cases((*keys(GridSection), *IN_GRID), 4):
         text = with_value({**GAME, "_grid": {str(path[0]): GRID[str(path[0])]}}, ("_grid", *path), value)
-        assert_plain(lambda text=text: load(text), f"_grid.{path} = {value:.40}", wrong)  # type: ignore[misc]
+        wrong += foreign(text, f"_grid.{path} = {value:.40}")
 
-    # A correct grid is refused, because `load` asks for one experiment.
+    # A correct grid is refused, because one experiment is asked for.
     wrong = [line for line in wrong if "this command takes a single experiment" not in line]
     assert not wrong, "\n".join(wrong)

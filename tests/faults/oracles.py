@@ -17,8 +17,8 @@ from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_failing_disk
 from tests.faults.crashfs import CrashDisk
-from tests.scheduler import test_isolation, test_poison, test_resizing
-from tests.sim import cancelling, storm, workload
+from tests.scheduler import test_poison, test_state
+from tests.sim import storm, workload
 from tests.sim.seeds import told
 from tests.store import test_frames, test_run
 
@@ -86,28 +86,28 @@ def poisons() -> None:
 
 
 def isolations() -> None:
-    """A turn that servers die on, tried alone on one of them (`tests/scheduler/test_isolation.py`)."""
-    test_isolation.test_the_other_servers_stay_full_while_a_suspect_is_tried()
+    """A turn that servers die on, tried alone on one of them (`tests/scheduler/test_poison.py`)."""
+    test_poison.test_the_other_servers_stay_full_while_a_suspect_is_tried()
 
 
 def resizes() -> None:
-    """An engine that shrinks beside another (`tests/scheduler/test_resizing.py`)."""
-    test_resizing.test_engine_that_shrinks_takes_no_slot_of_another()
+    """An engine that shrinks beside another (`tests/scheduler/test_state.py`)."""
+    test_state.test_engine_that_shrinks_takes_no_slot_of_another()
 
 
 def servers_in_storms() -> None:
-    """Several servers that die (`tests/scheduler/test_isolation.py`)."""
+    """Several servers that die (`tests/scheduler/test_poison.py`)."""
     for seed in range(20):
         with told("storm over servers", seed):
-            test_isolation.play(seed)
+            test_poison.play(seed)
 
 
 def cancellations() -> None:
-    """A run cancelled at some of its awaits, its last ones among them (`tests/scheduler/test_cancelling.py`)."""
-    turns = cancelling.turns()
+    """A run cancelled at some of its awaits, its last ones among them (`tests/scheduler/test_storms.py`)."""
+    turns = storm.turns_to_cancel()
     for turn in (*range(7, turns, 37), *range(turns - 12, turns)):
         with told("cancellation", turn):
-            cancelling.play(turn)
+            storm.play_cancelled(turn)
 
 
 def servers() -> None:

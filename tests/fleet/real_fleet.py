@@ -131,9 +131,9 @@ async def until(is_so: Callable[[], object]) -> None:
     await patience.until(is_so, "lanes")
 
 
-def processes_below(pid: int) -> list[psutil.Process]:
-    """All processes that come from one, itself left out."""
-    return psutil.Process(pid).children(recursive=True)
+def ours() -> list[psutil.Process]:
+    """All processes that come from this one."""
+    return psutil.Process().children(recursive=True)
 
 
 def check_gone(processes: list[psutil.Process]) -> None:

@@ -9,12 +9,14 @@ import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from mac_runner.backends.fleet import FleetModelConfig
+from mac_runner.backends.fleet.testing import LaneAddress
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import (
@@ -23,42 +25,102 @@ from mac_runner.fleet.testing import (
     FleetHost,
     HeldFleet,
     LaneState,
+    LaneStatus,
+    OnEvent,
     control_socket,
     held_model,
     read_held,
 )
 from tests import patience
-from tests.fleet.fakes import FakeFleet
 from tests.fleet.real_fleet import awaited
+from tests.sim.fake_fleet import FakeLanes, lane_at
 
 TOKEN = "secret-token"
+FILE = Path("fleet.json")
 CONFIGS = {"a": FleetModelConfig(model="small"), "b": FleetModelConfig(model="big", engine_args={"x": [1, {"y": 2}]})}
 
 
+def address(name: str) -> LaneAddress:
+    """The address of a lane."""
+    return lane_at(f"http://127.0.0.1:{9000 + int(name[-1])}/v1", name, gpus=(name[-1],))
+
+
+class FakeFleet:
+    """Two lanes of the model `a` and one of `b`."""
+
+    def __init__(self) -> None:
+        self.models = {
+            name: FakeLanes(tuple(map(address, lanes)), stall_s=7.5, may_start=asyncio.Event())
+            for name, lanes in (("a", ("a@0", "a@1")), ("b", ("b@2",)))
+        }
+        self.lanes = {
+            lane.name: LaneStatus(name=lane.name, model=name, place="place 0", state=LaneState.UP, slots=4)
+            for name, model in self.models.items()
+            for lane in model.all
+        }
+        self.is_idle = asyncio.Event()
+
+    def model(self, name: str) -> FakeLanes:
+        return self.models[name]
+
+    def may_start(self, model: str) -> None:
+        """Let those go on who wait for a start."""
+        event = self.models[model].may_start
+        assert event is not None
+        event.set()
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        return tuple(self.lanes.values())
+
+    async def drain(self, lane: str) -> None:
+        self._set(lane, LaneState.DRAINING)
+        await self.is_idle.wait()
+        self._set(lane, LaneState.DRAINED)
+
+    def ask_up(self, lane: str) -> None:
+        self._set(lane, LaneState.STARTING)
+
+    def _set(self, lane: str, state: LaneState) -> None:
+        self.lanes[lane] = replace(self.lanes[lane], state=state)
+        lanes = self.models[self.lanes[lane].model]
+        lanes.up = tuple(each for each in lanes.all if self.lanes[each.name].state is LaneState.UP)
+        lanes.tell()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @asynccontextmanager
-async def hosted(path: Path, fleet: FakeFleet, on_down: Callable[[], None] = lambda: None) -> AsyncIterator[FleetHost]:
+async def hosted(fleet: FakeFleet, on_down: Callable[[], None] = lambda: None) -> AsyncIterator[FleetHost]:
     listening = control_socket()
-    write(path, listening.getsockname()[1])
-    async with FleetHost(fleet, tuple(CONFIGS), listening, TOKEN, on_down) as host:
-        yield host
-
-
-def write(path: Path, port: int) -> None:
     held = HeldFleet(
         pid=os.getpid(),
         host=platform.node(),
         started_at="2026-01-01T00:00:00.000Z",
         command="mac-run fleet up x.yaml",
-        control=f"http://127.0.0.1:{port}",
+        control=f"http://127.0.0.1:{listening.getsockname()[1]}",
         token=TOKEN,
         models={name: held_model(config, ()) for name, config in CONFIGS.items()},
         lanes=(),
     )
-    path.write_bytes(held.encoded())
+    write(held.encoded())
+    async with FleetHost(fleet, tuple(CONFIGS), listening, TOKEN, on_down) as host:
+        yield host
 
 
-def attached(path: Path, **more: FleetModelConfig) -> AttachedFleet:
-    return AttachedFleet(path, {**CONFIGS, **more}, clock=SystemClock())
+def write(data: bytes) -> None:
+    FILE.write_bytes(data)
+
+
+def rewrite(**changes: str) -> None:
+    """Change what the file of a fleet says."""
+    write(json.dumps({**json.loads(FILE.read_bytes()), **changes}).encode())
+
+
+def attached(on_event: OnEvent = lambda _name, _fields: None) -> AttachedFleet:
+    return AttachedFleet(FILE, CONFIGS, clock=SystemClock(), on_event=on_event)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -66,17 +128,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @awaited
-async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: Path) -> None:
+async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet() -> None:
     fleet = FakeFleet()
     changes: list[tuple[str, ...]] = []
-    hosting = hosted(tmp_path / "fleet.json", fleet)
+    hosting = hosted(fleet)
     await hosting.__aenter__()
-    async with attached(tmp_path / "fleet.json") as one:
+    async with attached() as one:
         lanes = one.model("a")
         lanes.on_change(lambda: changes.append(tuple(lane.name for lane in lanes.up)))
         starting = asyncio.create_task(lanes.start())
         await until(lambda: fleet.models["a"].starts == 1)
-        fleet.models["a"].may_start.set()
+        fleet.may_start("a")
         await starting
         assert lanes.up == fleet.models["a"].all
         assert lanes.stall_s == fleet.models["a"].stall_s
@@ -95,26 +157,26 @@ async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet(tmp_path: P
 
 
 @awaited
-async def test_a_start_that_fails_gives_the_reason_of_the_fleet(tmp_path: Path) -> None:
+async def test_a_start_that_fails_gives_the_reason_of_the_fleet() -> None:
     fleet = FakeFleet()
     fleet.models["a"].lost = "no such model"
-    fleet.models["a"].may_start.set()
-    async with hosted(tmp_path / "fleet.json", fleet), attached(tmp_path / "fleet.json") as one:
+    fleet.may_start("a")
+    async with hosted(fleet), attached() as one:
         with pytest.raises(EngineDeadError, match="no such model"):
             await one.model("a").start()
         assert one.model("a").lost == "no such model"
 
 
 @awaited
-async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side(tmp_path: Path) -> None:
+async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_side() -> None:
     fleet = FakeFleet()
     model = fleet.models["a"]
     model.is_swapped = True
-    async with hosted(tmp_path / "fleet.json", fleet):
-        async with attached(tmp_path / "fleet.json") as one:
+    async with hosted(fleet):
+        async with attached() as one:
             lanes = one.model("a")
             assert lanes.is_swapped
-            model.may_start.set()
+            fleet.may_start("a")
             await lanes.start()
             assert not lanes.up
             assert not one.model("b").is_swapped
@@ -123,7 +185,7 @@ async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_
             waiting = asyncio.create_task(lanes.turn("given up").__aenter__())
             await asyncio.sleep(0)
             waiting.cancel()
-            model.resident.set()
+            model.is_resident.set()
             async with lanes.turn("x") as lane, lanes.turn("y"):
                 assert lane == "a@0"
                 assert sorted(model.turns) == ["x", "y"]
@@ -135,35 +197,29 @@ async def test_turns_of_a_swapped_model_last_as_long_as_they_are_used_by_either_
 
 
 @awaited
-async def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) -> None:
+async def test_reports_events_and_states_reach_the_other_side() -> None:
     fleet = FakeFleet()
     events: list[tuple[str, dict[str, object]]] = []
-    async with hosted(tmp_path / "fleet.json", fleet) as host:
+    async with hosted(fleet) as host:
         host.note("EVENT_LANE_UP", {"lane": "before the run", "model": "a"})
         fleet.models["b"].up = fleet.models["b"].all
-        one = AttachedFleet(
-            tmp_path / "fleet.json",
-            CONFIGS,
-            clock=SystemClock(),
-            on_event=lambda name, fields: events.append((name, dict(fields))),
-        )
-        async with one:
+        async with attached(lambda name, fields: events.append((name, dict(fields)))) as one:
             assert {lane.name: lane.state for lane in one.status()} == dict.fromkeys(
                 ("a@0", "a@1", "b@2"), LaneState.UP
             )
             one.model("a").report_stuck("a@1", "no reply")
             one.model("b").report_broken("b@2", "reset")
             one.model("b").report_broken("b@7", "it is not there")
-            await until(lambda: bool(fleet.models["a"].reports and fleet.models["b"].reports))
+            await until(lambda: bool(fleet.models["a"].stuck and fleet.models["b"].broken))
             for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
                 one.model("a").see(system)
-            await until(lambda: len(fleet.models["a"].systems) == 2)
-            assert fleet.models["a"].systems == ["Rules: be A.", "Rules: be "]
+            await until(lambda: len(fleet.models["a"].seen) == 2)
+            assert fleet.models["a"].seen == ["Rules: be A.", "Rules: be "]
             host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
             host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
             await until(lambda: len(events) > 1)
-    assert fleet.models["a"].reports == [("stuck", "a@1", "no reply")]
-    assert fleet.models["b"].reports == [("broken", "b@2", "reset")]
+    assert fleet.models["a"].stuck == [("a@1", "no reply")]
+    assert fleet.models["b"].broken == [("b@2", "reset")]
     assert events == [
         ("EVENT_LANE_UP", {"lane": "b@2", "model": "b", "place": "place 0", "gpu": "2"}),
         ("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None}),
@@ -171,35 +227,31 @@ async def test_reports_events_and_states_reach_the_other_side(tmp_path: Path) ->
 
 
 @awaited
-async def test_a_drain_waits_for_requests_in_flight_and_can_be_undone(tmp_path: Path) -> None:
+async def test_a_drain_waits_for_requests_in_flight_and_can_be_undone() -> None:
     fleet = FakeFleet()
-    path = tmp_path / "fleet.json"
-    async with hosted(path, fleet), attached(path) as one:
-        client = FleetClient(read_held(path), path)
-        async with client:
-            fleet.models["a"].may_start.set()
-            await one.model("a").start()
-            draining = asyncio.create_task(client.post("/drain", lane="a@0"))
-            await until(lambda: [lane.name for lane in one.model("a").up] == ["a@1"])
-            assert not draining.done()
-            fleet.is_idle.set()
-            await draining
-            assert fleet.lanes["a@0"].state is LaneState.DRAINED
-            await client.post("/undrain", lane="a@0")
-            for path_, lane, words in (
-                ("/undrain", "a@0", "was not drained: it is starting"),
-                ("/drain", "c@9", "has no lane 'c@9'; it has a@0, a@1, b@2"),
-            ):
-                with pytest.raises(ConfigError, match=words):
-                    await client.post(path_, lane=lane)
+    async with hosted(fleet), attached() as one, FleetClient(read_held(FILE), FILE) as client:
+        fleet.may_start("a")
+        await one.model("a").start()
+        draining = asyncio.create_task(client.post("/drain", lane="a@0"))
+        await until(lambda: [lane.name for lane in one.model("a").up] == ["a@1"])
+        assert not draining.done()
+        fleet.is_idle.set()
+        await draining
+        assert fleet.lanes["a@0"].state is LaneState.DRAINED
+        await client.post("/undrain", lane="a@0")
+        for path_, lane, words in (
+            ("/undrain", "a@0", "was not drained: it is starting"),
+            ("/drain", "c@9", "has no lane 'c@9'; it has a@0, a@1, b@2"),
+        ):
+            with pytest.raises(ConfigError, match=words):
+                await client.post(path_, lane=lane)
 
 
 @awaited
-async def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name(tmp_path: Path) -> None:
+async def test_nobody_is_answered_without_the_token_from_a_page_or_under_another_name() -> None:
     downs: list[bool] = []
-    path = tmp_path / "fleet.json"
-    async with hosted(path, FakeFleet(), lambda: downs.append(True)):
-        control = read_held(path).control
+    async with hosted(FakeFleet(), lambda: downs.append(True)):
+        control = read_held(FILE).control
         good = {"Authorization": f"Bearer {TOKEN}"}
         async with aiohttp.ClientSession(control) as session:
             for headers, status in (
@@ -234,22 +286,19 @@ async def test_nobody_is_answered_without_the_token_from_a_page_or_under_another
 
 
 @awaited
-async def test_a_fleet_of_another_machine_is_said_to_be_there(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.json"
-    async with hosted(path, FakeFleet()):
+async def test_a_fleet_of_another_machine_is_said_to_be_there() -> None:
+    async with hosted(FakeFleet()):
         pass
-    known = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**known, "host": "gpu-box"}))
+    rewrite(host="gpu-box")
     with pytest.raises(EngineDeadError, match="machine gpu-box"):
-        async with attached(path):
+        async with attached():
             pass
 
 
 @awaited
-async def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.json"
-    async with hosted(path, FakeFleet()):
-        held = read_held(path)
+async def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs() -> None:
+    async with hosted(FakeFleet()):
+        held = read_held(FILE)
         assert held.serving("b", CONFIGS["b"]) == "b"
         assert held.serving("other_name", CONFIGS["b"]) == "b"
         assert held.serving("b", CONFIGS["a"]) == "a"
@@ -265,18 +314,16 @@ async def test_a_model_is_found_by_what_it_is_and_refused_with_what_differs(tmp_
 
 
 @awaited
-async def test_a_file_that_describes_no_fleet_is_refused_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.json"
+async def test_a_file_that_describes_no_fleet_is_refused_with_its_name() -> None:
     with pytest.raises(ConfigError, match="no fleet: "):
-        read_held(path)
+        read_held(FILE)
     for data in (b"", b"[]", b"\xff", b"[" * 100_000, b'{"format": "mac_runner.fleet/9"}', b'{"format": []}'):
-        path.write_bytes(data)
+        write(data)
         with pytest.raises(ConfigError, match=r"fleet\.json"):
-            read_held(path)
+            read_held(FILE)
     with pytest.raises(ConfigError, match="is a directory"):
-        read_held(tmp_path)
-    async with hosted(path, FakeFleet()):
-        known = json.loads(path.read_bytes())
-        path.write_text(json.dumps({**known, "control": "http://example.org:80"}))
+        read_held(Path())
+    async with hosted(FakeFleet()):
+        rewrite(control="http://example.org:80")
         with pytest.raises(ConfigError, match="not the address"):
-            read_held(path)
+            read_held(FILE)

@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends import Backend
 from mac_runner.backends.fleet import FleetModelConfig
-from mac_runner.backends.fleet.testing import Fleet, LaneAddress
+from mac_runner.backends.fleet.testing import Fleet
 from mac_runner.config import FleetConfig
 from mac_runner.errors import (
     BackendError,
@@ -28,10 +28,10 @@ from mac_runner.errors import (
 )
 from mac_runner.fleet import InferenceEngine, InferenceRequest
 from mac_runner.fleet import engine as module
-from mac_runner.fleet.testing import FleetPlan, LaneStatus, Place, chat_of
+from mac_runner.fleet.testing import FleetPlan, Place, chat_of
 from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
 from mac_runner.types import JsonObject, Reply, Request, Sampling, TokenCount
-from tests.fleet.fakes import FakeLanes, spec
+from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at, spec
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -72,23 +72,6 @@ def simulated_time(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
         simulated(lambda: test(*args, **kwargs))
 
     return runs
-
-
-class FakeFleet:
-    def __init__(self, plan: FleetPlan) -> None:
-        self.plan = plan
-        self.lanes = {name: self._lanes(name) for name in plan.models}
-
-    def model(self, name: str) -> FakeLanes:
-        return self.lanes[name]
-
-    def status(self) -> tuple[LaneStatus, ...]:
-        return ()
-
-    def _lanes(self, name: str) -> FakeLanes:
-        specs = (lane for lane in self.plan.lanes if lane.model == name)
-        lanes = tuple(LaneAddress(name=one.name, url=one.url, gpus=(), slots=one.slots) for one in specs)
-        return FakeLanes(lanes, up=lanes)
 
 
 Answer = Callable[[Request], Awaitable[Reply]]
@@ -162,7 +145,9 @@ class TestedEngine(InferenceEngine):
             for place in places
         )
         plan = FleetPlan(config=FleetConfig(), models=dict(models), places=places, lanes=lanes)
-        self.fleet = FakeFleet(plan)
+        addresses = {lane.name: lane_at(lane.url, lane.name, slots=lane.slots) for lane in lanes}
+        by_model = {name: tuple(addresses[lane.name] for lane in lanes if lane.model == name) for name in models}
+        self.fleet = FakeFleet({name: FakeLanes(each, up=each) for name, each in by_model.items()}, plan=plan)
         yield self.fleet
         self.fleet = None
 
@@ -174,6 +159,23 @@ class TestedEngine(InferenceEngine):
     async def registered(self, *agents: str) -> None:
         for agent in agents:
             await self.register_agent(agent_id=agent, model_ckpt="models/town")
+
+    async def act(self, agent: str, prompt: str = "x", max_tokens: int = 1) -> str:
+        return await self.run(agent, prompt, step="act", max_tokens=max_tokens)
+
+    def acts(self, agents: str) -> list[asyncio.Task[str]]:
+        return [asyncio.create_task(self.act(agent)) for agent in agents]
+
+    @property
+    def town(self) -> FakeBackend:
+        """The backend of the checkpoint."""
+        return self.backends["town"]
+
+    @property
+    def lanes(self) -> FakeLanes:
+        """Its lanes."""
+        assert self.fleet is not None
+        return self.fleet.model("town")
 
     def named(self, name: str) -> list[JsonObject]:
         return [fields for event, fields in self.events if event == name]
@@ -217,36 +219,18 @@ async def test_no_more_requests_are_in_flight_than_lanes_that_are_up_have_slots(
     async with TestedEngine() as engine:
         await engine.registered(*"abcdefghij")
         await engine.start()
-        assert engine.fleet is not None
-        lanes, backend = engine.fleet.model("town"), engine.backends["town"]
-        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefghij"]
+        lanes, backend, calls = engine.lanes, engine.town, engine.acts("abcdefghij")
         await asyncio.sleep(0.5)
         assert backend.at_once == 4
-        lanes.only("town@0")
+        lanes.change("town@0")
         await asyncio.sleep(1.0)
         assert backend.at_once == 2
-        lanes.only()
+        lanes.change()
         await asyncio.sleep(100.0)
         assert (backend.at_once, sum(call.done() for call in calls)) == (0, 6)
-        lanes.only("town@1")
+        lanes.change("town@1")
         await asyncio.gather(*calls)
         assert (backend.most, backend.at_once) == (4, 0)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_requests_are_sent_in_the_order_in_which_they_came(seed: int) -> None:
-    async def program() -> list[str]:
-        async with TestedEngine() as engine:
-            await engine.registered(*"abcdefghij")
-            await engine.start()
-            calls = []
-            for agent in "hgcabdefji":
-                calls.append(asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)))
-                await asyncio.sleep(0.001)
-            await asyncio.gather(*calls)
-            return [request.turn.agent for request in engine.backends["town"].requests]
-
-    assert simulated(program, seed) == list("hgcabdefji")
 
 
 @simulated_time
@@ -264,9 +248,9 @@ async def test_a_request_is_sent_again_with_the_same_seed_until_it_is_answered()
 
     async with TestedEngine(answer) as engine:
         await engine.registered("ann")
-        assert await engine.run("ann", "who?", step="act", max_tokens=9) == "WHO?"
+        assert await engine.act("ann", "who?", 9) == "WHO?"
 
-    requests = engine.backends["town"].requests
+    requests = engine.town.requests
 
     assert len(requests) == 4
     assert len({(one.sampling.seed, one.request_id, one.prompt) for one in requests}) == 1
@@ -294,13 +278,11 @@ async def test_an_error_stands_in_the_place_of_a_reply_in_a_batch_and_the_others
 
     async with TestedEngine(answer) as engine:
         await engine.registered(*"abc")
-        requests = [
-            InferenceRequest(agent_id=agent, prompt=agent, step="plan", max_tokens=1) for agent in ("b", "a", "c")
-        ]
+        requests = [InferenceRequest(agent_id=agent, prompt=agent, step="plan", max_tokens=1) for agent in "bac"]
         failed, *answered = await engine.batch_run(requests)
         assert (failed, answered) == (fault, ["A", "C"])
 
-    assert sum(one.turn.agent == "b" for one in engine.backends["town"].requests) == sendings
+    assert sum(one.turn.agent == "b" for one in engine.town.requests) == sendings
     assert len(engine.named("EVENT_GIVE_UP")) == 1
 
 
@@ -312,7 +294,7 @@ def test_a_model_that_stays_away_is_given_up_after_the_patience() -> None:
         async with TestedEngine(answer) as engine:
             await engine.registered("a")
             with pytest.raises(EngineDeadError, match="60 s: nothing listens"):
-                await engine.run("a", "x", step="act", max_tokens=1)
+                await engine.act("a")
         return asyncio.get_running_loop().time()
 
     assert 60 <= simulated(program) < 95
@@ -326,7 +308,7 @@ async def test_shutdown_ends_every_request_and_task() -> None:
 
     engine = TestedEngine(answer)
     await engine.registered(*"abcdef")
-    calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdef"]
+    calls = engine.acts("abcdef")
     await asyncio.sleep(1.0)
     await engine.shutdown()
     await engine.shutdown()
@@ -334,11 +316,11 @@ async def test_shutdown_ends_every_request_and_task() -> None:
         with pytest.raises(EngineDeadError, match="was shut down"):
             await call
     with pytest.raises(EngineDeadError, match="was shut down"):
-        await engine.run("a", "x", step="act", max_tokens=1)
+        await engine.act("a")
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
     assert engine.fleet is None
-    assert engine.backends["town"].is_closed
+    assert engine.town.is_closed
 
 
 @simulated_time
@@ -346,14 +328,14 @@ async def test_a_caller_that_gives_up_gives_its_slot_back() -> None:
     async with TestedEngine() as engine:
         await engine.registered(*"abcdefgh")
         await engine.start()
-        calls = [asyncio.create_task(engine.run(agent, "x", step="act", max_tokens=1)) for agent in "abcdefgh"]
+        calls = engine.acts("abcdefgh")
         await asyncio.sleep(0.5)
         for at in (0, 3, 5, 7):
             calls[at].cancel()
         done = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(one, asyncio.CancelledError) for one in done] == [at in (0, 3, 5, 7) for at in range(8)]
-        assert engine.backends["town"].at_once == 0
-        assert await engine.run("a", "again", step="act", max_tokens=1) == "AGAIN"
+        assert engine.town.at_once == 0
+        assert await engine.act("a", "again") == "AGAIN"
 
 
 @simulated_time
@@ -365,11 +347,11 @@ async def test_what_cannot_be_is_refused_with_what_is_allowed() -> None:
         with pytest.raises(ConfigError, match="'a' is registered"):
             await engine.registered("a")
         with pytest.raises(ConfigError, match="no agent 'b'"):
-            await engine.run("b", "x", step="act", max_tokens=1)
+            await engine.act("b")
         with pytest.raises(ConfigError, match="no step 'sing'"):
             await engine.run("a", "x", step="sing", max_tokens=1)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="max_tokens is 0"):
-            await engine.run("a", "x", step="act", max_tokens=0)
+            await engine.act("a", max_tokens=0)
         asked = InferenceRequest(agent_id="a", prompt="x", step="act", max_tokens=1)
         with pytest.raises(ConfigError, match="no agent 'zoe'"):
             await engine.batch_run([asked, asked | {"agent_id": "zoe"}])
@@ -403,20 +385,19 @@ async def test_agents_of_a_lane_that_went_move_and_stay_where_they_moved() -> No
     async with TestedEngine() as engine:
         await engine.registered(*"abcd")
         await engine.start()
-        assert engine.fleet is not None
-        lanes = engine.fleet.model("town")
+        lanes = engine.lanes
 
         def homes() -> list[str | None]:
             return [engine.lane_of(agent) for agent in "abcd"]
 
         assert sorted(map(str, homes())) == ["town@0", "town@0", "town@1", "town@1"]
-        lanes.only("town@1")
+        lanes.change("town@1")
         assert homes() == ["town@1"] * 4
-        lanes.only()
+        lanes.change()
         assert homes() == [None] * 4
-        lanes.only("town@0")
+        lanes.change("town@0")
         assert homes() == ["town@0"] * 4
-        lanes.only("town@0", "town@1")
+        lanes.change("town@0", "town@1")
         assert homes() == ["town@0"] * 4
         await engine.registered("e")
         assert engine.lane_of("e") == "town@1"
@@ -447,7 +428,7 @@ async def test_each_step_has_its_sampling() -> None:
         await engine.registered("a")
         for step in ("think", "plan", "act"):
             await engine.run("a", "x", step=step, max_tokens=7)
-        found = [one.sampling for one in engine.backends["town"].requests]
+        found = [one.sampling for one in engine.town.requests]
 
     assert [(one.temperature, one.top_p, one.max_tokens) for one in found] == [
         (0.9, 0.5, 7),

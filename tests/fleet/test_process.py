@@ -1,4 +1,4 @@
-"""A lane's processes: how they end, what is kept of their output, and that none is left."""
+"""A lane's processes: how they end, what is kept of their output, what their pages say, and that none is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import psutil
 import pytest
 
 from mac_runner.fleet import child
-from mac_runner.fleet.testing import LaneProcess, last_error
+from mac_runner.fleet.testing import (
+    SAMPLES_MAX,
+    CommonPrefix,
+    Figures,
+    LaneProcess,
+    Rate,
+    Tokens,
+    figures_of,
+    last_error,
+)
 from tests.fleet.real_fleet import awaited, check_gone
 from tests.patience import LIMIT_S, wait_for
 
@@ -27,6 +36,8 @@ if sys.argv[1] == "stubborn":
 print("family", os.getpid(), near.pid, far.pid, flush=True)
 time.sleep(600)
 """
+
+
 HOLDER = """
 import asyncio, os, sys, time
 from pathlib import Path
@@ -134,43 +145,36 @@ def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner:
 
 
 @pytest.mark.ci
-def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
-    async def play() -> tuple[int, int]:
-        lane = await LaneProcess.start(family(), {}, tmp_path / "log")
-        engine = (await alive(tmp_path / "log"))[0]
-        try:
-            return os.getsid(engine.pid), os.getpgid(engine.pid)
-        finally:
-            await lane.stop(0.1)
-
-    session, group = asyncio.run(play())
+@awaited
+async def test_a_lane_sees_no_interrupt_of_the_terminal(tmp_path: Path) -> None:
+    lane = await LaneProcess.start(family(), {}, tmp_path / "log")
+    engine = (await alive(tmp_path / "log"))[0]
+    session, group = os.getsid(engine.pid), os.getpgid(engine.pid)
+    await lane.stop(0.1)
 
     assert session != os.getsid(0)
     assert group != os.getpgid(0)
 
 
 @pytest.mark.ci
-def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
-    async def play() -> str:
-        lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
-        how = await lane.ended()
-        await lane.gone()
-        return how
+@awaited
+async def test_command_that_does_not_exist_is_an_end_that_names_it(tmp_path: Path) -> None:
+    lane = await LaneProcess.start(["/no/such/program"], {}, tmp_path / "log")
+    how = await lane.ended()
+    await lane.gone()
 
-    assert ": /no/such/program: " in asyncio.run(play())
+    assert ": /no/such/program: " in how
 
 
 @pytest.mark.ci
-def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
+@awaited
+async def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ValueError: of the start before\n")
-
-    async def play(program: str) -> str | None:
+    for program, error in (("pass", None), ("raise KeyError('weights')", "KeyError: 'weights'")):
         lane = await LaneProcess.start([sys.executable, "-c", program], {}, tmp_path / "log")
         await lane.gone()
-        return lane.last_error()
 
-    assert asyncio.run(play("pass")) is None
-    assert asyncio.run(play("raise KeyError('weights')")) == "KeyError: 'weights'"
+        assert lane.last_error() == error
 
 
 def test_log_is_of_a_bounded_size_and_ends_with_the_last_lines(tmp_path: Path) -> None:
@@ -209,3 +213,62 @@ VLLM_LOG = """
 )
 def test_last_error_is_the_cause_and_no_consequence(log: str, error: str | None) -> None:
     assert last_error(log) == (error if error or not log else log.strip())
+
+
+VLLM = """# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0",model_name="m"} 1024.0
+vllm:generation_tokens_total{engine="0",model_name="m"} 1.5e+03
+vllm:prefix_cache_queries_total{engine="0",model_name="m"} 1000.0
+vllm:prefix_cache_hits_total{engine="0",model_name="m"} 750.0
+"""
+
+
+NANO = """nano_prompt_tokens_total 200.0
+nano_prompt_tokens_cached_total 50.0
+nano_completion_tokens_total 12.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "made", "hits"),
+    [(VLLM, 1500.0, 0.75), (NANO, 12.0, 0.25), ("nano_completion_tokens_total 0.0\n", 0.0, None)],
+)
+def test_counters_of_an_engine_are_read(page: str, made: float, hits: float | None) -> None:
+    tokens = figures_of(page).tokens
+
+    assert tokens is not None
+    assert (tokens.made, tokens.prefix_hits) == (made, hits)
+
+
+def test_requests_in_flight_are_those_that_run_and_those_that_wait() -> None:
+    page = "nano_requests_running 3.0\nnano_requests_waiting 4.0\n"
+
+    assert figures_of(page) == Figures(None, 7)
+
+
+@pytest.mark.parametrize("page", ["", "<html>not found</html>", "http_requests_total 7.0\n"])
+def test_page_without_known_counters_has_none(page: str) -> None:
+    assert figures_of(page) == Figures(None, None)
+
+
+def test_rate_is_between_two_looks_and_starts_again_with_the_engine() -> None:
+    rate = Rate()
+    rates = []
+    for made, at_s in ((100.0, 10.0), (160.0, 12.0), (5.0, 14.0), (25.0, 16.0)):
+        rate.look(Tokens(made=made), at_s)
+        rates.append(rate.per_s)
+
+    assert rates == [None, 30.0, None, 10.0]
+
+
+def test_common_prefix_is_what_all_first_system_messages_begin_with() -> None:
+    prefix = CommonPrefix()
+    for name in ("Ann", "Anton", "Bea"):
+        prefix.see(f"The rules: be {name}.")
+    assert prefix.text == "The rules: be "
+
+    for _ in range(SAMPLES_MAX):
+        prefix.see("The rules: be Cy.")
+    prefix.see("Another game.")
+    assert prefix.text == "The rules: be "

@@ -1,9 +1,10 @@
-"""Which lanes are awake and which requests go, in simulated time."""
+"""Which lanes are awake and which requests go, in simulated time: never too many, in order, and no slot is lost."""
 
 from __future__ import annotations
 
-import heapq
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,25 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mac_runner.config import SwapConfig
-from mac_runner.fleet.testing import LaneSpec, Phase, Residency
+from mac_runner.fleet.testing import Gate, LaneSpec, Phase, Residency
+from mac_runner.simulation.testing import SimulatedLoop
 from tests.faults.tier import SCALE
-from tests.fleet.fakes import spec
+from tests.sim.fake_fleet import spec
+from tests.sim.timeline import Timeline
 
 
 def swap(policy: str, residency_s: float = 20.0) -> SwapConfig:
     return SwapConfig.model_validate({"policy": policy, "residency_s": residency_s})
 
 
-class Places:
+class Places(Timeline):
     """Performs what is decided; each swap takes `swap_s`. Checks the promises at each step."""
 
     def __init__(self, lanes: list[LaneSpec], config: SwapConfig, resident: int, swap_s: float) -> None:
+        super().__init__()
         self.residency = Residency(config, lanes, resident)
         self.lanes = {lane.name: lane for lane in lanes}
         self.resident, self.swap_s = resident, swap_s
-        self.now_s = 0.0
-        self.queue: list[tuple[float, int, Callable[[], None]]] = []
-        self.count = self.swaps = 0
+        self.swaps = 0
         self.awake: set[str] = set()
         self.leaving: set[str] = set()
         self.flights: dict[int, str] = {}
@@ -38,10 +40,6 @@ class Places:
         self.on_grant: Callable[[int, str], None] = lambda _ticket, _lane: None
         for lane in self.lanes:
             self.residency.available(lane, 0.0, is_wanted=False)
-
-    def at(self, delay_s: float, what: Callable[[], None]) -> None:
-        self.count += 1
-        heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
 
     def ask(self, agent: str, model: str) -> int:
         ticket = self.residency.ask(agent, model, self.now_s)
@@ -83,8 +81,7 @@ class Places:
     def run(self, until_s: float) -> None:
         self.settle()
         while self.queue and self.queue[0][0] <= until_s:
-            self.now_s, _, what = heapq.heappop(self.queue)
-            what()
+            self.happen()
             if not self.queue or self.queue[0][0] > self.now_s:
                 self.settle()
 
@@ -281,3 +278,73 @@ def test_wait_for_an_idle_model_is_bounded_by_residency_while_another_is_saturat
 
     assert served[0] <= 1.0 + residency_s + 1.0 + 2.0
     assert not places.residency.waiting()
+
+
+async def storm(random: Random) -> None:
+    limit, inside, entered = random.randint(0, 4), 0, list[int]()
+    gate = Gate(lambda: limit)
+
+    async def caller(number: int) -> None:
+        nonlocal inside
+        is_again = False
+        while True:
+            await gate.enter(is_again=is_again)
+            inside += 1
+            assert inside <= gate.inside
+            entered.extend([] if is_again else [number])
+            try:
+                await asyncio.sleep(random.choice((0.0, 0.001, 1.0)))
+            finally:
+                inside -= 1
+                gate.leave()
+            if random.random() < 0.8:
+                return
+            is_again = True
+
+    callers = []
+    for number in range(30):
+        callers.append(asyncio.create_task(caller(number)))
+        if random.random() < 0.7:
+            await asyncio.sleep(random.choice((0.0, 0.0, 0.001, 0.5)))
+        if random.random() < 0.3:
+            random.choice(callers).cancel()
+        if random.random() < 0.2:
+            limit = random.randint(0, 4)
+            gate.renew()
+            assert inside <= gate.inside
+    limit = 2
+    gate.renew()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert [one.exception() for one in callers if not one.cancelled()].count(None) + sum(
+        one.cancelled() for one in callers
+    ) == len(callers)
+    assert gate.inside == inside == 0
+    await asyncio.gather(gate.enter(), gate.enter())  # The loop says so if one waits for ever.
+
+
+def test_no_slot_is_lost_whoever_gives_up_and_however_the_limit_changes(subtests: pytest.Subtests) -> None:
+    for seed in range(300 * SCALE):
+        with subtests.test(str(seed)), asyncio.Runner(loop_factory=partial(SimulatedLoop, seed)) as runner:
+            runner.run(storm(Random(seed)))
+
+
+def test_those_who_wait_are_let_in_in_their_order_and_those_who_come_again_first() -> None:
+    async def program() -> list[str]:
+        gate, entered = Gate(lambda: 1), list[str]()
+        await gate.enter()
+
+        async def caller(name: str, *, is_again: bool) -> None:
+            await gate.enter(is_again=is_again)
+            entered.append(name)
+            gate.leave()
+
+        calls = []
+        for name in ("first", "second", "again"):
+            calls.append(asyncio.create_task(caller(name, is_again=name == "again")))
+            await asyncio.sleep(0.01)
+        gate.leave()
+        await asyncio.gather(*calls)
+        return entered
+
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(1)) as runner:
+        assert runner.run(program()) == ["again", "first", "second"]

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +24,9 @@ from tests.fleet.real_fleet import (
     fleet_of,
     lane,
     names_up,
+    ours,
     pid_of,
     plan_of,
-    processes_below,
     run,
     serving,
     stub_model,
@@ -38,18 +37,6 @@ from tests.patience import LIMIT_S
 pytestmark = pytest.mark.ci
 
 FAILS = "import sys; sys.exit('Error: the weights of {model} are torn')"
-HOLDER = """
-import asyncio, sys
-from pathlib import Path
-from tests.fleet.real_fleet import serving
-
-async def hold():
-    async with serving(Path(sys.argv[1]), places=2):
-        print("up", flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(hold())
-"""
 
 
 async def figures(url: str) -> Figures:
@@ -59,32 +46,21 @@ async def figures(url: str) -> Figures:
 
 
 @awaited
-async def test_lanes_start_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
+async def test_lanes_start_one_of_a_place_at_a_time_and_serve_and_leave_no_process_behind(tmp_path: Path) -> None:
     heard = Heard()
-    processes: list[psutil.Process] = []
     async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
         await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
         await until(lambda: len(names_up(fleet, "a")) == len(names_up(fleet, "b")) == 2)
         assert [status.state for status in fleet.status()] == [LaneState.UP] * 4
-        processes.extend(processes_below(os.getpid()))
+        processes = ours()
         assert len(processes) == 8
 
     check_gone(processes)
-    assert heard.names("a@0") == ["START", "UP"]
-    assert heard.lines == []
-
-
-@awaited
-async def test_one_lane_of_a_place_starts_at_a_time_and_places_start_together(tmp_path: Path) -> None:
-    heard = Heard()
-    async with fleet_of(plan_of({"a": stub_model(), "b": stub_model()}, 2), heard, tmp_path) as fleet:
-        await fleet.model("b").start()
-        await until(lambda: len(fleet.model("a").up) == len(fleet.model("b").up) == 2)
-
     for place in (0, 1):
         of_place = [name for name, fields in heard.events if fields["place"] == f"place {place}"]
         assert of_place == ["EVENT_LANE_START", "EVENT_LANE_UP"] * 2
     assert [name for name, _ in heard.events[:2]] == ["EVENT_LANE_START"] * 2
+    assert heard.lines == []
 
 
 @awaited
@@ -163,11 +139,10 @@ async def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Pat
 
 @awaited
 async def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    processes: list[psutil.Process] = []
     async with fleet_of(plan_of({"m": stub_model("--start-s", "600")}, 2), Heard(), tmp_path) as fleet:
         starting = asyncio.create_task(fleet.model("m").start())
-        await until(lambda: len(processes_below(os.getpid())) == 4)
-        processes.extend(processes_below(os.getpid()))
+        await until(lambda: len(ours()) == 4)
+        processes = ours()
         starting.cancel()
 
     check_gone(processes)
@@ -181,25 +156,13 @@ async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
     assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < supervisor.CLOSE_S < 10
     monkeypatch.setattr(lane_engine, "STOP_GRACE_S", 0.2)
     monkeypatch.setattr(supervisor, "CLOSE_S", LIMIT_S)
-    processes: list[psutil.Process] = []
     async with serving(tmp_path, places=2) as fleet:
         for name in ("m@0", "m@1"):
             os.kill(pid_of(fleet, name), signal.SIGSTOP)
-        processes.extend(processes_below(os.getpid()))
+        processes = ours()
         await fleet.close()
-        assert processes_below(os.getpid()) == []
+        assert ours() == []
 
-    check_gone(processes)
-
-
-def test_nothing_is_left_after_a_kill_of_the_supervising_process(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "up\n"
-        processes = processes_below(holder.pid)
-        holder.kill()
-
-    assert len(processes) == 4
     check_gone(processes)
 
 
@@ -272,7 +235,7 @@ async def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path:
 def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as fleet:
-            processes.extend(processes_below(os.getpid()))
+            processes.extend(ours())
             fleet.model("m").on_change(lambda: 1 / 0)  # type: ignore[arg-type]
             processes[-1].kill()
             await asyncio.Event().wait()

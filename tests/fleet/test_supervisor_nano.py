@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -109,6 +110,16 @@ def test_two_lanes_of_a_model_say_the_same_also_after_an_update_and_after_one_wa
     run(play())
 
 
+@asynccontextmanager
+async def taking_turns(model: Path, heard: Heard, logs: Path, **swap: object) -> AsyncIterator[LocalFleet]:
+    """A fleet whose models `a` and `b` share a place, one of them at a time, and have been started."""
+    models = {"a": nano_model(model), "b": nano_model(model)}
+    plan = plan_of(models, max_agents_per_gpu=1, swap={"residency_s": 0.2, **swap})
+    async with fleet_of(plan, heard, logs) as fleet:
+        await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+        yield fleet
+
+
 @pytest.mark.parametrize("policy", [pytest.param("batch", marks=pytest.mark.nightly), "fifo"])
 def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
     policy: str, model: Path, tmp_path: Path
@@ -122,11 +133,8 @@ def test_models_that_share_a_place_take_turns_and_none_loses_its_weights(
             return await said(fleet, name, granted)
 
     async def play() -> list[str]:
-        models = {"a": nano_model(model), "b": nano_model(model)}
-        plan = plan_of(models, max_agents_per_gpu=1, swap={"policy": policy, "residency_s": 0.2})
-        async with fleet_of(plan, heard, tmp_path) as fleet:
+        async with taking_turns(model, heard, tmp_path, policy=policy) as fleet:
             assert fleet.model("a").is_swapped
-            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
             pids = [status.pid for status in fleet.status()]
             texts = [await speak(fleet, name) for name in "abba"]
             texts += await asyncio.gather(*(speak(fleet, name) for name in "aabb"))
@@ -147,10 +155,7 @@ def test_lane_that_dies_asleep_serves_again_at_its_turn(model: Path, tmp_path: P
     heard = Heard()
 
     async def play() -> str:
-        models = {"a": nano_model(model), "b": nano_model(model)}
-        plan = plan_of(models, max_agents_per_gpu=1, swap={"residency_s": 0.2})
-        async with fleet_of(plan, heard, tmp_path) as fleet:
-            await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
+        async with taking_turns(model, heard, tmp_path) as fleet:
             await until(lambda: any(status.state is LaneState.ASLEEP for status in fleet.status()))
             asleep = next(status for status in fleet.status() if status.state is LaneState.ASLEEP)
             assert asleep.pid is not None

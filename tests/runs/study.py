@@ -14,7 +14,7 @@ from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.simulation.testing import SimulatedClock, simulate
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, JsonValue
-from tests.sim.sleeping import SleepingEngine
+from tests.sim.stepping import SleepingEngine
 
 
 def experiment(conversations: int = 24, **model: JsonValue) -> JsonObject:

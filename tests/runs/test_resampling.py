@@ -15,7 +15,7 @@ from mac_runner.simulation.testing import BLOCK_TOKENS, chain_of
 from mac_runner.store import RunContents, read_run
 from mac_runner.types import Request, Sampling, Task
 from tests.runs.study import experiment, played, written
-from tests.sim.sleeping import TRUE
+from tests.sim.stepping import TRUE
 
 SIZE = 12
 

@@ -11,7 +11,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, StepModel
 from mac_runner.runs.testing import EngineName, calibrate
 from mac_runner.simulation.testing import SimulatedClock, SimulatedLoop
-from tests.sim.sleeping import SleepingEngine
+from tests.sim.stepping import SleepingEngine
 
 NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
 

@@ -1,11 +1,28 @@
+"""What a run says of its slots, the pace of its event loop, and what a conversation more costs, counted."""
+
 from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections import deque
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
-from mac_runner.scheduler import Accounting, RequestScheduler
-from mac_runner.scheduler.testing import READY_HEAP_DEAD_MAX, Answered, Depart, Faulted, ModelReady, Opened
-from mac_runner.types import TokenCount, Turn
-from tests.sim.workload import Shape, World
+from mac_runner.backends.testing import ScriptedConfig
+from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
+from mac_runner.environments import build_environment
+from mac_runner.environments.testing import EchoConfig
+from mac_runner.plan import plan_tasks
+from mac_runner.scheduler import Accounting, Progress, RetryPolicy
+from mac_runner.scheduler.testing import LOOP_PASS_S_MAX, OPEN_CONVERSATIONS_PER_SLOT_MAX, LoopFairness
+from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task, TokenCount
+from tests.backends.building import defined
+from tests.scheduler.conftest import Stage
+from tests.sim.engine import SimulatedEngine
+from tests.sim.recorder import MemoryRecorder
 
 
 def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
@@ -77,66 +94,198 @@ def test_utilisation_is_unknown_at_the_very_start() -> None:
     assert accounting.utilisation("m", 0.0) is None
 
 
-def turn(seat: int, *, model: str = "m", after: frozenset[str] = frozenset()) -> Turn:
-    return Turn(round=0, agent=f"a{seat}", model=model, place=seat, after=after)
+WORKERS = 40
+
+WORK_S = 2.0**-8  # Sums of it are exact.
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_ready_rows_are_the_turns_that_depart_next(seed: int) -> None:
-    """Stop the world, free all slots one by one, and see who goes."""
-    world = World(seed, Shape(conversations=60, capacities=(3, 4), concurrency=1, failure_rate=0.0, followup_rate=0.5))
-    for _ in range(25):
-        if not world.is_finished:
-            world.step()
-    rows = world.scheduler.snapshot(1000).ready_rows
-    counted = world.scheduler.snapshot(3)
+class WorkClock:
+    """A clock that only work moves."""
 
-    assert counted.ready_rows == rows[:3]
-    assert counted.ready == len(rows)
-    if rows and world.flying:
-        world.departures.clear()
-        flying = world.flying.pop()
-        world.send(Faulted(flying.conversation, flying.turn, 60.0))
-        assert [(d.conversation, d.turn) for d in world.departures] == [(rows[0].conversation, rows[0].turn)]
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def utc_now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
 
 
-def test_snapshot_shows_counts_and_the_agents_a_turn_waits_for() -> None:
-    scheduler = RequestScheduler()
-    scheduler.handle(ModelReady("m", 1))
-    scheduler.handle(ModelReady("n", 2))
-    last = turn(2, after=frozenset({"a0", "a1", "absent"}))
-    scheduler.handle(Opened(0, (turn(0), turn(1), last), 0))
-    scheduler.handle(Opened(1, (turn(0, model="n"),), 0))
-    scheduler.handle(Faulted(1, turn(0, model="n"), 9.0))
-    shot = scheduler.snapshot(5)
+async def burst(clock: WorkClock, pace: LoopFairness) -> tuple[list[int], list[float]]:
+    """Many who all have something to do now: in which order they did it, and how long a bystander was kept waiting."""
+    order: list[int] = []
+    waits: list[float] = []
 
-    assert (shot.slots, shot.in_flight, shot.ready, shot.blocked, shot.backing_off) == (3, 1, 1, 1, 1)
-    assert (shot.open_conversations, shot.pending) == (2, 2)
-    assert [(m.model, m.in_flight, m.slots, m.ready) for m in shot.models] == [("m", 1, 1, 1), ("n", 0, 2, 0)]
-    assert [(row.conversation, row.turn.key) for row in shot.ready_rows] == [(0, "0/a1/0/0")]
-    # What backs off comes first: it says why others are slow, and blocked turns would push it out of view.
-    assert [row.is_backing_off for row in shot.pending_rows] == [True, False]
-    assert shot.pending_rows[1].waits_for == ("a0", "a1")
-    assert len(scheduler.snapshot(1).pending_rows) == 1
+    async def work(number: int) -> None:
+        await pace.turn()
+        clock.now_s += WORK_S
+        order.append(number)
 
+    async def stand_by() -> None:
+        while len(order) < WORKERS:
+            before_s = clock.now_s
+            await asyncio.sleep(0)
+            waits.append(clock.now_s - before_s)
 
-def test_a_model_has_no_more_slots_than_may_be_in_flight_at_all() -> None:
-    scheduler = RequestScheduler(concurrency=2)
-    scheduler.handle(ModelReady("m", 64))
-    scheduler.handle(Opened(0, tuple(turn(seat) for seat in range(5)), 0))
-
-    assert [(m.in_flight, m.slots) for m in scheduler.snapshot(0).models] == [(2, 2)]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stand_by())
+        for number in range(WORKERS):
+            group.create_task(work(number))
+    return order, waits
 
 
-def test_heap_stays_small_however_many_ready_turns_vanish() -> None:
-    scheduler = RequestScheduler()
-    scheduler.handle(ModelReady("m", 1))
-    actions = scheduler.handle(Opened(0, tuple(turn(seat) for seat in range(5)), 0))
-    for number in range(1, 400):
-        (depart,) = [action for action in actions if isinstance(action, Depart)]
-        turns = tuple(Turn(round=number, agent=f"a{seat}", model="m", place=seat) for seat in range(5))
-        actions = scheduler.handle(Answered(0, depart.turn, turns, number))
-        scheduler.validate()  # Among others: no more than READY_HEAP_DEAD_MAX dead entries beyond the living.
+def test_a_burst_delays_others_by_a_pass_and_one_piece_of_work_at_most() -> None:
+    clock = WorkClock()
+    _, waits = asyncio.run(burst(clock, LoopFairness(clock)))
+    assert LOOP_PASS_S_MAX / 2 < max(waits) <= LOOP_PASS_S_MAX + WORK_S
+    assert sum(waits) == WORKERS * WORK_S
 
-    assert READY_HEAP_DEAD_MAX < 400
-    assert scheduler.snapshot(9).ready == 4
+
+def test_all_get_their_turn_in_the_order_they_came() -> None:
+    clock = WorkClock()
+    order, _ = asyncio.run(burst(clock, LoopFairness(clock)))
+    assert order == list(range(WORKERS))
+
+
+def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From some moment on no reply is applied any more, and the run is stopped."""
+
+    async def turn(_pace: LoopFairness) -> None:
+        await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)
+
+    monkeypatch.setattr(LoopFairness, "turn", turn)
+    played = Stage(stop_at_s=20.0)
+    engines = played.engines(capacity=4)
+    assert played.play().interrupted
+
+    assert not any(engine.in_flight for engine in engines)
+    recorded = sum(len(replies) for replies in played.recorder.replies.values())
+    assert recorded == sum(len(engine.sent) for engine in engines) > 0
+
+
+def test_one_who_comes_alone_does_not_wait() -> None:
+    async def passes() -> int:
+        clock, count = WorkClock(), 0
+        pace = LoopFairness(clock)
+
+        async def count_passes() -> None:
+            nonlocal count
+            while True:
+                await asyncio.sleep(0)
+                count += 1
+
+        counting = asyncio.create_task(count_passes())
+        for _ in range(3):
+            await pace.turn()
+            await pace.turn()
+        counting.cancel()
+        return count
+
+    assert asyncio.run(passes()) == 0
+
+
+SLOTS = 50
+
+SMALLEST_BYTES = 16
+
+
+class Watching(SimulatedEngine):
+    """Counts at each request how many asyncio tasks there are, and how many conversations are open."""
+
+    def __init__(self, progress: Progress, looks_at: Collection[int]) -> None:
+        super().__init__(capacity=SLOTS)
+        self.looks_at = looks_at
+        self.progress = progress
+        self.asked = 0
+        self.tasks_max = 0
+        self.open_max = 0
+        self.kept_bytes: dict[int, int] = {}
+
+    async def generate(self, request: Request) -> Reply:
+        self.asked += 1
+        if self.asked % 100 == 0:
+            self.tasks_max = max(self.tasks_max, len(asyncio.all_tasks()))
+            self.open_max = max(self.open_max, self.progress.open)
+        if self.asked in self.looks_at:
+            # What waits for the collector of cycles is not kept, and how much waits depends on the tests before.
+            gc.collect()
+            self.kept_bytes[self.asked] = tracemalloc.get_traced_memory()[0]
+        await asyncio.sleep(self.random.random())
+        return Reply(text="1")
+
+
+class Forgetful(MemoryRecorder):
+    """Takes everything and keeps nothing."""
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None: ...
+
+    def publish(self, task: Task, transcript: JsonObject) -> None: ...
+
+    def event(self, name: str, fields: JsonObject) -> None: ...
+
+    def checkpoint(self, accounting: JsonObject) -> None: ...
+
+
+def experiment(conversations: int) -> Experiment:
+    return Experiment.model_validate(
+        {
+            "experiment_metadata": ExperimentMetadata(experiment_name="many"),
+            "model_definitions": {"m": defined(ScriptedConfig(policy="echo"))},
+            "agent_definitions": (AgentDefinition(agent_id="a", role="r", model="m"),),
+            "conversation_config": ConversationConfig(environment="echo", conversations=conversations),
+            "echo": EchoConfig(rounds=1),
+        }
+    )
+
+
+def play(conversations: int, drawn: list[int] | deque[int], looks_at: Collection[int] = ()) -> Watching:
+    """Play so many conversations of one turn on simulated time; `drawn` gets how many of the plan were drawn when."""
+    setup = experiment(conversations)
+    progress = Progress(planned=conversations)
+    engine = Watching(progress, looks_at)
+
+    def work() -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
+        for task in plan_tasks(setup, None):
+            drawn.append(task.index - progress.finished)
+            yield task, ()
+
+    Stage(
+        work=work(),  # type: ignore[arg-type]
+        environment=build_environment(setup),
+        backends={"m": engine},
+        recorder=Forgetful(),
+        retry=RetryPolicy(),
+        progress=progress,
+    ).play()
+    assert progress.finished == conversations
+    return engine
+
+
+@pytest.mark.ci
+def test_tasks_and_open_conversations_follow_the_slots_and_not_the_plan() -> None:
+    drawn: list[int] = []
+    engine = play(1_000, drawn)
+
+    assert SLOTS <= engine.tasks_max <= SLOTS + 10
+    assert engine.open_max <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
+    assert max(drawn) <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("conversations", [2_500, pytest.param(4_000, marks=pytest.mark.nightly)])
+def test_nothing_is_kept_of_a_conversation_that_is_over(conversations: int) -> None:
+    early = 1_000
+    tracemalloc.start()
+    try:
+        kept = play(conversations, deque(maxlen=1), {early, conversations}).kept_bytes
+    finally:
+        tracemalloc.stop()
+
+    # Less than the smallest object of each conversation between the two.
+    assert kept[conversations] - kept[early] < SMALLEST_BYTES * (conversations - early)

@@ -84,17 +84,12 @@ def test_stopped_runs_go_on_to_the_same_transcripts(breaks: Break | None, stops:
 def test_a_reply_recorded_twice_counts_once() -> None:
     recorder = play().recorder
     expected = recorder.results()
-    doubled = [
-        (
-            task,
-            tuple(
-                reply
-                for one in recorder.replies[task.task_id][:5]
-                for reply in (one, replace(one, reply=Reply(text="late")))
-            ),
+    doubled = []
+    for task, _ in tasks(12):
+        first = recorder.replies[task.task_id][:5]
+        doubled.append(
+            (task, tuple(one for reply in first for one in (reply, replace(reply, reply=Reply(text="late")))))
         )
-        for task, _ in tasks(12)
-    ]
     stage = Stage(work=doubled)
     stage.play()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,55 @@ def failed(told: str) -> Fail:
     return Fail(f"turn 0/ann/0/0 got no answer: {told}")
 
 
+def silent() -> EngineState:
+    """An engine that nobody has reached since 0 s."""
+    engine = EngineState.of(4)
+    engine.faulted(1, 0.0, is_unreachable=True)
+    return engine
+
+
+def spent() -> EngineState:
+    """An engine whose budget of retries is used up."""
+    engine = EngineState.of(4)
+    engine.spent = engine.retries_max * 5
+    return engine
+
+
+ATTEMPT = TransientBackendError("500", goes_elsewhere=True)
+REFUSED, LATE = RequestRefusedError("400"), RequestTimeoutError("too late")
+LONGEST = Retry(POLICY.backoff_s_max)
+HASTY, PATIENT = (RetryPolicy.of(RetryConfig(engine_patience_s=patience_s)) for patience_s in (5.0, 3600.0))
+TABLE: list[tuple[str, BackendError, dict[str, Any], NextStep | type]] = [
+    ("2: a turn that is not wanted is not sent again", FAULT, {"is_wanted": False}, Fail),
+    ("3: a refusal fails a request", REFUSED, {}, failed("RequestRefusedError: 400")),
+    ("3: so does the end of its own time", LATE, {}, failed("RequestTimeoutError: too late")),
+    ("4: a request goes to another server at once", ATTEMPT, {"sent": request(2), "server": "a"}, Retry(0.0)),
+    ("7: unless no attempt is left", ATTEMPT, {"sent": request(3), "server": "a"}, Fail),
+    ("4: in its last moment too", ATTEMPT, {"now_s": 99.99, "server": "a"}, Retry(0.0)),
+    ("7: unless no time is left", ATTEMPT, {"now_s": 100.0, "server": "a"}, Fail),
+    ("4: a suspect too", ELSEWHERE, {"deaths": 2, "server": "a"}, Retry(0.0, is_suspect=True)),
+    ("5: an engine is waited for", FAULT, {"engine": silent(), "retry": HASTY, "now_s": 4.0}, Retry),
+    ("5: and given up", FAULT, {"engine": silent(), "retry": HASTY, "now_s": 5.0}, GiveUpEngine),
+    ("5: for as long as the file says", FAULT, {"engine": silent(), "retry": PATIENT, "now_s": 3599.0}, Retry),
+    ("5: and no longer", FAULT, {"engine": silent(), "retry": PATIENT, "now_s": 3600.0}, GiveUpEngine),
+    ("6: suspicion costs no attempt", FAULT, {"sent": request(3), "engine": silent(), "now_s": 10.0}, LONGEST),
+    ("7: no attempt left", FAULT, {"sent": request(3)}, failed("TransientBackendError: connection reset")),
+    ("7: no time left", FAULT, {"now_s": 99.9}, failed("TransientBackendError: connection reset")),
+    ("8: being busy uses no attempt and no budget", BUSY, {"sent": request(9), "engine": spent()}, Retry),
+    ("10: the longest pause without a budget", FAULT, {"engine": spent()}, LONGEST),
+]
+
+
+@pytest.mark.parametrize(("row", "fault", "how", "expected"), TABLE, ids=[row[0] for row in TABLE])
+def test_row_of_the_table(row: str, fault: BackendError, how: dict[str, Any], expected: NextStep | type) -> None:
+    engine = how.get("engine") or EngineState.of(4)
+    found = step(fault, **{**how, "engine": engine})
+
+    assert isinstance(found, expected) if isinstance(expected, type) else found == expected
+    if row[0] in "234":
+        assert engine == EngineState.of(4), "it costs the engine nothing"
+
+
 def test_row_1_a_turn_that_engines_died_on_too_often_is_poison() -> None:
     found = step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX)
 
@@ -96,118 +146,69 @@ def test_row_1_a_turn_that_engines_died_on_too_often_is_poison() -> None:
     assert step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX - 2)[1:] == (False,)
 
 
-def test_row_2_a_turn_that_is_not_wanted_is_not_sent_again_and_costs_the_engine_nothing() -> None:
-    engine = EngineState.of(4)
-
-    assert isinstance(step(FAULT, engine=engine, is_wanted=False), Fail)
-    assert engine == EngineState.of(4)
-
-
-def test_row_3_a_refusal_and_the_end_of_its_own_time_fail_a_request_and_cost_the_engine_nothing() -> None:
-    for fault in (RequestRefusedError("400"), RequestTimeoutError("too late")):
-        engine = EngineState.of(4)
-
-        assert step(fault, engine=engine) == failed(f"{type(fault).__name__}: {fault}")
-        assert engine == EngineState.of(4)
-
-
-def test_row_4_a_request_goes_to_another_server_at_once_and_costs_the_engine_nothing() -> None:
+def test_row_4_a_server_that_has_failed_a_request_before_gets_it_with_a_pause_and_from_the_budget() -> None:
     engine, sent = EngineState.of(4), request()
     for server in ("a", "b", None):
         sent.sending += 1
         assert step(ELSEWHERE, sent=sent, engine=engine, server=server) == Retry(0.0)
-    assert engine == EngineState.of(4)
-    # From a server that has failed it before it comes back with a pause, and at the cost of the budget.
     again = step(ELSEWHERE, sent=sent, engine=engine, server="a")
+
     assert isinstance(again, Retry)
     assert again.delay_s > 0
     assert engine.spent > 0
 
 
-def test_row_4_is_for_requests_with_attempts_and_time_left() -> None:
-    attempt = TransientBackendError("500", goes_elsewhere=True)
-
-    assert step(attempt, sent=request(sending=2), server="a") == Retry(0.0)
-    assert isinstance(step(attempt, sent=request(sending=3), server="a"), Fail)
-    assert step(attempt, now_s=99.99, server="a") == Retry(0.0)
-    assert isinstance(step(attempt, now_s=100.0, server="a"), Fail)
-
-
 def test_a_dead_server_leaves_the_budget_to_the_others_and_its_engine_above_suspicion() -> None:
     engine = EngineState.of(64)
     for conversation in range(64):
-        found = step(ELSEWHERE, engine=engine, deaths=1, server="a", conversation=conversation)
-        assert found == Retry(0.0)
+        assert step(ELSEWHERE, engine=engine, deaths=1, server="a", conversation=conversation) == Retry(0.0)
 
     assert engine.spent == 0
     assert engine.suspect_since_s is None
-    assert step(ELSEWHERE, deaths=2, server="a") == Retry(0.0, is_suspect=True)
 
 
-def test_row_5_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
-    engine = EngineState.of(4)
-    engine.faulted(1, 0.0, is_unreachable=True)
-
-    found = step(FAULT, engine=engine, now_s=PATIENCE_S)
+def test_row_5_an_engine_that_is_given_up_is_named_with_its_fault_and_the_setting() -> None:
+    found = step(FAULT, engine=silent(), now_s=PATIENCE_S)
 
     assert isinstance(found, GiveUpEngine)
     assert ": connection reset; " in found.reason
     assert "(retry_config.engine_patience_s says" in found.reason
 
 
-def test_engine_that_is_away_is_waited_for_as_long_as_the_experiment_says() -> None:
-    for patience_s in (5.0, 3600.0):
-        retry = RetryPolicy.of(RetryConfig(engine_patience_s=patience_s))
-        engine = EngineState.of(4)
-        engine.faulted(1, 0.0, is_unreachable=True)
-
-        assert isinstance(step(FAULT, engine=engine, retry=retry, now_s=patience_s - 1), Retry)
-        assert isinstance(step(FAULT, engine=engine, retry=retry, now_s=patience_s), GiveUpEngine)
-
-
 def test_row_6_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> None:
-    engine, sent = EngineState.of(4), request(sending=3)
-    engine.faulted(1, 0.0, is_unreachable=True)
+    sent = request(sending=3)
+    step(FAULT, sent=sent, engine=silent(), now_s=10.0)
 
-    assert step(FAULT, sent=sent, engine=engine, now_s=10.0) == Retry(POLICY.backoff_s_max)
     assert sent.charged_from_s == 10.0 + POLICY.backoff_s_max
 
 
-def test_row_7_a_request_without_attempts_or_time_left_fails() -> None:
-    for sent, now_s in ((request(sending=3), 1.0), (request(), 99.9)):
-        assert step(FAULT, sent=sent, now_s=now_s) == failed("TransientBackendError: connection reset")
+def test_row_7_is_for_requests_that_the_engine_answered_others_beside() -> None:
     engine = EngineState.of(4)
     engine.answered()
     engine.faulted(1, 0.0, is_unreachable=True)
-    assert isinstance(step(FAULT, sent=request(sending=3), engine=engine), Fail), "the engine answered meanwhile"
+
+    assert isinstance(step(FAULT, sent=request(sending=3), engine=engine), Fail)
 
 
-def test_row_8_a_busy_engine_is_asked_when_it_allows_and_without_the_budget() -> None:
-    engine = EngineState.of(4)
-    engine.spent = engine.retries_max * 5
+def test_row_8_a_busy_engine_is_asked_when_it_allows() -> None:
     named = TransientBackendError("429", is_busy=True, retry_after_s=2.0)
-
-    found = step(named, sent=request(sending=9), engine=engine)
+    found = step(named, sent=request(sending=9), engine=spent())
 
     assert isinstance(found, Retry)
     assert 2.0 <= found.delay_s <= 2.2
-    assert isinstance(step(BUSY, sent=request(sending=9), engine=engine), Retry), "no attempt is used up"
 
 
-def test_rows_9_and_10_a_retry_is_paid_from_the_budget_and_waits_the_longest_pause_without_one() -> None:
+def test_row_9_a_retry_is_paid_from_the_budget() -> None:
     engine = EngineState.of(4)
     paid = step(FAULT, engine=engine)
+
     assert isinstance(paid, Retry)
     assert paid.delay_s < POLICY.backoff_s
     assert engine.spent > 0
-    engine.spent = engine.retries_max * 5
-
-    assert step(FAULT, engine=engine) == Retry(POLICY.backoff_s_max)
 
 
 def test_an_engine_that_serves_no_request_is_not_silent_meanwhile() -> None:
-    engine = EngineState.of(4)
-    engine.faulted(1, 0.0, is_unreachable=True)
+    engine = silent()
     engine.resized(0, 4, 1.0)
     engine.resized(4, 0, 10 * PATIENCE_S)
 
@@ -242,11 +243,33 @@ def test_sendings_that_were_turned_away_use_no_attempt() -> None:
     assert isinstance(step(FAULT, sent=sent), Retry)
 
 
-def test_pauses_double_up_to_their_bound() -> None:
-    policy = RetryPolicy(max_attempts=9, backoff_s=1.0, backoff_s_max=6.0)
-    pauses = [policy.pause_s(FAULT, sending=attempt, elapsed_s=0.0, jitter=0.0) for attempt in range(1, 6)]
+def named(retry_after_s: float, **how: bool) -> TransientBackendError:
+    return TransientBackendError("busy", retry_after_s=retry_after_s, **how)
 
-    assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+@pytest.mark.parametrize(
+    ("fault", "policy", "pauses"),
+    [
+        # They double up to their bound, and being turned away costs time and no attempt.
+        (FAULT, RetryPolicy(max_attempts=9, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        (BUSY, RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        (UNREACHABLE, RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0), [0.5, 1.0, 2.0, 3.0, 3.0]),
+        # A busy engine that says how soon is asked that soon each time.
+        (named(2.0, is_busy=True), RetryPolicy(backoff_s=1.0, backoff_s_max=30.0), [2.0] * 50),
+        # What is asked for is respected up to its bound.
+        (named(20.0), RetryPolicy(), [20.0]),
+        (named(1e9), RetryPolicy(), [RETRY_AFTER_S_MAX]),
+        (named(math.inf), RetryPolicy(), [RETRY_AFTER_S_MAX]),
+        (named(-1.0), RetryPolicy(), [0.5]),
+        (named(math.nan), RetryPolicy(), [0.5]),
+        (named(0.0), RetryPolicy(), [0.5]),
+    ],
+)
+def test_pauses_before_sendings(fault: TransientBackendError, policy: RetryPolicy, pauses: list[float]) -> None:
+    found = [policy.pause_s(fault, sending=sending + 1, elapsed_s=0.0, jitter=0.0) for sending in range(len(pauses))]
+
+    assert found == pauses
+    assert policy.pause_s(fault, sending=1, elapsed_s=policy.request_deadline_s - 0.4, jitter=0.0) is None
 
 
 @pytest.mark.ci
@@ -262,40 +285,8 @@ def test_every_decision_is_within_the_bounds(attempt: int, draw: float, elapsed:
         assert elapsed + pause < policy.request_deadline_s
 
 
-def test_being_turned_away_costs_time_and_no_attempt() -> None:
-    policy = RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0, request_deadline_s=10.0)
-    for fault in (BUSY, UNREACHABLE):
-        pauses = [policy.pause_s(fault, sending=attempt, elapsed_s=0.0, jitter=0.0) for attempt in range(1, 6)]
-
-        assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0], fault
-        assert policy.pause_s(fault, sending=1, elapsed_s=9.6, jitter=0.0) is None
-
-
-def test_busy_engine_that_says_how_soon_is_asked_that_soon_each_time() -> None:
-    policy = RetryPolicy(backoff_s=1.0, backoff_s_max=30.0)
-    busy = TransientBackendError("429", retry_after_s=2.0, is_busy=True)
-
-    assert [policy.pause_s(busy, sending=sending, elapsed_s=0.0, jitter=0.0) for sending in (1, 5, 50)] == [2.0] * 3
-
-
-def test_retry_after_is_respected_up_to_its_bound() -> None:
-    cases = [
-        (20.0, 20.0),
-        (1e9, RETRY_AFTER_S_MAX),
-        (math.inf, RETRY_AFTER_S_MAX),
-        (-1.0, 0.5),
-        (math.nan, 0.5),
-        (0.0, 0.5),
-    ]
-    for asked_s, pause_s in cases:
-        fault = TransientBackendError("busy", retry_after_s=asked_s)
-
-        assert RetryPolicy().pause_s(fault, sending=1, elapsed_s=0.0, jitter=0.0) == pause_s, asked_s
-
-
 def test_retry_after_never_shortens_the_pause_asked_for() -> None:
-    fault = TransientBackendError("busy", retry_after_s=20.0)
-    pause = RetryPolicy().pause_s(fault, sending=1, elapsed_s=0.0, jitter=0.99)
+    pause = RetryPolicy().pause_s(named(20.0), sending=1, elapsed_s=0.0, jitter=0.99)
 
     assert pause is not None
     assert 20.0 < pause <= 22.0
@@ -310,11 +301,9 @@ def test_jitter_is_a_function_of_request_and_attempt() -> None:
 
 
 def test_policy_is_what_the_experiment_asks_for() -> None:
-    config = RetryConfig(max_attempts=7, backoff_s=2.0, backoff_s_max=3.0, request_deadline_s=4.0)
+    asked = {"max_attempts": 7, "backoff_s": 2.0, "backoff_s_max": 3.0, "request_deadline_s": 4.0}
 
-    assert RetryPolicy.of(config) == RetryPolicy(
-        max_attempts=7, backoff_s=2.0, backoff_s_max=3.0, request_deadline_s=4.0
-    )
+    assert RetryPolicy.of(RetryConfig.model_validate(asked)) == RetryPolicy(**asked)  # type: ignore[arg-type]
 
 
 def test_retries_are_a_fifth_of_the_answers_and_a_few_to_begin_with() -> None:
@@ -356,9 +345,14 @@ def test_engine_is_lost_when_it_was_silent_to_several_for_long() -> None:
     assert engine.is_lost(10.0 + PATIENCE_S, PATIENCE_S)
 
 
+def all_fault(engine: EngineState, at_s: float, *, is_busy: bool = False) -> None:
+    """As many conversations get no answer as put an engine under suspicion."""
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        engine.faulted(conversation, at_s, is_busy=is_busy)
+
+
 def test_an_answer_clears_the_engine_of_suspicion() -> None:
-    engine = EngineState.of(capacity=4)
-    engine.faulted(0, 0.0, is_unreachable=True)
+    engine = silent()
     assert engine.is_lost(PATIENCE_S, PATIENCE_S)
     engine.answered()
 
@@ -371,8 +365,7 @@ def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> N
     engine = EngineState.of(capacity=4)
     lost: list[bool] = []
     for now_s in range(0, int(ENGINE_BUSY_S_MAX) + 101, 50):
-        for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
-            engine.faulted(conversation, float(now_s), is_busy=True)
+        all_fault(engine, float(now_s), is_busy=True)
         lost.append(engine.is_lost(float(now_s), PATIENCE_S))
 
     assert lost == [False] * (len(lost) - 1) + [True]
@@ -380,16 +373,14 @@ def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> N
 
 def test_engine_that_was_busy_and_then_fell_silent_is_lost_as_soon_as_any_other() -> None:
     engine = EngineState.of(capacity=4)
-    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
-        engine.faulted(conversation, 0.0)
-        engine.faulted(conversation, 100.0, is_busy=True)
+    all_fault(engine, 0.0)
+    all_fault(engine, 100.0, is_busy=True)
     engine.faulted(0, 120.0, is_unreachable=True)
 
     assert not engine.is_lost(100.0 + PATIENCE_S - 1, PATIENCE_S)
     assert engine.is_lost(100.0 + PATIENCE_S, PATIENCE_S)
     engine.answered()
-    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
-        engine.faulted(conversation, 1000.0)
+    all_fault(engine, 1000.0)
     assert engine.is_lost(1000.0 + PATIENCE_S, PATIENCE_S)
 
 
@@ -451,25 +442,16 @@ def test_refusals_that_answers_make_up_for_close_no_limit() -> None:
     assert limit.size is None
 
 
-def test_each_few_answers_add_twice_as_much_until_all_is_handed_again() -> None:
-    limit = turned_away(5)
-    sizes = []
+@pytest.mark.parametrize(("in_flight", "expected"), [(5, [5, 6, 8, 12, 20, 36]), (1, [1, 2, 4, 8, 16, 32])])
+def test_each_few_answers_add_twice_as_much_until_all_is_handed_again(in_flight: int, expected: list[int]) -> None:
+    """A small limit grows once all of it is answered."""
+    limit, sizes = turned_away(in_flight), list[int]()
     while limit.size is not None:
         sizes.append(limit.size)
         answer(limit, min(limit.size, ANSWERS_TO_GROW))
 
-    assert sizes == [5, 6, 8, 12, 20, 36]
+    assert sizes == expected
     assert limit.within(LIMIT) == LIMIT
-
-
-def test_a_small_limit_grows_once_all_of_it_is_answered() -> None:
-    limit = turned_away(1)
-    sizes = []
-    for _ in range(3):
-        sizes.append(limit.within(LIMIT))
-        answer(limit, min(sizes[-1], ANSWERS_TO_GROW))
-
-    assert sizes == [1, 2, 4]
 
 
 def test_after_it_was_wrong_it_grows_by_one_again() -> None:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from mac_runner.backends import Backend
 from mac_runner.errors import StoreError
 from mac_runner.scheduler import Job, RetryPolicy, RunResult, Source, run_pooled
-from mac_runner.simulation.testing import SimulatedClock, simulate
+from mac_runner.simulation.testing import SimulatedClock
 from mac_runner.types import JsonValue, Reply, Request
+from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work, tasks
@@ -100,39 +102,22 @@ class Parts:
         item.is_closed = not self.left[source]
 
 
-@dataclass
-class Stage:
-    """A pooled run about to be played."""
+class Pool(Stage):
+    """A pooled run about to be played; its own recorder is the log."""
 
-    parts: Sequence[Part]
-    backends: Mapping[str, Backend]
-    log: MemoryRecorder = field(default_factory=MemoryRecorder)
-    stop_at_s: float | None = None
-    work: Parts = field(init=False)
-    ended_at_s: float = 0.0
+    def __init__(self, parts: Sequence[Part], backends: Mapping[str, Backend], **more: Any) -> None:
+        super().__init__(backends=backends, **more)
+        self.parts, self.pooled = parts, Parts(parts)
 
-    def __post_init__(self) -> None:
-        self.work = Parts(self.parts)
-
-    def play(self) -> RunResult:
-        """Play it to its end on simulated time."""
-        return simulate(self._program)
-
-    async def _program(self) -> RunResult:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        if self.stop_at_s is not None:
-            loop.call_later(self.stop_at_s, stop.set)
-        try:
-            return await run_pooled(
-                work=self.work,
-                backends=self.backends,
-                log=self.log,
-                concurrency=None,
-                clock=SimulatedClock(),
-                stop=stop,
-            )
-        finally:
-            self.ended_at_s = loop.time()
+    async def run(self, stop: asyncio.Event) -> RunResult:
+        return await run_pooled(
+            work=self.pooled,
+            backends=self.backends,
+            log=self.recorder,
+            concurrency=None,
+            clock=SimulatedClock(),
+            stop=stop,
+        )
 
 
 def engines(*names: str, capacity: int = CAPACITY) -> dict[str, Watched]:
@@ -146,9 +131,9 @@ def results(item: Part) -> dict[str, JsonValue]:
 def test_pooled_experiments_get_the_transcripts_that_they_get_alone() -> None:
     together = [part(name, 7) for name in ("first", "second", "third")]
     alone = [part(name, 7) for name in ("first", "second", "third")]
-    result = Stage(together, engines("model-0", "model-1")).play()
+    result = Pool(together, engines("model-0", "model-1")).play()
     for item in alone:
-        Stage([item], engines("model-0", "model-1")).play()
+        Pool([item], engines("model-0", "model-1")).play()
 
     assert (result.finished, result.failed, result.interrupted) == (21, 0, False)
     assert [results(item) for item in together] == [results(item) for item in alone]
@@ -156,7 +141,7 @@ def test_pooled_experiments_get_the_transcripts_that_they_get_alone() -> None:
 
 
 def test_replies_and_events_go_to_the_experiment_they_are_of_and_the_account_to_the_run() -> None:
-    stage = Stage([part("first", 4), part("second", 5)], engines("model-0", "model-1"))
+    stage = Pool([part("first", 4), part("second", 5)], engines("model-0", "model-1"))
     stage.play()
 
     for item in stage.parts:
@@ -164,9 +149,9 @@ def test_replies_and_events_go_to_the_experiment_they_are_of_and_the_account_to_
         assert told == {item.name}
         assert item.recorder.replies.keys() == {task.task_id for task, _ in item.work}
         assert not item.recorder.checkpoints
-    assert [name for name, _ in stage.log.events] == ["EVENT_RUN_START", "EVENT_RUN_STOP"]
-    assert stage.log.checkpoints
-    assert not stage.log.transcripts
+    assert [name for name, _ in stage.recorder.events] == ["EVENT_RUN_START", "EVENT_RUN_STOP"]
+    assert stage.recorder.checkpoints
+    assert not stage.recorder.transcripts
 
 
 def test_models_of_one_name_are_served_by_the_engine_that_each_experiment_means() -> None:
@@ -174,8 +159,8 @@ def test_models_of_one_name_are_served_by_the_engine_that_each_experiment_means(
     first = part("first", 3, engines={"model-0": "small", "model-1": "judge"})
     second = part("second", 3, engines={"model-0": "large", "model-1": "judge"})
     alone = part("second", 3)
-    Stage([first, second], backends).play()
-    Stage([alone], engines("model-0", "model-1")).play()
+    Pool([first, second], backends).play()
+    Pool([alone], engines("model-0", "model-1")).play()
 
     def asked(item: Part, model: str) -> int:
         return sum(fields["model"] == model for fields in item.recorder.named("EVENT_INFER_DONE"))
@@ -189,26 +174,26 @@ def test_models_of_one_name_are_served_by_the_engine_that_each_experiment_means(
 @pytest.mark.ci
 def test_slots_stay_full_across_the_seams_where_one_after_the_other_leaves_them_idle() -> None:
     names = ("a", "b", "c", "d")
-    pooled = Stage([part(name, 20, models=1) for name in names], engines("model-0"))
-    alone = [Stage([part(name, 20, models=1)], engines("model-0")) for name in names]
+    pooled = Pool([part(name, 20, models=1) for name in names], engines("model-0"))
+    alone = [Pool([part(name, 20, models=1)], engines("model-0")) for name in names]
     for stage in (pooled, *alone):
         stage.play()
 
-    assert 0.0 < pooled.work.exhausted_at_s < pooled.ended_at_s
-    assert _idle_slot_s(pooled, pooled.work.exhausted_at_s) == 0.0
+    assert 0.0 < pooled.pooled.exhausted_at_s < pooled.ended_at_s
+    assert _idle_slot_s(pooled, pooled.pooled.exhausted_at_s) == 0.0
     # The control: each of them has a tail in which its last conversations leave slots empty.
     assert all(_idle_slot_s(stage, stage.ended_at_s) > 0.0 for stage in alone)
     assert pooled.ended_at_s < sum(stage.ended_at_s for stage in alone)
 
 
-def _idle_slot_s(stage: Stage, until_s: float) -> float:
+def _idle_slot_s(stage: Pool, until_s: float) -> float:
     (engine,) = stage.backends.values()
     assert isinstance(engine, Watched)
     return engine.idle_slot_s(until_s)
 
 
 def test_a_disk_that_fails_under_one_experiment_stops_the_run() -> None:
-    stage = Stage(
+    stage = Pool(
         [part("first", 4), part("second", 5, recorder=MemoryRecorder(fails_after=3))], engines("model-0", "model-1")
     )
 
@@ -217,7 +202,7 @@ def test_a_disk_that_fails_under_one_experiment_stops_the_run() -> None:
 
 
 def test_a_write_that_fails_behind_the_back_of_the_run_stops_it() -> None:
-    stage = Stage([part("first", 4), part("second", 5)], engines("model-0", "model-1"))
+    stage = Pool([part("first", 4), part("second", 5)], engines("model-0", "model-1"))
 
     class Late(Parts):
         async def take(self) -> Job | None:
@@ -227,7 +212,7 @@ def test_a_write_that_fails_behind_the_back_of_the_run_stops_it() -> None:
                 callback(StoreError("the disk of the second is gone"))
             return job
 
-    stage.work = Late(stage.parts)
+    stage.pooled = Late(stage.parts)
 
     with pytest.raises(StoreError, match="second is gone"):
         stage.play()
@@ -235,7 +220,7 @@ def test_a_write_that_fails_behind_the_back_of_the_run_stops_it() -> None:
 
 def test_a_stop_while_an_experiment_is_being_opened_begins_none_of_it() -> None:
     parts = [part("first", 1), part("second", 5, opening_s=1_000.0)]
-    result = Stage(parts, engines("model-0", "model-1"), stop_at_s=500.0).play()
+    result = Pool(parts, engines("model-0", "model-1"), stop_at_s=500.0).play()
 
     assert result.interrupted
     assert parts[0].is_closed

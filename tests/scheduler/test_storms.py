@@ -12,14 +12,19 @@ import pytest
 
 from tests import tiers
 from tests.sim.seeds import told
-from tests.sim.storm import Played, play, play_twice
+from tests.sim.storm import Played, play, play_cancelled, play_twice, turns_to_cancel
 from tests.sim.weather import Fault
 
 SEEDS = 500
+
 BLOCK = 50
+
 BY_DAY = 5
+
 BY_NIGHT = [pytest.param(block, marks=pytest.mark.nightly) for block in range(BY_DAY, SEEDS // BLOCK)]
+
 TWICE_EVERY = 20
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,3 +80,20 @@ def test_storms_are_storms() -> None:
     assert "RequestTimeoutError" in failures
     assert "RequestRefusedError" in failures
     assert sum(not storm.failures for storm in seen) > 20
+
+
+LAST = 12
+"""So many turns of the loop belong to the end of a run."""
+
+
+@pytest.mark.parametrize(
+    "every", [pytest.param(3, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.nightly)], ids=str
+)
+def test_run_cancelled_at_any_await_leaks_nothing_and_loses_nothing(every: int) -> None:
+    """The turns of the loop from the first to the last."""
+    end = turns_to_cancel()
+    assert end > 300
+
+    for turn in (*range(1, end - LAST, every), *range(end - LAST, end + 1)):
+        with told("cancellation", turn):
+            assert play_cancelled(turn) or turn >= end - 1

@@ -20,7 +20,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -77,30 +77,48 @@ def text_of(body: JsonObject) -> str:
     return "\n".join(f"{one.get('role')}: {one.get('content')}" for one in messages if isinstance(one, dict))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The flags of the program."""
+
+    port: int = 0
+    """0: any free one."""
+    slots: int = 8
+    latency_ms: float = 20.0
+    """From its slot to its reply."""
+    model: str = "stub"
+    tokens: int = 64
+    """Of a reply, in its usage and in the counters."""
+    cache_tokens: int = 0
+    """How much of past prompts is remembered."""
+    prefill_ms: float = 0.0
+    """For 1,000 tokens that are not remembered."""
+    start_s: float = 0.0
+    """How long it takes until it listens."""
+    orders: str = ""
+    """A folder: no reply while `hold` is in it; the engine that takes the file `30` dies in place of its 30th reply."""
+
+
 class EngineStub(OpenaiServer):
     """A server with token counters and, if it has room for tokens, a prefix cache."""
 
-    def __init__(
-        self,
-        *,
-        slots: int,
-        latency_s: float,
-        model: str,
-        port: int,
-        tokens: int,
-        cache_tokens: int,
-        prefill_s: float,
-        orders: Path | None = None,
-    ) -> None:
-        super().__init__(slots=slots, models=(model,), script=self._answer, page=self._look, keeps=False, port=port)
-        self._reply_s = latency_s
-        self._tokens = tokens
-        self._cache = PrefixCache(cache_tokens)
-        self._prefill_s = prefill_s
+    def __init__(self, asked: Settings) -> None:
+        super().__init__(
+            slots=asked.slots,
+            models=(asked.model,),
+            script=self._answer,
+            page=self._look,
+            keeps=False,
+            port=asked.port,
+        )
+        self._reply_s = asked.latency_ms / 1e3
+        self._tokens = asked.tokens
+        self._cache = PrefixCache(asked.cache_tokens)
+        self._prefill_s = asked.prefill_ms / 1e6
         self._served: dict[int, _Served] = {}
         self._held: list[Callable[[], None]] = []
         self._wedged_at_s: float | None = None
-        self._orders = orders
+        self._orders = Path(asked.orders) if asked.orders else None
         self._answered = 0
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
 
@@ -229,28 +247,10 @@ def _say(line: str) -> None:
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--latency-ms", type=float, default=20.0, help="from its slot to its reply")
-    parser.add_argument("--model", default="stub")
-    parser.add_argument("--tokens", type=int, default=64, help="of a reply, in its usage and in the counters")
-    parser.add_argument("--cache-tokens", type=int, default=0, help="how much of past prompts is remembered")
-    parser.add_argument("--prefill-ms", type=float, default=0.0, help="for 1,000 tokens that are not remembered")
-    parser.add_argument("--orders", default="", help="a folder: no reply while `hold` is in it; the engine that takes"
-                        " the file `30` dies in place of its 30th reply")  # fmt: skip
-    parser.add_argument("--start-s", type=float, default=0.0, help="how long it takes until it listens")
-    asked = parser.parse_args()
-    server = EngineStub(
-        slots=asked.slots,
-        latency_s=asked.latency_ms / 1e3,
-        model=asked.model,
-        port=asked.port,
-        tokens=asked.tokens,
-        cache_tokens=asked.cache_tokens,
-        prefill_s=asked.prefill_ms / 1e6,
-        orders=Path(asked.orders) if asked.orders else None,
-    )
-    asyncio.run(_run(server, asked.start_s))
+    for flag in fields(Settings):
+        parser.add_argument(f"--{flag.name.replace('_', '-')}", type=type(flag.default), default=flag.default)
+    asked = Settings(**vars(parser.parse_args()))
+    asyncio.run(_run(EngineStub(asked), asked.start_s))
 
 
 if __name__ == "__main__":

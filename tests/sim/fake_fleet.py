@@ -12,12 +12,25 @@ from mac_runner.backends.fleet.testing import LaneAddress
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig
 from mac_runner.errors import EngineDeadError
-from mac_runner.fleet.testing import LaneState, LaneStatus, OnEvent
+from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneState, LaneStatus, OnEvent, Place
 
 
 def lane_at(url: str, name: str = "m@0", *, slots: int = 4, gpus: tuple[str, ...] = ()) -> LaneAddress:
     """A lane whose server a test has."""
     return LaneAddress(name=name, url=url, gpus=gpus, slots=slots)
+
+
+def spec(model: str, place: int, slots: int = 2, port: int = 9000) -> LaneSpec:
+    """A lane on a place without a GPU."""
+    return LaneSpec(
+        name=f"{model}@{place}",
+        model=model,
+        checkpoint=model,
+        place=Place(number=place),
+        memory_share=0.9,
+        port=port,
+        slots=slots,
+    )
 
 
 @dataclass(eq=False)
@@ -32,8 +45,13 @@ class FakeLanes:
     stuck: list[tuple[str, str]] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
     askers: list[str] = field(default_factory=list)
+    """Whoever asked for a turn."""
+    turns: list[str] = field(default_factory=list)
+    """Whoever has one."""
     seen: list[str] = field(default_factory=list)
     starts: int = 0
+    may_start: asyncio.Event | None = None
+    """What a start waits for."""
     is_resident: asyncio.Event = field(default_factory=asyncio.Event)
     _tells: list[Callable[[], None]] = field(default_factory=list)
 
@@ -42,6 +60,8 @@ class FakeLanes:
 
     async def start(self) -> None:
         self.starts += 1
+        if self.may_start is not None:
+            await self.may_start.wait()
         if self.lost is not None:
             raise EngineDeadError(self.lost)
         if not self.is_swapped:
@@ -52,7 +72,11 @@ class FakeLanes:
         self.askers.append(agent)
         if self.is_swapped:
             await self.is_resident.wait()
-        yield self.up[0].name if self.is_swapped else None
+        self.turns.append(agent)
+        try:
+            yield (self.up or self.all)[0].name if self.is_swapped else None
+        finally:
+            self.turns.remove(agent)
 
     def see(self, system: str) -> None:
         self.seen.append(system)
@@ -66,14 +90,15 @@ class FakeLanes:
     def change(self, *up: str) -> None:
         """From now on these lanes are up, and no others."""
         self.up = tuple(lane for lane in self.all if lane.name in up)
-        self._told()
+        self.tell()
 
     def lose(self, why: str) -> None:
         """None of them will come back."""
         self.up, self.all, self.lost = (), (), why
-        self._told()
+        self.tell()
 
-    def _told(self) -> None:
+    def tell(self) -> None:
+        """Something has changed."""
         for tell in self._tells:
             tell()
 
@@ -86,8 +111,8 @@ class FakeFleet:
     asked: list[tuple[FleetConfig, Mapping[str, FleetModelConfig]]] = field(default_factory=list)
     opened: int = 0
     closed: int = 0
-    events: OnEvent | None = None
     slots: int = 8
+    plan: FleetPlan = field(default_factory=lambda: FleetPlan(config=FleetConfig(), models={}, places=(), lanes=()))
 
     def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> FakeFleet:
         self.asked.append((config, models))

@@ -6,7 +6,6 @@ believe: which processes live, who holds memory, who serves whom.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from typing import Literal, TypeAlias, get_args
 
 from mac_runner.config import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.fleet import control as fleet_control
-from mac_runner.fleet.testing import LaneSpec, LaneState, Place, RoundRobinAllocator
+from mac_runner.fleet.testing import LaneSpec, LaneState, RoundRobinAllocator
+from tests.sim.fake_fleet import spec
+from tests.sim.timeline import Timeline
 
 Fault: TypeAlias = Literal[
     "killed",
@@ -73,14 +74,12 @@ class Request:
     process: Process | None = None
 
 
-class World:
+class World(Timeline):
     """Places, processes, agents; `control` decides."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.random = Random(seed)
-        self.now_s = 0.0
-        self.queue: list[tuple[float, int, Callable[[], None]]] = []
-        self.count = 0
         self.met: Counter[str] = Counter()
         self.resident = self.random.choice([1, 1, 2])
         self.budget = self.random.randint(2, 8)
@@ -127,24 +126,10 @@ class World:
         for number in range(models):
             model = "abcd"[number]
             for place in self.random.sample(range(places), self.random.randint(1, places)):
-                lanes.append(
-                    LaneSpec(
-                        name=f"{model}@{place}",
-                        model=model,
-                        checkpoint=model,
-                        place=Place(number=place),
-                        memory_share=0.9,
-                        port=9000 + len(lanes),
-                        slots=self.random.randint(1, 4),
-                    )
-                )
+                lanes.append(spec(model, place, self.random.randint(1, 4), 9000 + len(lanes)))
         return lanes
 
     # Time
-
-    def at(self, delay_s: float, what: Callable[[], None]) -> None:
-        self.count += 1
-        heapq.heappush(self.queue, (self.now_s + delay_s, self.count, what))
 
     def play(self) -> None:
         self.perform(self.control.begin(0.0))
@@ -175,8 +160,7 @@ class World:
             self.now_s = max(self.now_s, timer_s)
             self.perform(self.control.tick(self.now_s))
         elif event_s is not None:
-            self.now_s, _, what = heapq.heappop(self.queue)
-            what()
+            self.happen()
         else:
             return False
         self.check()
@@ -187,8 +171,7 @@ class World:
         self.may_stop.update(self.specs)
         self.perform(self.control.close(self.now_s))
         while self.queue:
-            self.now_s, _, what = heapq.heappop(self.queue)
-            what()
+            self.happen()
         assert not self.processes, f"left running: {set(self.processes)}"
 
     # Commands
@@ -287,16 +270,19 @@ class World:
     def _sleep(self, lane: str) -> None:
         process = self.processes[lane]
         assert not process.requests, f"{lane} is put to sleep while it serves {len(process.requests)} requests"
+        self._swap(lane, process, "/sleep", lambda: self._slept(lane, process))
+
+    def _swap(self, lane: str, process: Process, door: str, done: Callable[[], None]) -> None:
+        """A lane goes to sleep or wakes, or something goes wrong."""
         fate = self._fate("dies while swapping", "swap hangs", "swap refused")
         if fate == "dies while swapping":
-            self.at(0.5, lambda: self._end(lane, process, "CUDA error in sleep"))
-        elif fate == "swap hangs":
-            self.may_stop.add(lane)
-        elif fate == "swap refused":
-            self.may_stop.add(lane)
-            self.at(0.5, lambda: self.perform(self.control.failed(lane, "/sleep answered 500", self.now_s)))
+            self.at(0.5, lambda: self._end(lane, process, f"CUDA error in {door}"))
+        elif fate is None:
+            self.at(self.random.uniform(0.1, 3), done)
         else:
-            self.at(self.random.uniform(0.1, 3), lambda: self._slept(lane, process))
+            self.may_stop.add(lane)
+            if fate == "swap refused":
+                self.at(0.5, lambda: self.perform(self.control.failed(lane, f"{door} answered 500", self.now_s)))
 
     def _slept(self, lane: str, process: Process) -> None:
         if self.processes.get(lane) is not process:
@@ -313,16 +299,7 @@ class World:
         process = self.processes[lane]
         assert not process.is_awake, f"{lane} is awake"
         self._enter(lane)
-        fate = self._fate("dies while swapping", "swap hangs", "swap refused")
-        if fate == "dies while swapping":
-            self.at(0.5, lambda: self._end(lane, process, "out of memory in wake_up"))
-        elif fate == "swap hangs":
-            self.may_stop.add(lane)
-        elif fate == "swap refused":
-            self.may_stop.add(lane)
-            self.at(0.5, lambda: self.perform(self.control.failed(lane, "/wake_up answered 500", self.now_s)))
-        else:
-            self.at(self.random.uniform(0.1, 3), lambda: self._woken(lane, process))
+        self._swap(lane, process, "/wake_up", lambda: self._woken(lane, process))
 
     def _woken(self, lane: str, process: Process) -> None:
         if self.processes.get(lane) is process:
@@ -388,7 +365,7 @@ class World:
         if request.agent in self.settled:
             lane = self.allocator.lane_of(request.agent)
         else:
-            if not any(name in self.up for name, spec in self.specs.items() if spec.model == request.model):
+            if not any(name in self.up for name, one in self.specs.items() if one.model == request.model):
                 return
             lane = self.allocator.allocate(request.agent, request.model)
             self.settled.add(request.agent)
@@ -449,7 +426,7 @@ class World:
         """Agents follow lanes: stranded ones move in the same moment, waiting ones take the first that is up."""
         if self.control.is_swapped(model):
             return
-        now = {spec.name for spec in self.control.up(model)}
+        now = {one.name for one in self.control.up(model)}
         before = {lane for lane in self.up if self.specs[lane].model == model}
         self.up = (self.up - before) | now
         moved: dict[str, str | None] = {}
@@ -538,10 +515,10 @@ class World:
         up: set[str] = set()
         awake = dict.fromkeys((lane.place.number for lane in self.specs.values()), 0)
         for lane, process in self.processes.items():
-            spec = self.specs[lane]
-            awake[spec.place.number] += process.is_awake
+            held = self.specs[lane]
+            awake[held.place.number] += process.is_awake
             if process.is_warm and not process.is_doomed and lane not in self.leaving:
-                true[spec.model] += spec.slots
+                true[held.model] += held.slots
                 up.add(lane)
         for model, slots in true.items():
             offered = self.control.capacity(model)

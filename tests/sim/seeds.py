@@ -23,7 +23,7 @@ PLAYS = {
     "storm": Play("tests.sim.storm", "play"),
     "storm-twice": Play("tests.sim.storm", "play_twice"),
     "world": Play("tests.sim.workload", "play"),
-    "cancellation": Play("tests.sim.cancelling", "play"),
+    "cancellation": Play("tests.sim.storm", "play_cancelled"),
     "crash": Play("tests.faults.crashing", "play"),
     "mutated-run": Play("tests.attacks.run_mutation", "play"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),

@@ -3,10 +3,17 @@
 Some sessions in a storm, then a calm one: each storm blows over, and what is left then ends within ten minutes of
 simulated time. Whatever happened, each conversation is published once, as it would have been without any of it; only
 those that an engine did not answer may have failed, and they say so.
+
+`play_cancelled` is a run that is cancelled at the n-th turn of its loop: then each task of it is at one of its awaits.
+
+Whatever it was doing, the cancellation comes out again, the engines are closed and have nothing in flight, no task is
+left, and what was recorded is whole: another session goes on from it to the same transcripts. The same run takes
+another course with another seed of its loop and its engines: seed 3017 is turn 17 of course 3.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from dataclasses import dataclass
@@ -17,21 +24,25 @@ from typing import NamedTuple
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.testing import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
-from mac_runner.types import JsonValue, Request, Turn
-from tests.scheduler.conftest import Stage
-from tests.sim.engine import SimulatedEngine
+from mac_runner.simulation.testing import SimulatedLoop, simulate
+from mac_runner.types import Request, Turn
+from tests.scheduler.conftest import Stage, undisturbed
 from tests.sim.toy import Break, ToyEnvironment, Work, tasks
-from tests.sim.watch import Watch
-from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Weather
+from tests.sim.weather import Fault, StormyEngine, StormyRecorder, Watch, Weather
 
 SETTLED_WITHIN_S = 600.0
+
 STORMS_MAX = 3
+
 # A calm session may still meet poison that takes the run with it, until that has been found out.
 SESSIONS_MAX = STORMS_MAX + 8
+
 
 _OF_ENGINES = re.compile(
     r"turn \S+ (got no answer: (RequestTimeoutError|TransientBackendError|RequestRefusedError): .*|is poison: .*)"
 )
+
+
 _FAULTS: tuple[tuple[Fault, float], ...] = (
     ("reset", 0.2),
     ("timeout", 0.1),
@@ -253,7 +264,11 @@ def _check_sums(stage: Stage, recorder: StormyRecorder, watch: Watch) -> None:
 
 
 def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
-    expected, found = reference(storm.workload), recorder.results()
+    workload = storm.workload
+    expected = undisturbed(
+        workload.conversations, agents=workload.agents, models=workload.models, breaks=workload.breaks
+    )
+    found = recorder.results()
     assert sorted(found) == sorted(task.task_id for task, _ in work), "a conversation is lost"
     for task_id, transcript in found.items():
         assert isinstance(transcript, dict)
@@ -281,13 +296,80 @@ def _check_poison(recorder: StormyRecorder, engines: list[StormyEngine]) -> None
         assert max(turns.values()) <= ENGINE_DEATHS_PER_TURN_MAX, f"{task_id}: {turns} deaths"
 
 
+_WEATHER = Weather(
+    rates={"reset": 0.05, "did it but raised": 0.05, "delay": 0.1},
+    deaths_at_s=(9.0,),
+    down_s=3.0,
+    disk_stall_rate=0.1,
+    ends_at_s=40.0,
+)
+
+_WORK = tasks(5, agents=3, models=2)
+
+TURNS_MAX = 1_000
+
+
+def play_cancelled(seed: int) -> bool:
+    """Cancel one course at one turn; whether the run was still going."""
+    course, turn = divmod(seed, TURNS_MAX)
+    recorder = StormyRecorder(course)
+    engines = _two_engines(course)
+    stage = _stage_of(recorder, engines, course)
+    stage.progress = Watch()
+    is_cancelled = simulate(lambda: _cancelled(stage, turn), seed=stage.loop_seed)
+    assert all(engine.is_closed or not engine.is_started for engine in engines), "an engine was left open"
+    assert not any(engine.in_flight for engine in engines), "a request was left behind"
+    for task_id, replies in recorder.replies.items():
+        assert len({reply.turn_key for reply in replies}) == len(replies), f"{task_id}: a reply was recorded twice"
+    rest = _stage_of(recorder, [StormyEngine(Weather(), capacity=8, dice=number) for number in range(2)], course)
+    rest.work = recorder.unfinished(_WORK)
+    recorder.begin(Weather())
+    assert not rest.play().interrupted
+    assert recorder.results() == undisturbed(5, agents=3, models=2)
+    return is_cancelled
+
+
 @cache
-def reference(workload: Workload) -> dict[str, JsonValue]:
-    """The transcripts of a workload when nothing goes wrong."""
-    stage = Stage(
-        work=tasks(workload.conversations, agents=workload.agents, models=workload.models),
-        environment=ToyEnvironment(workload.breaks),
-        backends={f"model-{number}": SimulatedEngine(capacity=100) for number in range(workload.models)},
-    )
-    stage.play()
-    return stage.recorder.results()
+def turns_to_cancel() -> int:
+    """How many turns of the loop the first course takes when it is not cancelled."""
+    stage = _stage_of(StormyRecorder(0), _two_engines(0), 0)
+    taken = 0
+
+    async def program() -> None:
+        nonlocal taken
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        before = loop.turns
+        await asyncio.wait([asyncio.create_task(stage.program())])
+        taken = loop.turns - before
+
+    simulate(program, seed=stage.loop_seed)
+    return taken
+
+
+def _two_engines(course: int) -> list[StormyEngine]:
+    return [StormyEngine(_WEATHER, capacity=2, dice=2 * course + number) for number in range(2)]
+
+
+async def _cancelled(stage: Stage, turn: int) -> bool:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    run = asyncio.create_task(stage.program())
+    is_asked, before = False, loop.turns
+
+    def strike(now: int) -> None:
+        nonlocal is_asked
+        if now - before == turn and not run.done():
+            is_asked = run.cancel()
+
+    loop.at_turn = strike
+    await asyncio.wait([run])
+    loop.at_turn = None
+    assert run.cancelled() == is_asked, "a cancellation was swallowed"
+    return is_asked
+
+
+def _stage_of(recorder: StormyRecorder, engines: list[StormyEngine], course: int) -> Stage:
+    recorder.begin(engines[0].weather)
+    backends = {f"model-{number}": engine for number, engine in enumerate(engines)}
+    return Stage(work=_WORK, recorder=recorder, backends=backends, loop_seed=course)
