@@ -174,18 +174,6 @@ def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
     assert {transcript["failure"] for transcript in recorder.transcripts.values()} <= {None}
 
 
-@pytest.mark.ci
-def test_refused_request_fails_its_conversation_alone() -> None:
-    def script(received: Received) -> Behaviour:
-        is_refused = received.headers["x-request-id"].startswith("toy-007/")
-        return failure(400, "not this one") if is_refused else echo(received)
-
-    result, recorder, _ = played(script)
-
-    assert (result.finished, result.failed) == (len(WORK) - 1, 1)
-    assert "not this one" in str(recorder.transcripts["toy-007"]["failure"])
-
-
 def test_endless_body_is_cut_off_in_memory() -> None:
     def script(received: Received) -> Behaviour:
         return echo(received) if received.number else Flood(size=1 << 30)
