@@ -278,38 +278,23 @@ async def no() -> bool:
     return False
 
 
+@pytest.mark.parametrize(("looks", "is_there"), [(3, True), (1, False)])
 @simulated
-async def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
+async def test_slow_answer_is_waited_for_while_the_server_is_there_or_is_looked_at(looks: int, is_there: bool) -> None:
     looked = asyncio.Semaphore(0)
 
     async def answer() -> str:
-        for _ in range(3):
+        for _ in range(looks):
             await looked.acquire()
         return "at last"
 
-    async def is_there() -> bool:
+    async def look() -> bool:
         looked.release()
-        return True
+        await asyncio.sleep(0 if is_there else OLLAMA_ANSWER_S_MAX)
+        return is_there
 
     async with asyncio.timeout(3600.0):
-        assert await watched(answer(), is_there, host="h") == "at last"
-
-
-@simulated
-async def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
-    answered = asyncio.Event()
-
-    async def answer() -> str:
-        await answered.wait()
-        return "after all"
-
-    async def is_there() -> bool:
-        answered.set()
-        await asyncio.sleep(OLLAMA_ANSWER_S_MAX)
-        return False
-
-    async with asyncio.timeout(3600.0):
-        assert await watched(answer(), is_there, host="h") == "after all"
+        assert await watched(answer(), look, host="h") == "at last"
 
 
 @simulated

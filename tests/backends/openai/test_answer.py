@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -227,21 +231,10 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 
 def places(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Every place in a JSON value, the top excepted."""
-    entries: Iterable[tuple[str | int, JsonValue]] = ()
-    if isinstance(value, dict):
-        entries = value.items()
-    elif isinstance(value, list):
-        entries = enumerate(value)
-    for key, entry in entries:
+    entries: Iterable[tuple[str | int, JsonValue]] = value.items() if isinstance(value, dict) else ()
+    for key, entry in enumerate(value) if isinstance(value, list) else entries:
         yield (*path, key)
         yield from places(entry, (*path, key))
-
-
-def descend(value: JsonValue, key: str | int) -> JsonValue:
-    """What stands under `key`, if anything does."""
-    if isinstance(value, dict):
-        return value.get(str(key))
-    return value[key] if isinstance(value, list) and isinstance(key, int) and key < len(value) else None
 
 
 PLACES = tuple(places(GOOD))
@@ -249,15 +242,12 @@ PLACES = tuple(places(GOOD))
 
 @st.composite
 def broken_bodies(draw: st.DrawFn) -> bytes:
-    """A good body with a value in it replaced or taken out, and then perhaps cut short or with a byte changed."""
-    body = deepcopy(GOOD)
+    """A good body with values in it replaced, and then perhaps cut short or with bytes changed."""
+    body: Any = deepcopy(GOOD)
     for _ in range(draw(st.integers(0, 2))):
-        *above, last = draw(st.sampled_from(PLACES))
-        here: JsonValue = body
-        for key in above:
-            here = descend(here, key)
-        if isinstance(here, dict):
-            here[str(last)] = draw(JSON)
+        (*above, last), value = draw(st.sampled_from(PLACES)), draw(JSON)
+        with suppress(LookupError, TypeError):  # What was replaced before may have no such place.
+            reduce(getitem, above, body)[last] = value
     data = bytearray(json.dumps(body).encode())
     for _ in range(draw(st.integers(0, 2))):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
