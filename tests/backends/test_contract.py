@@ -34,7 +34,7 @@ from tests.backends.asking import (
 )
 from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer
-from tests.sim.behaviour import Behaviour, Flood, Hang, Raw, Received, Reset, Say, Send, echo, squeezed
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, flood, squeezed
 from tests.sim.held_time import held
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_server import OpenaiServer
@@ -197,7 +197,7 @@ GARBAGE = {
     "no UTF-8": Send(200, b"\xff\xfe"),
     "an empty object": Send(200, b"{}"),
     "a compressed reply, not asked for": squeezed(b'{"choices": []}'),
-    "a body without an end": Flood(),
+    "a body without an end": flood(),
     "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
 }
 """It is no reply, and the next one may be."""

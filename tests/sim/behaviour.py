@@ -67,20 +67,6 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
-class Drip:
-    """A good reply, one byte at a time."""
-
-    interval_s: float = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Flood:
-    """A body of this many bytes."""
-
-    size: int = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
 class Raw:
     """These bytes in so many pieces and nothing around them, the last one for ever where it `is_endless`."""
 
@@ -90,7 +76,7 @@ class Raw:
     is_endless: bool = False
 
 
-Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood | Raw
+Behaviour: TypeAlias = Say | Send | Reset | Hang | Raw
 
 
 def echo(received: Received) -> Say:
@@ -134,3 +120,8 @@ def head(status: int, size: int, headers: tuple[tuple[str, str], ...] = ()) -> b
     more = "".join(f"{name}: {value}\r\n" for name, value in headers)
     text = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
     return text.encode("latin-1")
+
+
+def flood(size: int = 1 << 30) -> Raw:
+    """A body that is to have this many bytes, and does not end with them."""
+    return Raw((head(200, size), b"x" * 65_536), is_endless=True)

@@ -17,7 +17,7 @@ from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.backends.asking import HELD_S, Script, once_there
-from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
+from tests.sim.behaviour import Behaviour, Received, Reset, Say, Send, echo, failure, flood
 from tests.sim.held_time import held
 from tests.sim.openai_run import backend_for, play
 from tests.sim.openai_server import OpenaiServer, listening
@@ -131,7 +131,7 @@ def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> N
         Send(200, b'{"choices": [{"mess'),
         Send(200, b'{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}'),
         Send(200, b'{"choices": [], "usage": NaN}'),
-        Flood(size=9 << 20),
+        flood(9 << 20),
     ]
 
     def script(received: Received) -> Behaviour:
@@ -176,7 +176,7 @@ def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
 
 def test_endless_body_is_cut_off_in_memory() -> None:
     def script(received: Received) -> Behaviour:
-        return echo(received) if received.number else Flood(size=1 << 30)
+        return echo(received) if received.number else flood()
 
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = played(script).result
