@@ -80,27 +80,18 @@ def text_of(body: JsonObject) -> str:
 class EngineStub(OpenaiServer):
     """A server with token counters and, if it has room for tokens, a prefix cache."""
 
-    def __init__(
-        self,
-        *,
-        slots: int,
-        latency_s: float,
-        model: str,
-        port: int,
-        tokens: int,
-        cache_tokens: int,
-        prefill_s: float,
-        orders: Path | None = None,
-    ) -> None:
-        super().__init__(slots=slots, models=(model,), script=self._answer, page=self._look, keeps=False, port=port)
-        self._reply_s = latency_s
-        self._tokens = tokens
-        self._cache = PrefixCache(cache_tokens)
-        self._prefill_s = prefill_s
+    def __init__(self, asked: argparse.Namespace) -> None:
+        """As its command line says."""
+        super().__init__(slots=asked.slots, models=(asked.model,), script=self._answer, keeps=False, port=asked.port)
+        self.page = self._look
+        self._reply_s: float = asked.latency_ms / 1e3
+        self._tokens: int = asked.tokens
+        self._cache = PrefixCache(asked.cache_tokens)
+        self._prefill_s: float = asked.prefill_ms / 1e6
+        self._orders = Path(asked.orders) if asked.orders else None
         self._served: dict[int, _Served] = {}
         self._held: list[Callable[[], None]] = []
         self._wedged_at_s: float | None = None
-        self._orders = orders
         self._answered = 0
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
 
@@ -240,17 +231,7 @@ def main() -> None:
                         " the file `30` dies in place of its 30th reply")  # fmt: skip
     parser.add_argument("--start-s", type=float, default=0.0, help="how long it takes until it listens")
     asked = parser.parse_args()
-    server = EngineStub(
-        slots=asked.slots,
-        latency_s=asked.latency_ms / 1e3,
-        model=asked.model,
-        port=asked.port,
-        tokens=asked.tokens,
-        cache_tokens=asked.cache_tokens,
-        prefill_s=asked.prefill_ms / 1e6,
-        orders=Path(asked.orders) if asked.orders else None,
-    )
-    asyncio.run(_run(server, asked.start_s))
+    asyncio.run(_run(EngineStub(asked), asked.start_s))
 
 
 if __name__ == "__main__":

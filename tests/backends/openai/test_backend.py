@@ -104,7 +104,6 @@ async def test_start_names_the_server_whose_model_is_missing_and_the_models_ther
 
 
 MESSAGES = (Message(role="system", content="Be brief."), Message(role="user", content="Aye or nay? “ja”"))
-
 SCHEMA: JsonObject = {"type": "object", "properties": {"act": {"const": "vote"}}}
 
 

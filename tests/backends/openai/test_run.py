@@ -17,7 +17,7 @@ from mac_runner.errors import EngineDeadError
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.backends.asking import HELD_S, Script, once_there
-from tests.sim.behaviour import Behaviour, Received, Reset, Say, Send, echo, failure, flood
+from tests.sim.behaviour import Behaviour, Received, Reset, Say, echo, failure, flood
 from tests.sim.held_time import held
 from tests.sim.openai_run import backend_for, play
 from tests.sim.openai_server import OpenaiServer, listening
@@ -116,32 +116,6 @@ def test_work_done_but_not_told_is_one_turn(undisturbed: dict[str, JsonValue]) -
     assert {len(sent) for sent in bodies.values()} == {1}
     turns = [(task_id, one.turn_key) for task_id, replies in recorder.replies.items() for one in replies]
     assert sorted(f"{task_id}/{key}" for task_id, key in turns) == sorted(bodies)
-
-
-@pytest.mark.ci
-@pytest.mark.usefixtures("hurried")
-def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> None:
-    kinds: list[Behaviour] = [
-        Reset(),
-        Reset(sent=100),
-        failure(429, "slow down", headers=(("Retry-After", "0.01"),)),
-        failure(500, "out of memory"),
-        failure(503, "loading"),
-        Send(200, b"<html>Welcome!</html>"),
-        Send(200, b'{"choices": [{"mess'),
-        Send(200, b'{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}'),
-        Send(200, b'{"choices": [], "usage": NaN}'),
-        flood(9 << 20),
-    ]
-
-    def script(received: Received) -> Behaviour:
-        is_good = received.is_canary or received.number % 3
-        return echo(received) if is_good else kinds[received.number // 3 % len(kinds)]
-
-    result, recorder, _ = played(script)
-
-    assert result.failed == 0
-    assert recorder.results() == undisturbed
 
 
 @pytest.mark.ci
