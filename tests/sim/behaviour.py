@@ -55,9 +55,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is torn down; with `is_done` after the work, with `sent` after that many bytes of the reply."""
+    """The connection is torn down when the work is done, with `sent` after that many bytes of the reply."""
 
-    is_done: bool = False
     sent: int = 0
 
 

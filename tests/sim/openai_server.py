@@ -92,7 +92,6 @@ class OpenaiServer:
     port: int = 0
     received: list[Received] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.account = Account(self.slots)
@@ -164,8 +163,6 @@ class OpenaiServer:
 
     def _finish(self, connection: Connection, behaviour: Behaviour, received: Received) -> None:
         loop = asyncio.get_running_loop()
-        if isinstance(behaviour, Say) or (isinstance(behaviour, Reset) and behaviour.is_done):
-            self.done.append(received.headers.get("x-request-id", ""))
         connection.act(behaviour, received)
         self.account.change(-1, loop.time())
         if self.waiting:

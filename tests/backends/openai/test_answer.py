@@ -91,18 +91,16 @@ LIMIT = "This endpoint's maximum context length is 2048 tokens."
         (413, {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"}),
         (200, {"message": LIMIT, "code": 400}),
         (200, {"message": LIMIT, "code": "context_length_exceeded"}),
+        (400, {"message": ALL_THOUGHT, "type": "invalid_request_error"}),
     ],
 )
-def test_prompt_too_long_for_the_context_is_an_outcome(status: int, fields: JsonObject) -> None:
-    reply = read({"error": fields}, status, has_tokens=True)
+def test_prompt_or_thought_too_long_for_the_context_is_an_outcome(status: int, fields: JsonObject) -> None:
+    """A thought that left no room for a reply is an open one."""
+    is_thought = fields["message"] == ALL_THOUGHT
+    reply = read({"error": fields}, status, has_tokens=not is_thought)
 
-    assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
-
-
-def test_thought_that_left_no_room_for_a_reply_is_an_open_thought() -> None:
-    reply = read({"error": {"message": ALL_THOUGHT, "type": "invalid_request_error"}}, 400)
-
-    assert (reply.text, reply.finish_reason) == ("<think>", FinishReason.LENGTH)
+    expected = ("<think>", FinishReason.LENGTH) if is_thought else ("", FinishReason.OVERFLOW)
+    assert (reply.text, reply.finish_reason) == expected
 
 
 ERRORS = [400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]
@@ -131,12 +129,6 @@ def test_error_told_with_200_that_names_no_status_is_sent_again(more: JsonObject
 
     assert (found.verdict, found.standing, found.is_busy) == (AGAIN, SHAKY, False)
     assert str(found) == "status 200: overloaded"
-
-
-def test_reply_beside_an_empty_error_is_a_reply() -> None:
-    choice: JsonObject = {"finish_reason": "stop", "message": {"content": "Aye."}, "error": None}
-
-    assert read({"choices": [choice], "error": None}).text == "Aye."
 
 
 def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
@@ -169,6 +161,7 @@ GOOD: JsonObject = {
         {
             "index": 0,
             "finish_reason": "stop",
+            "error": None,
             "message": {"role": "assistant", "content": "So be it.", "reasoning": None},
             "token_ids": [5, 6],
             "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]},
@@ -287,8 +280,8 @@ def test_logprob_that_is_no_number_is_malformed(logprob: str) -> None:
         read(body, has_tokens=True)
 
 
-def test_good_body_is_read_whatever_mark_of_the_byte_order_it_has() -> None:
-    assert read(FINE + b"}").text == "x"
+def test_good_body_is_read_whatever_mark_of_the_byte_order_or_empty_error_it_has() -> None:
+    assert read(FINE + b"}").text == read(FINE + b', "error": null}').text == "x"
     assert read(b"\xef\xbb\xbf" + FINE + b"}").text == "x"
     assert read(GOOD, has_tokens=True).text == "So be it."
 
