@@ -62,7 +62,7 @@ class ScriptedHarness(BackendHarness):
 
     def build(self) -> Backend:
         return ScriptedBackend(
-            policy=lambda view, chance: f"word {chance.random()}", capacity=4, latency_ms=1.0, clock=self.clock
+            policy=lambda _, chance: f"{chance.random()}", capacity=4, latency_ms=1, clock=self.clock
         )
 
     async def trouble(self, kind: Trouble) -> None:
@@ -198,7 +198,6 @@ GARBAGE = {
     "a body without an end": flood(),
     "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
 }
-"""It is no reply, and the next one may be."""
 CUT = {
     "an answer that is no HTTP": Raw((b"SSH-2.0-OpenSSH_9.9\r\n\r\n",), then="close"),
     "a connection that breaks": Reset(),
