@@ -170,7 +170,7 @@ def _half(asked: Asked) -> bytes:
 CONNECTION: Final = {
     "closes before a byte": Mode(make=lambda asked: Raw(then="close"), fate=Fate.RETRIED),
     "resets before a byte": Mode(make=lambda asked: Reset(), fate=Fate.RETRIED),
-    "resets after the work": Mode(make=lambda asked: Reset(is_done=True), fate=Fate.RETRIED),
+    "resets after the work": Mode(make=lambda asked: Reset(), fate=Fate.RETRIED),
     "closes in the status line": Mode(make=raw(lambda asked: b"HTTP/1.1 20", ends=True), fate=Fate.RETRIED),
     "closes in the headers": Mode(make=raw(lambda asked: http(asked.body)[:60], ends=True), fate=Fate.RETRIED),
     "closes in the body": Mode(make=raw(_half, ends=True), fate=Fate.RETRIED),

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TypedDict, TypeVar, Unpack
 
@@ -35,6 +36,7 @@ HELD_S = 1.0
 NOBODY = "http://127.0.0.1:9"  # The discard port: nobody listens there.
 
 B = TypeVar("B", bound=Backend)
+T = TypeVar("T")
 Script = Callable[[Received], Behaviour]
 
 
@@ -148,25 +150,16 @@ def outcome(server: OpenaiServer, asked: Request | None = None, **how: Unpack[Ho
     return in_held_time(program())
 
 
-def reply_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> Reply:
-    """The reply to a request."""
-    reply = outcome(server, asked, **how)
-    assert isinstance(reply, Reply), repr(reply)
-    return reply
+def outcome_of(kind: type[T], server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> T:
+    """The same, which is of this kind."""
+    made = outcome(server, asked, **how)
+    assert isinstance(made, kind), repr(made)
+    return made
 
 
-def error_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> BackendError:
-    """The error a request ends in."""
-    error = outcome(server, asked, **how)
-    assert isinstance(error, BackendError), repr(error)
-    return error
-
-
-def fault_of(server: OpenaiServer, asked: Request | None = None, **how: Unpack[How]) -> TransientBackendError:
-    """The error a request ends in, which may be sent again."""
-    error = outcome(server, asked, **how)
-    assert isinstance(error, TransientBackendError), repr(error)
-    return error
+reply_of = partial(outcome_of, Reply)
+error_of = partial(outcome_of, BackendError)
+fault_of = partial(outcome_of, TransientBackendError)
 
 
 def only(behaviour: Behaviour) -> Script:

@@ -40,13 +40,13 @@ def plugin(value: object) -> Plugin:
     return Plugin("./bird.py:Bird", value, Code(None, None, "0" * 64, Path(HOME)))
 
 
-def built(value: object, settings: object = None, *agents: AgentDefinition, record_tokens: bool = False) -> Backend:
+def built(value: object, *agents: AgentDefinition, record_tokens: bool = False) -> Backend:
     spec = own_spec(plugin(value))
     return spec.build(
         BackendRequest(
             name="m",
             backend="./bird.py:Bird",
-            settings=spec.settings() if settings is None else settings,
+            settings=spec.settings(),
             record_tokens=record_tokens,
             decoding="none",
             agents=agents,
@@ -213,10 +213,10 @@ def refusal_of(value: object) -> str:
 @pytest.mark.parametrize(("key", "value"), [("temperature", 0.2), ("top_p", 0.9), ("stop", ["x"])])
 def test_settings_that_a_backend_does_not_honour_are_refused_and_defaults_are_not(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"add {key!r} to the `honours` of its class") as caught:
-        built(Bird, None, agent(**{key: value}))
+        built(Bird, agent(**{key: value}))
 
     assert caught.value.key == ("agent_definitions", 0, key)
-    built(Bird, None, agent(temperature=1.0, stop=[], max_tokens=9), agent(model="other", temperature=0.1))
+    built(Bird, agent(temperature=1.0, stop=[], max_tokens=9), agent(model="other", temperature=0.1))
 
 
 def test_tokens_that_a_backend_does_not_tell_are_not_recorded() -> None:
@@ -285,24 +285,20 @@ def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
     assert wrong == []
 
 
-def test_a_failing_init_is_bad_input_with_its_line_before_anything_starts() -> None:
-    class Bad(Author):
-        def __init__(self, settings: object = None) -> None:
-            raise KeyError("path")
+def failing_init(self: object, settings: object = None) -> None:
+    raise KeyError("path")
 
-        async def generate(self, request: Request) -> str:
-            return "x"
 
-    class Greedy(Author):
-        def __init__(self, one: object, two: object) -> None: ...
+def greedy_init(self: object, one: object, two: object) -> None: ...
 
-        async def generate(self, request: Request) -> str:
-            return "x"
 
-    with pytest.raises(ConfigError, match=r"test_own\.py:\d+: KeyError: 'path'"):
-        built(Bad)
-    with pytest.raises(ConfigError, match="class has `Settings`"):
-        built(Greedy)
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [(failing_init, r"test_own\.py:\d+: KeyError: 'path'"), (greedy_init, "class has `Settings`")],
+)
+def test_an_init_that_fails_is_bad_input_before_anything_starts(init: Callable[..., None], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        built(type("Bad", (Author,), {"__init__": init, "generate": returning("x")}))
 
 
 def test_a_text_is_a_reply() -> None:

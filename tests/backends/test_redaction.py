@@ -180,15 +180,13 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
     """Each place where the words of a server enter an error or a reply."""
     page = echo.encode()
 
-    def answer(body: bytes | JsonValue, status: int = 200, location: str | None = None) -> Answer:
+    def read(body: bytes | JsonValue, status: int = 200, location: str | None = None) -> Callable[[Redactor], object]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return Answer(status=status, body=data, location=location)
-
-    def read(given: Answer) -> Callable[[Redactor], object]:
+        given = Answer(status=status, body=data, location=location)
         return lambda redactor: read_answer(given, has_tokens=False, now=NOW, redactor=redactor)
 
     def chosen(**choice: JsonValue) -> Callable[[Redactor], object]:
-        return read(answer({"choices": [choice]}))
+        return read({"choices": [choice]})
 
     def ollama(response: dict[str, object]) -> Callable[[Redactor], object]:
         parsed = ChatResponse.model_validate(response)
@@ -217,22 +215,22 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
         return lines
 
     return {
-        "a page in place of a reply": read(answer(page)),
-        "a stream in place of a reply": read(answer(b"data: {" + page)),
-        "a page with an error": read(answer(page, 502)),
-        "the message of an error": read(answer({"error": {"message": echo}}, 400)),
-        "the message of an error inside": read(answer({"error": {"message": echo}})),
-        "an error that is one text": read(answer({"error": echo}, 400)),
-        "an error that is a list": read(answer({"error": [echo]}, 400)),
-        "details": read(answer({"detail": [{"input": echo}]}, 422)),
-        "a redirect": read(answer(b"", 307, f"http://h/{echo}")),
+        "a page in place of a reply": read(page),
+        "a stream in place of a reply": read(b"data: {" + page),
+        "a page with an error": read(page, 502),
+        "the message of an error": read({"error": {"message": echo}}, 400),
+        "the message of an error inside": read({"error": {"message": echo}}),
+        "an error that is one text": read({"error": echo}, 400),
+        "an error that is a list": read({"error": [echo]}, 400),
+        "details": read({"detail": [{"input": echo}]}, 422),
+        "a redirect": read(b"", 307, f"http://h/{echo}"),
         "a reason to end": chosen(message={"content": "x"}, finish_reason=echo),
         "a part of a reply": chosen(message={"content": [{"type": echo}]}, finish_reason="stop"),
         "a part of a thought": chosen(
             message={"content": [{"type": "thinking", "thinking": [{"type": echo}]}]}, finish_reason="stop"
         ),
         "an encoding": lambda redactor: unpacked(b"x", echo, redactor),
-        "a page in place of models": lambda redactor: model_names(answer(page), NOW, redactor),
+        "a page in place of models": lambda redactor: model_names(Answer(status=200, body=page), NOW, redactor),
         "Ollama's error": lambda redactor: refusal(400, error_body_of(page, redactor), "http://h"),
         "Ollama's error in a stream": raising(ResponseError(echo)),
         "a status line": raising(httpx.RemoteProtocolError(f"illegal status line: {page!r}")),

@@ -19,7 +19,6 @@ from tests.sim.requests import request
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
 LATENCY = EngineLatency(prefill_ms=100, kernel_ms=10, quantum=4)
-
 Policy = Callable[[object, Random], str]
 
 

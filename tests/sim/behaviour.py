@@ -55,29 +55,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is torn down; with `is_done` after the work, with `sent` after that many bytes of the reply."""
+    """The connection is torn down when the work is done, with `sent` after that many bytes of the reply."""
 
-    is_done: bool = False
     sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
     """Nothing, for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drip:
-    """A good reply, one byte at a time."""
-
-    interval_s: float = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Flood:
-    """A body of this many bytes."""
-
-    size: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +75,7 @@ class Raw:
     is_endless: bool = False
 
 
-Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood | Raw
+Behaviour: TypeAlias = Say | Send | Reset | Hang | Raw
 
 
 def echo(received: Received) -> Say:
@@ -134,3 +119,8 @@ def head(status: int, size: int, headers: tuple[tuple[str, str], ...] = ()) -> b
     more = "".join(f"{name}: {value}\r\n" for name, value in headers)
     text = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
     return text.encode("latin-1")
+
+
+def flood(size: int = 1 << 30) -> Raw:
+    """A body that is to have this many bytes, and does not end with them."""
+    return Raw((head(200, size), b"x" * 65_536), is_endless=True)

@@ -23,21 +23,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mac_runner.types import JsonObject
-from tests.sim.behaviour import (
-    Behaviour,
-    Drip,
-    Flood,
-    Hang,
-    Raw,
-    Received,
-    Reset,
-    Say,
-    Send,
-    completion,
-    echo,
-    encoded,
-    head,
-)
+from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, completion, echo, encoded, head
 
 ROOT: Final = Path(__file__).parents[2]
 _BREAK: Final = b"\r\n\r\n"
@@ -106,7 +92,6 @@ class OpenaiServer:
     port: int = 0
     received: list[Received] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.account = Account(self.slots)
@@ -178,8 +163,6 @@ class OpenaiServer:
 
     def _finish(self, connection: Connection, behaviour: Behaviour, received: Received) -> None:
         loop = asyncio.get_running_loop()
-        if isinstance(behaviour, Say | Drip) or (isinstance(behaviour, Reset) and behaviour.is_done):
-            self.done.append(received.headers.get("x-request-id", ""))
         connection.act(behaviour, received)
         self.account.change(-1, loop.time())
         if self.waiting:
@@ -249,13 +232,6 @@ class Connection(asyncio.Protocol):
                 self.abort()
             case Hang():
                 pass
-            case Drip():
-                body = completion(Say(), received)
-                self._task = asyncio.get_running_loop().create_task(
-                    self._drip(head(200, len(body)) + body, behaviour.interval_s)
-                )
-            case Flood():
-                self._task = asyncio.get_running_loop().create_task(self._flood(behaviour.size))
             case Raw():
                 self._task = asyncio.get_running_loop().create_task(self._pour(behaviour))
 
@@ -271,19 +247,6 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None and data:
             self._transport.write(data)
-
-    async def _drip(self, data: bytes, interval_s: float) -> None:
-        for at in range(len(data)):
-            self._write(data[at : at + 1])
-            await asyncio.sleep(interval_s)
-
-    async def _flood(self, size: int) -> None:
-        self._write(head(200, size))
-        chunk = b"x" * 65_536
-        for _ in range(size // len(chunk)):
-            await self._can_write.wait()
-            self._write(chunk)
-            await asyncio.sleep(0)
 
     async def _pour(self, raw: Raw) -> None:
         for piece in raw.pieces:

@@ -84,11 +84,8 @@ def test_thinking_is_left_to_the_model_or_has_a_budget() -> None:
     thinking = Sampling(thinking=True, max_tokens=4000)
 
     assert sent(thinking)["thinking"] == {"type": "adaptive", "display": "summarized"}
-    assert sent(thinking, thinking_budget_tokens=2000)["thinking"] == {
-        "type": "enabled",
-        "budget_tokens": 2000,
-        "display": "summarized",
-    }
+    budgeted = {"type": "enabled", "budget_tokens": 2000, "display": "summarized"}
+    assert sent(thinking, thinking_budget_tokens=2000)["thinking"] == budgeted
     assert "thinking" not in sent(Sampling(thinking=True, max_tokens=1), thinking_budget_tokens=2000)
     assert "thinking" not in sent(Sampling(max_tokens=4000), thinking_budget_tokens=2000)
 
@@ -96,30 +93,14 @@ def test_thinking_is_left_to_the_model_or_has_a_budget() -> None:
 def test_schema_is_sent_as_the_api_takes_schemas() -> None:
     body = sent(Sampling(reasoning_effort="high"), Prompt(messages=TALK, schema=SCHEMA))
 
-    assert body["output_config"] == {
-        "effort": "high",
-        "format": {
-            "type": "json_schema",
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "why": {"type": "string", "description": "{maxLength: 80}"},
-                    "answer": {"enum": ["a", "b"]},
-                },
-                "required": ["answer"],
-                "additionalProperties": False,
-            },
-        },
-    }
+    why: JsonObject = {"type": "string", "description": "{maxLength: 80}"}
+    schema = SCHEMA | {"properties": {"why": why, "answer": {"enum": ["a", "b"]}}}
+    assert body["output_config"] == {"effort": "high", "format": {"type": "json_schema", "schema": schema}}
 
 
 def test_reply_has_text_thought_and_every_token() -> None:
-    usage: JsonObject = {
-        "input_tokens": 5,
-        "cache_creation_input_tokens": 20,
-        "cache_read_input_tokens": 100,
-        "output_tokens": 7,
-    }
+    usage: JsonObject = {"input_tokens": 5, "output_tokens": 7}
+    usage |= {"cache_creation_input_tokens": 20, "cache_read_input_tokens": 100}
 
     assert answered(message("A bridge.", thinking="Both.", usage=usage)) == Reply(
         text="A bridge.", thinking="Both.", tokens=TokenCount(prompt=125, cached=100, completion=7)

@@ -19,14 +19,13 @@ from mac_runner.backends.ollama.testing import (
 from mac_runner.backends.testing import held as held_to
 from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Decoding, FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
-from tests.backends.asking import HELD_S, error_of, fault_of, first, found, once_there, reply_of, up
+from tests.backends.asking import HELD_S, KEY, error_of, fault_of, first, found, once_there, reply_of, up
 from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, encoded, head
 from tests.sim.held_time import held, move, simulated
 from tests.sim.ollama_server import OllamaServer, StubModel, failure
 from tests.sim.requests import request
 
 RESPONSE: JsonObject = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
-
 FREE = Prompt(messages=(Message(role="user", content="?"),))
 
 
@@ -176,7 +175,6 @@ async def test_as_many_requests_are_under_way_as_may_be() -> None:
 
 
 CUT_SHORT = Raw((head(200, 100) + encoded(RESPONSE)[:20],), then="close")
-
 TIMED_OUT = 'Post "http://127.0.0.1:41/completion": context deadline exceeded'
 
 
@@ -241,18 +239,14 @@ def test_denied_request_is_sent_again_when_the_server_is_gone_by_then() -> None:
     assert fault_of(OllamaServer(answer=first(failure(403, "no"), Reset(), Reset()))).is_unreachable
 
 
-def test_answer_of_wrong_types_is_told_by_its_flaws_and_not_quoted() -> None:
-    error = str(fault_of(OllamaServer(answer=first(Send(200, encoded({"message": "sk-canary-0123456789" * 9}))))))
+def test_what_is_told_of_an_answer_is_short_and_harmless_and_quotes_none_of_wrong_types() -> None:
+    quoted = str(error_of(OllamaServer(answer=first(failure(400, "no\x1b[2J\n" + "x" * 10_000)))))
+    flaws = str(fault_of(OllamaServer(answer=first(Send(200, encoded({"message": KEY * 9}))))))
 
-    assert "message is not" in error
-    assert "sk-canary" not in error
-
-
-def test_error_of_the_server_is_quoted_short_and_harmless() -> None:
-    error = str(error_of(OllamaServer(answer=first(failure(400, "no\x1b[2J\n" + "x" * 10_000)))))
-
-    assert len(error) < 400
-    assert error.isprintable()
+    assert len(quoted) < 400
+    assert quoted.isprintable()
+    assert "message is not" in flaws
+    assert "sk-canary" not in flaws
 
 
 def test_server_that_hangs_is_found_out() -> None:
@@ -278,38 +272,23 @@ async def no() -> bool:
     return False
 
 
+@pytest.mark.parametrize(("looks", "is_there"), [(3, True), (1, False)])
 @simulated
-async def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:
+async def test_slow_answer_is_waited_for_while_the_server_is_there_or_is_looked_at(looks: int, is_there: bool) -> None:
     looked = asyncio.Semaphore(0)
 
     async def answer() -> str:
-        for _ in range(3):
+        for _ in range(looks):
             await looked.acquire()
         return "at last"
 
-    async def is_there() -> bool:
+    async def look() -> bool:
         looked.release()
-        return True
+        await asyncio.sleep(0 if is_there else OLLAMA_ANSWER_S_MAX)
+        return is_there
 
     async with asyncio.timeout(3600.0):
-        assert await watched(answer(), is_there, host="h") == "at last"
-
-
-@simulated
-async def test_answer_that_comes_while_the_server_is_looked_at_counts() -> None:
-    answered = asyncio.Event()
-
-    async def answer() -> str:
-        await answered.wait()
-        return "after all"
-
-    async def is_there() -> bool:
-        answered.set()
-        await asyncio.sleep(OLLAMA_ANSWER_S_MAX)
-        return False
-
-    async with asyncio.timeout(3600.0):
-        assert await watched(answer(), is_there, host="h") == "after all"
+        assert await watched(answer(), look, host="h") == "at last"
 
 
 @simulated

@@ -122,18 +122,12 @@ def test_version_must_honour_the_settings_in_use(version: str, settings: set[str
     assert told is None if missing is None else told is not None and told.startswith(missing)
 
 
-def test_server_that_is_no_ollama_is_told_as_such() -> None:
+def test_server_that_is_no_ollama_or_does_not_run_is_told_as_such() -> None:
     with pytest.raises(EngineDeadError, match="malformed answer"):
         start(OllamaServer(look=lambda _received, _due: Send(200, b"hello")), {})
 
-
-def test_server_that_does_not_run_is_told_with_what_to_do() -> None:
-    async def main() -> None:
-        async with started(ollama_at("http://127.0.0.1:9")):
-            pass
-
     with pytest.raises(EngineDeadError, match=r"http://127.0.0.1:9.*ollama serve.*`host`"):
-        in_held_time(main())
+        start(OllamaServer(), {"host": "http://127.0.0.1:9"})
 
 
 def follow(*steps_s: float, is_whole: bool = False) -> tuple[list[str], float]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -87,18 +91,16 @@ LIMIT = "This endpoint's maximum context length is 2048 tokens."
         (413, {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"}),
         (200, {"message": LIMIT, "code": 400}),
         (200, {"message": LIMIT, "code": "context_length_exceeded"}),
+        (400, {"message": ALL_THOUGHT, "type": "invalid_request_error"}),
     ],
 )
-def test_prompt_too_long_for_the_context_is_an_outcome(status: int, fields: JsonObject) -> None:
-    reply = read({"error": fields}, status, has_tokens=True)
+def test_prompt_or_thought_too_long_for_the_context_is_an_outcome(status: int, fields: JsonObject) -> None:
+    """A thought that left no room for a reply is an open one."""
+    is_thought = fields["message"] == ALL_THOUGHT
+    reply = read({"error": fields}, status, has_tokens=not is_thought)
 
-    assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
-
-
-def test_thought_that_left_no_room_for_a_reply_is_an_open_thought() -> None:
-    reply = read({"error": {"message": ALL_THOUGHT, "type": "invalid_request_error"}}, 400)
-
-    assert (reply.text, reply.finish_reason) == ("<think>", FinishReason.LENGTH)
+    expected = ("<think>", FinishReason.LENGTH) if is_thought else ("", FinishReason.OVERFLOW)
+    assert (reply.text, reply.finish_reason) == expected
 
 
 ERRORS = [400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]
@@ -127,12 +129,6 @@ def test_error_told_with_200_that_names_no_status_is_sent_again(more: JsonObject
 
     assert (found.verdict, found.standing, found.is_busy) == (AGAIN, SHAKY, False)
     assert str(found) == "status 200: overloaded"
-
-
-def test_reply_beside_an_empty_error_is_a_reply() -> None:
-    choice: JsonObject = {"finish_reason": "stop", "message": {"content": "Aye."}, "error": None}
-
-    assert read({"choices": [choice], "error": None}).text == "Aye."
 
 
 def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
@@ -165,6 +161,7 @@ GOOD: JsonObject = {
         {
             "index": 0,
             "finish_reason": "stop",
+            "error": None,
             "message": {"role": "assistant", "content": "So be it.", "reasoning": None},
             "token_ids": [5, 6],
             "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]},
@@ -227,21 +224,10 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 
 def places(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Every place in a JSON value, the top excepted."""
-    entries: Iterable[tuple[str | int, JsonValue]] = ()
-    if isinstance(value, dict):
-        entries = value.items()
-    elif isinstance(value, list):
-        entries = enumerate(value)
-    for key, entry in entries:
+    entries: Iterable[tuple[str | int, JsonValue]] = value.items() if isinstance(value, dict) else ()
+    for key, entry in enumerate(value) if isinstance(value, list) else entries:
         yield (*path, key)
         yield from places(entry, (*path, key))
-
-
-def descend(value: JsonValue, key: str | int) -> JsonValue:
-    """What stands under `key`, if anything does."""
-    if isinstance(value, dict):
-        return value.get(str(key))
-    return value[key] if isinstance(value, list) and isinstance(key, int) and key < len(value) else None
 
 
 PLACES = tuple(places(GOOD))
@@ -249,15 +235,12 @@ PLACES = tuple(places(GOOD))
 
 @st.composite
 def broken_bodies(draw: st.DrawFn) -> bytes:
-    """A good body with a value in it replaced or taken out, and then perhaps cut short or with a byte changed."""
-    body = deepcopy(GOOD)
+    """A good body with values in it replaced, and then perhaps cut short or with bytes changed."""
+    body: Any = deepcopy(GOOD)
     for _ in range(draw(st.integers(0, 2))):
-        *above, last = draw(st.sampled_from(PLACES))
-        here: JsonValue = body
-        for key in above:
-            here = descend(here, key)
-        if isinstance(here, dict):
-            here[str(last)] = draw(JSON)
+        (*above, last), value = draw(st.sampled_from(PLACES)), draw(JSON)
+        with suppress(LookupError, TypeError):  # What was replaced before may have no such place.
+            reduce(getitem, above, body)[last] = value
     data = bytearray(json.dumps(body).encode())
     for _ in range(draw(st.integers(0, 2))):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
@@ -297,8 +280,8 @@ def test_logprob_that_is_no_number_is_malformed(logprob: str) -> None:
         read(body, has_tokens=True)
 
 
-def test_good_body_is_read_whatever_mark_of_the_byte_order_it_has() -> None:
-    assert read(FINE + b"}").text == "x"
+def test_good_body_is_read_whatever_mark_of_the_byte_order_or_empty_error_it_has() -> None:
+    assert read(FINE + b"}").text == read(FINE + b', "error": null}').text == "x"
     assert read(b"\xef\xbb\xbf" + FINE + b"}").text == "x"
     assert read(GOOD, has_tokens=True).text == "So be it."
 

@@ -85,14 +85,6 @@ def test_failures_and_refusals_count_in_a_row_and_apart(one: Endpoint) -> None:
     assert one.count_refusal()
 
 
-def test_endpoint_set_aside_is_not_chosen() -> None:
-    endpoints = Endpoints(URLS[:1])
-    endpoints.all[0].set_aside(0.0)
-
-    assert endpoints.choose("x") is None
-    assert not endpoints.is_any_up
-
-
 def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() -> None:
     endpoints = Endpoints(URLS[:2])
     home, other = chosen(endpoints, "a"), endpoints.all[1]
@@ -155,11 +147,13 @@ def test_endpoint_is_due_before_its_engine_is_taken_for_lost_however_long_a_paus
     assert due_in_s < patience_s - CANARY_S_MAX
 
 
-def test_requests_that_fail_together_set_aside_once() -> None:
+def test_requests_that_fail_together_set_aside_once_an_endpoint_that_is_not_chosen_then() -> None:
     endpoints = Endpoints(URLS[:1])
     for number in range(64):
         endpoints.all[0].set_aside(number / 1000)
 
+    assert endpoints.choose("x") is None
+    assert not endpoints.is_any_up
     assert endpoints.due(REST_S) is endpoints.all[0]
 
 

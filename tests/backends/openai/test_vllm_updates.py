@@ -11,7 +11,7 @@ from struct import pack
 import pytest
 from yarl import URL
 
-from mac_runner.backends.openai.testing import Answer, SendingError, Sent, Standing, VllmWeights
+from mac_runner.backends.openai.testing import Answer, SendingError, Sent, VllmWeights
 from mac_runner.errors import EngineDeadError, StaleVersionError, WeightMismatchError, WeightUpdateError
 from mac_runner.types import PolicySpan
 from mac_runner.weights import WeightUpdate
@@ -46,8 +46,6 @@ class Stub:
             return self.answer({"weight_version": self.label})
         weights = Path(asked["kwargs"]["weights_path"]) if name == "/collective_rpc" else None
         if (status := self.breaks(name, weights)) != 200:
-            if status == 0:
-                raise SendingError("the connection broke", standing=Standing.CUT_OFF)
             return self.answer({"error": {"message": "the loader fell over"}}, status)
         self.loaded = weights or self.loaded
         self.label = str(asked.get("new_version", self.label))

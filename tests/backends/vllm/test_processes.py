@@ -37,12 +37,12 @@ from tests.patience import LIMIT_S, wait_for
 from tests.sim.held_time import real
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
-
 LINE = "2026-11-22 00:40:13,604 32119 vllm.v1"
-
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 9, in run\n    run(\n        ^^^\n'
-
 TOO_SMALL = "ValueError: 0.5 GiB of KV cache is needed, and 0.1 GiB is there."
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 
 
 @pytest.fixture(autouse=True)
@@ -140,15 +140,10 @@ def test_threads_of_nobody_start_processes_as_ever(logs: ProcessLogs) -> None:
         assert program_of_processes() == sys.executable
 
 
-def test_vllms_lines_from_this_process_go_to_a_log_beside_them(logs: ProcessLogs) -> None:
+def test_log_tells_its_last_error_and_where_it_is_beside_that_of_this_process(logs: ProcessLogs) -> None:
     with engine(logs) as log:
         logging.getLogger("vllm.engine").warning("something")
-
         assert (log.path.parent / "mac_runner.log").read_text().endswith("vllm.engine something\n")
-
-
-def test_log_tells_its_last_error_and_where_it_is(logs: ProcessLogs) -> None:
-    with engine(logs) as log:
         assert log.hint().endswith(f" in {log.path}")
         log.path.write_text(f"ERROR {LINE}.core It failed.\nValueError: no room\nINFO {LINE}.core bye\n")
         assert "ValueError: no room; " in log.hint()
@@ -286,7 +281,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.ci
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@on_linux
 @pytest.mark.parametrize("victim", ["mac-run", "engine"])
 def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str, tmp_path: Path) -> None:
     script = tmp_path / "nest.py"
@@ -306,7 +301,7 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
 
 
 @pytest.mark.ci
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@on_linux
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_process_whose_parent_is_gone_before_it_begins_does_not_begin(is_gone: bool) -> None:
     with subprocess.Popen(["true"]) as gone:

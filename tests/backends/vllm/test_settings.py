@@ -234,12 +234,6 @@ def capacity(admission: str, *, bound: int = 64, seqs: int = 64, copies: int = 1
     return capacity_of(asked, engine(seqs=seqs, copies=copies, length=length))
 
 
-def test_by_tokens_all_that_are_allowed_share_the_cache() -> None:
-    found = capacity("token_budget")
-
-    assert (found.requests, found.token_budget, found.context_tokens) == (64, 16_000, 4000)
-
-
 @pytest.mark.parametrize(
     ("length", "copies", "requests", "lookahead"),
     [(4000, 1, 4, 0), (100, 1, 64, 8), (16_001, 1, 1, 0), (5000, 2, 2, 0)],  # No request lies in two copies.
@@ -268,9 +262,9 @@ def test_at_full_length_as_many_as_fit_and_one_at_least(
         (100, 64, 1, 64, 8),
     ],
 )
-def test_requests_and_lookahead_go_by_the_bound_and_the_batches(
+def test_by_tokens_requests_and_lookahead_go_by_the_bound_and_the_batches_and_share_the_cache(
     bound: int, seqs: int, copies: int, requests: int, lookahead: int
 ) -> None:
-    found = capacity("token_budget", bound=bound, seqs=seqs, copies=copies)
-
-    assert (found.requests, found.lookahead) == (requests, lookahead)
+    assert capacity("token_budget", bound=bound, seqs=seqs, copies=copies) == Capacity(
+        requests=requests, lookahead=lookahead, token_budget=16_000, context_tokens=4000
+    )

@@ -37,15 +37,16 @@ from mac_runner.types import (
 )
 from tests.sim.requests import EVERY_SETTING, SETTINGS
 
-PLAIN = Prompt(messages=(Message(role="user", content="ask"),))
-
+ASK = Message(role="user", content="ask")
+PROMPT = (Message(role="system", content="rules"), ASK)
+SECTION = ("model_definitions", "m", "vllm_config")
 SCHEMA: JsonObject = {"type": "object"}
 
 
 def settings(
     sampling: Sampling, *, defaults: JsonObject | None = None, traces: bool = False, **form: Any
 ) -> dict[str, object]:
-    prompt = Prompt(messages=PLAIN.messages, **form)
+    prompt = Prompt(messages=(ASK,), **form)
     return sampling_settings(sampling, prompt, defaults=defaults or {}, traces=traces)
 
 
@@ -111,14 +112,11 @@ def test_thought_is_set_apart_and_stays_one_when_it_is_cut_off(
 
 
 def test_trace_holds_the_drawn_tokens_likelihoods_and_no_others() -> None:
-    likely = [{token: SimpleNamespace(logprob=value) for token, value in each.items()} for each in LOGPROBS]
+    drawn, other, last = (SimpleNamespace(logprob=value) for value in (-0.5, -0.1, -1.5))
 
-    assert reply(logprobs=likely, traces=True).trace == TokenTrace(
+    assert reply(logprobs=[{7: drawn, 9: other}, {8: last}], traces=True).trace == TokenTrace(
         prompt_ids=(1, 2, 3), completion_ids=(7, 8), logprobs=(-0.5, -1.5)
     )
-
-
-LOGPROBS = ({7: -0.5, 9: -0.1}, {8: -1.5})
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", None])
@@ -162,13 +160,6 @@ def test_error_says_what_is_to_be_done_and_what_happened(
 
     assert type(caught.value) is told
     assert str(caught.value) == text
-
-
-ASK = Message(role="user", content="ask")
-
-PROMPT = (Message(role="system", content="rules"), ASK)
-
-SECTION = ("model_definitions", "m", "vllm_config")
 
 
 class Code:
@@ -223,11 +214,6 @@ class Mistral(Code):
 
     def decode(self, ids: list[int], /) -> str:
         return "".join(chr(abs(token)) for token in ids)
-
-
-class Unwritable(Letters):
-    def apply_chat_template(self, messages: list[dict[str, str]], /, **kwargs: object) -> str:
-        raise LookupError("no such role")
 
 
 class Parser:
@@ -288,7 +274,7 @@ def test_settings_no_prompt_can_be_written_with_are_bad_input(tokenizer: Tokeniz
 
     assert caught.value.key == (*SECTION, "chat_template_kwargs")
     with pytest.raises(ConfigError, match="a user's message") as told:
-        renderer(Unwritable())
+        renderer(Letters("{{ broken"))
     assert told.value.key == (*SECTION, "model")  # Its own template is the model's fault.
 
 
