@@ -1,4 +1,4 @@
-"""What happens when roles meet: the cases of `nights.yaml`, and what holds for many seeds, roles or pairs at once."""
+"""What happens when roles meet, and the days around it: the cases of `nights.yaml`, and what holds for many at once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from mac_runner.environments.town_of_salem.testing import (
     Phase,
     has_won,
     line,
+    night_row,
+    play_out,
+    resolve,
 )
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
@@ -167,6 +170,8 @@ class Case:
                 }
             case "prisoner":
                 return "none" if state.prisoner is None else state.players[state.prisoner].dealt
+            case "traced":
+                return self.traced(value)
             case "asks":
                 return self.roles_of(state.order)
             case "standing":
@@ -191,6 +196,16 @@ class Case:
         """The one event in which words were said."""
         (event,) = (event for event in self.table.events if event.data.get("text") == words)
         return event
+
+    def traced(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The trace of the coming night as far as a line speaks of it."""
+        trace: dict[str, Any] = {**night_row(self.table.state, play_out(self.table.state))}
+        return {
+            part: [{key: row[key] for key in keys} for row, keys in zip(trace[part], rows, strict=True)]
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict)
+            else trace[part]
+            for part, rows in value.items()
+        }
 
     def waited(self) -> str:
         """The day and the phase; all wait until its round is over."""
@@ -229,15 +244,6 @@ def test_sheriff_finds_the_mafia_but_not_its_godfather_and_an_investigator_a_lis
         (finding,) = table.findings("investigator")
         assert role.title() in finding
         assert (finding.count(","), finding.count(" or ")) == (1, 1)
-
-
-def test_spy_learns_where_the_mafia_went_and_not_who() -> None:
-    table = Table(("spy", "framer", *CROWD))
-    table.night({"framer": ("frame", "doctor"), "godfather": ("kill", "sheriff")})
-
-    (told,) = table.told("spy", EventKind.MAFIA_VISITS)
-    assert isinstance(told["visited"], list)
-    assert sorted(map(str, told["visited"])) == sorted([table.name("doctor"), table.name("sheriff")])
 
 
 def test_everything_a_bug_picks_up_can_be_told_in_words() -> None:
@@ -302,3 +308,68 @@ def test_game_is_decided_by_who_is_left(living: tuple[str, ...], ended: str | No
 
     result = check(table.state)
     assert (" ".join((result.ending, *result.winners)) if result else None) == ended
+
+
+def test_playing_a_night_for_its_trace_changes_nothing() -> None:
+    table = Table(("escort", *CROWD))
+    table.go_to(Phase.NIGHT)
+    for who, verb, whom in (
+        ("escort", "block", "doctor"),
+        ("doctor", "heal", "sheriff"),
+        ("mafioso", "kill", "sheriff"),
+    ):
+        table.act(who, verb, whom)
+    before = resolve(table.state)
+    night_row(table.state, play_out(table.state))
+
+    assert resolve(table.state) == before
+
+
+CLASSIC = ELEVEN[:10]
+
+
+def test_more_than_half_of_the_living_must_vote_and_more_be_guilty_than_innocent() -> None:
+    for living, needed in ((15, 8), (14, 8), (10, 6), (5, 3), (2, 2)):
+        table = Table(("godfather", *["sheriff"] * 14))
+        table.bury(*range(living, 15))
+        assert table.state.votes_needed == needed, living
+    for guilty, innocent in ((1, 0), (5, 4), (3, 2), (4, 4), (4, 5), (0, 0)):
+        table = Table(CLASSIC)
+        judges = [seat for seat in range(10) if seat != table.seat("mafioso")]
+        ballots = ["guilty"] * guilty + ["innocent"] * innocent
+        table.judge("mafioso", dict(zip(judges, ballots, strict=False)), others="abstain")
+
+        assert table.is_in(Phase.LAST_WORDS) == (guilty > innocent), (guilty, innocent)
+        assert table.shown(EventKind.VERDICT) == [{"accused": table.name("mafioso"), "is_guilty": guilty > innocent}]
+
+
+def test_order_of_speakers_is_drawn_anew_each_round_by_the_seed() -> None:
+    table, other = Table(CLASSIC, seed=1), Table(CLASSIC, seed=2)
+    first = table.state.order
+    table.go_to(Phase.DISCUSSION)
+    second = table.state.order
+    table.end_round()
+
+    assert len({first, second, table.state.order, other.state.order}) == 4
+    assert Table(CLASSIC, seed=1).state.order == first
+
+
+def test_nobody_speaks_before_those_they_must_speak_after_who_live() -> None:
+    gates = {0: frozenset({1, 2}), 1: frozenset({3}), 9: frozenset({0})}
+    for seed in range(20):
+        table = Table(CLASSIC, seed=seed, speak_after=gates)
+        for phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
+            table.go_to(phase)
+            place = {seat: index for index, seat in enumerate(table.state.order)}
+            assert all(place[seat] > place[first] for seat, firsts in gates.items() for first in firsts)
+    table = Table(CLASSIC, speak_after={0: frozenset({1})})
+    table.bury(1)
+    table.go_to(Phase.DISCUSSION)
+    assert 0 in table.state.order
+
+
+def test_cards_and_team_are_told_to_those_they_concern() -> None:
+    table = Table(CLASSIC)
+    for role in CLASSIC:
+        assert table.told(role, EventKind.ROLE_CARD) == [{"role": role.title()}]
+        assert len(table.told(role, EventKind.TEAM)) == (role in ("godfather", "framer", "mafioso"))
