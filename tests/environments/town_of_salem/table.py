@@ -282,7 +282,8 @@ def reading_of(state: GameState, text: str, *, seat: int = 0, is_cut: bool = Fal
     return read(Reply(text=text, finish_reason=FinishReason.LENGTH if is_cut else FinishReason.STOP), state, seat)
 
 
-def state_in(phase: Phase, *, accused: Who | None = None, roles: Sequence[str] = ELEVEN) -> GameState:
+@cache
+def state_in(phase: Phase, *, accused: Who | None = None, roles: tuple[str, ...] = ELEVEN) -> GameState:
     """Where a phase opens; with `accused`, after they were put on trial."""
     table = Table(roles)
     if accused is not None:
@@ -325,6 +326,14 @@ def play(
         if records[-1].receipt.kind is ReceiptKind.FAILURE:
             raise RuntimeError(records[-1].receipt.detail)
     return records
+
+
+def variants(prompt: Prompt) -> list[Any]:
+    """The schemas of the replies that a prompt allows."""
+    assert prompt.schema is not None
+    found = prompt.schema["anyOf"]
+    assert isinstance(found, list)
+    return found
 
 
 @cache
