@@ -13,6 +13,7 @@ from functools import cache
 from random import Random
 from typing import Any, get_args
 
+from mac_runner.config import Experiment
 from mac_runner.environments import Policy
 from mac_runner.environments.testing import receive
 from mac_runner.environments.town_of_salem.testing import (
@@ -35,12 +36,14 @@ from mac_runner.environments.town_of_salem.testing import (
     Reading,
     SeatView,
     ToolName,
+    TownOfSalem,
     apply,
     new_game,
     read,
     validate,
     write,
 )
+from mac_runner.plan import plan_tasks
 from mac_runner.types import (
     Agent,
     FinishReason,
@@ -245,6 +248,12 @@ def open_game(
     )
     asked = {} if asking is None else {agent.definition: asking for agent in task.agents}
     return Game(task=task, state=state, opening=opening, asking=asked, **{"max_retries": 2, **more})
+
+
+def first_game(experiment: Experiment) -> Game:
+    """The first game of an experiment."""
+    environment = TownOfSalem(experiment)
+    return environment.open(next(iter(plan_tasks(experiment, environment.lineup))))
 
 
 def advance(game: Game, to: Phase, *, day: int = 1, says: Callable[[Turn], str] = lambda turn: "<wait/>") -> Game:

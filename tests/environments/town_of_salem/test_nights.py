@@ -98,7 +98,7 @@ class Case:
         for who, deed in deeds.items():
             head, _, text = deed.partition(": ")
             verb, _, targets = head.partition(" ")
-            is_choice = verb == "ballot" or targets.startswith("in ")
+            is_choice = verb in ("ballot", "bid") or targets.startswith("in ")
             choice = targets.removeprefix("in ") if is_choice else ""
             self.table.act(who, verb, *listed("" if is_choice else targets), text=text, choice=choice)
 
@@ -178,6 +178,8 @@ class Case:
                 return {
                     state.players[voter].dealt: state.players[target].dealt for voter, target in state.votes.items()
                 }
+            case "bids":
+                return {state.players[bidder].dealt: bid for bidder, bid in state.bids.items()}
             case "rounds":
                 return [self.waited() for _ in value]
             case "won":
@@ -186,7 +188,7 @@ class Case:
                 return "none" if state.result is None else " ".join((state.result.ending, *state.result.winners))
             case _:
                 now = {"phase": state.phase, "day": state.day, "quiet": state.quiet_cycles}
-                return {**now, "vote rounds": state.vote_rounds_left}[key]
+                return {**now, "vote rounds": state.vote_rounds_left, "round": state.round_in_phase}[key]
 
     def roles_of(self, seats: Iterable[int] | None) -> str:
         """The roles dealt to some seats, or `all`."""
