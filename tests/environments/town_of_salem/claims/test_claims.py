@@ -1,4 +1,8 @@
-"""What scripted players say: each sentence claims what its kind means and nothing else, and all sides talk alike."""
+"""What is understood of free speech, whether its speaker knew better, and what scripted players say.
+
+`sentences.yaml` says sentence by sentence what is claimed, `verdicts.yaml` what is a lie by the roles held and the
+results received when it was said. A sentence of a scripted player claims what its kind means, and all sides talk alike.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from math import log
+from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from mac_runner.environments.town_of_salem.bots import night_talk
 from mac_runner.environments.town_of_salem.roles.base import NightAbility
@@ -21,19 +27,193 @@ from mac_runner.environments.town_of_salem.testing import (
     NAMES,
     POLICIES,
     ROLES,
+    Claim,
+    ClaimKind,
     Event,
     EventKind,
     Faction,
     Game,
     Kind,
     Means,
+    RoleHistory,
+    Says,
     Sentence,
+    Statement,
+    Utterance,
+    accuse,
+    claim,
+    claim_row,
+    clear,
     extract,
     join_names,
+    judged_claims,
     names_of,
+    private,
+    public,
     understand,
 )
-from tests.environments.town_of_salem.table import open_game, play
+from mac_runner.types import JsonObject
+from tests.environments.town_of_salem.table import Table, ended, open_game, play, rows
+
+
+def told(claim: Claim) -> str:
+    """`result Elias: one of the roles Doctor, Spy`."""
+    details = ", ".join((*claim.roles, *claim.names))
+    about = f" {claim.about}" if claim.about else ""
+    return f"{claim.kind.value}{about}: {claim.says.value} {details}".strip()
+
+
+def cases_of(name: str) -> Any:
+    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def test_sentences_hold_the_claims_they_are_to_hold_and_no_others() -> None:
+    cases = {text: claims for group in cases_of("sentences.yaml").values() for text, claims in group.items()}
+
+    assert {text: [*map(told, extract(text, (*NAMES, "Ann", "Bob")))] for text in cases} == cases
+    assert len(cases) >= 119
+
+
+def test_span_holds_the_words_of_the_claim() -> None:
+    text = "Well… “hm”. I’m the Serial Killer; Felicity & Abel: hello! I think FELICITY is the Vampire Hunter, really."
+    words = ["I’m the Serial Killer", "FELICITY is the Vampire Hunter"]
+
+    assert [text[claim.start : claim.end] for claim in extract(text, NAMES)] == words
+
+
+def test_fixed_sentences_of_scripted_players_mean_what_they_say() -> None:
+    text = f"{claim('Spy')} {accuse(['Abel'])} {clear(['Caleb'])} Elias is the Witch."
+    assert [*map(told, extract(text, NAMES))] == [
+        "role: role Spy",
+        "result Abel: suspicious",
+        "result Caleb: not suspicious",
+        "accusation Elias: role Witch",
+    ]
+    text = f"{claim('Wizard')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
+    assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
+    assert understand(claim("Doctor", dead=True)).claims == "Doctor"
+    for said in (
+        "I like the Sheriff.",
+        "I do not think Abel is suspicious.",
+        "I am the Sheriff's friend.",
+        "Caleb told me: I am the Sheriff.",
+        "Never would I say I found that Abel is suspicious.",
+    ):
+        assert understand(said) == Statement(claims=None, accuses=(), clears=()), said
+
+
+def test_any_text_is_read_to_its_end_and_spans_lie_within_it() -> None:
+    """A pattern that backtracks exponentially would not come to one; tests/attacks/test_reading_costs.py measures."""
+    chance = Random(7)
+    words = [*NAMES[:4], "I", "am", "the", "Sheriff", "is", "not", "mafia", "saw", "and", "if", *',.?"’\n']
+    for _ in range(400):
+        text = " ".join(chance.choices(words, k=25))
+        for found in extract(text, NAMES):
+            assert 0 <= found.start < found.end <= len(text)
+            assert found.about in ("", *NAMES)
+    hostile = ("I ", "Abel, ", "Abel and ", "I checked Abel ", "very ", "Abel is really ", "I am the real ", '"', "N1 ")
+    for piece in hostile:
+        extract((piece * 2000)[:2000], NAMES)
+    # The characters that stand for names and roles are read as nothing when a text brings them along.
+    assert extract("I am the \ue000. \ue100 is mafia.", NAMES) == ()
+
+
+def test_results_count_for_and_against_like_opinions() -> None:
+    guilty, innocent = extract(f"{accuse(['Abel'])} {clear(['Caleb'])}", NAMES)
+
+    assert (guilty.kind, guilty.says) == (ClaimKind.RESULT, Says.SUSPICIOUS)
+    assert (guilty.is_against, guilty.is_in_favour) == (True, False)
+    assert (innocent.is_against, innocent.is_in_favour) == (False, True)
+
+
+# Whether speakers said what they knew.
+
+SEATED = ("sheriff", "investigator", "lookout", "doctor", "godfather", "jester", "serial killer", "mafioso")
+BY_ROLE = dict(zip((role.split()[-1] for role in SEATED), NAMES, strict=False))
+JESTER, KILLER = BY_ROLE["jester"], BY_ROLE["killer"]
+
+
+def named(value: Any) -> Any:
+    return value.format(**BY_ROLE) if isinstance(value, str) else value
+
+
+def judged(speaker: str, text: str, learned: Mapping[str, Mapping[str, str]]) -> list[JsonObject]:
+    """What is claimed in `text` when the speaker had learned these things; all learn of deaths."""
+    table = Table(SEATED)
+    names = tuple(player.name for player in table.state.players)
+    seat = names.index(speaker)
+    events: list[Event] = [*table.events]
+    for kind, data in (
+        (EventKind(name), {key: named(value) for key, value in told.items()}) for name, told in learned.items()
+    ):
+        is_public = kind in (EventKind.DEATH, EventKind.REVEALED)
+        events.append(public(table.state, kind, **data) if is_public else private(table.state, kind, (seat,), **data))
+    said = Utterance(event=len(events), day=2, phase=table.state.phase, player=speaker, channel="public", text=text)
+    return [claim_row(claim) for claim in judged_claims([said], names, RoleHistory(events, table.state.players))]
+
+
+def test_claims_are_judged_by_what_their_speaker_knew(subtests: pytest.Subtests) -> None:
+    for group, cases in cases_of("verdicts.yaml").items():
+        for case in cases:
+            speaker, text = BY_ROLE[case["speaker"]], str(case["says"]).format(**BY_ROLE)
+            with subtests.test(group, text=text):
+                (row,) = judged(speaker, text, case.get("learned", {}))
+                expected = {key: named(value) for key, value in case["is"].items()}
+                assert {key: row.get(key) for key in expected} == expected
+
+
+def test_claim_counts_with_the_role_and_the_results_of_the_moment_it_was_made() -> None:
+    """The same words before and after a change of role, and before and after the night of the result."""
+    table = Table(SEATED)
+    names = tuple(player.name for player in table.state.players)
+    events: list[Event] = [*table.events]
+    early = len(events)
+    events.append(private(table.state, EventKind.CONVERTED, (5,), role="Sheriff"))
+    events.append(private(table.state, EventKind.RESULT, (5,), about=KILLER, finding="suspicious"))
+    text = f"I am the Sheriff. I found that {KILLER} is suspicious."
+    said = [
+        Utterance(event=event, day=1, phase=table.state.phase, player=JESTER, channel="public", text=text)
+        for event in (len(events), early)
+    ]
+    told = judged_claims(said, names, RoleHistory(events, table.state.players))
+
+    assert [claim.verdict for claim in told] == ["lie", "lie", "honest", "honest"]
+
+
+def test_record_tells_where_each_claim_stands_and_who_made_it() -> None:
+    """The Jailor speaks as `Jailor`: the record knows who that is."""
+    game, _ = ended()
+    events = rows(game, "events")
+    for found in rows(game, "claims"):
+        said = events[found["event"]]["data"]
+        text, start, end = said.get("text") or said.get("will"), found["start"], found["end"]
+        assert (start, end, found["kind"]) in [(one.start, one.end, one.kind) for one in extract(text, NAMES)]
+        named = [*found.get("roles", []), *([found["about"]] if found["about"] != found["player"] else [])]
+        assert [name for name in named if name.lower() not in text[start:end].lower()] == [], text[start:end]
+        assert found["verdict"] in ("honest", "lie", "unclear")
+        assert found["player"] in {player.name for player in game.state.players}
+
+    assert {"public", "jail", "dead"} <= {found["channel"] for found in rows(game, "claims")}
+
+
+def test_forged_will_is_told_as_the_words_of_its_forger() -> None:
+    game = open_game(("forger", "mafioso", "sheriff", "doctor", "investigator", "escort"))
+    forger, _, victim, *_ = (player.name for player in game.state.players)
+
+    def policy(view: Any, chance: object) -> str:
+        choices = {choice.verb: choice for choice in view.choices}
+        if "forge" in choices and victim in choices["forge"].targets:
+            return f'<forge to="{victim}">I was the Godfather.</forge>'
+        if "kill" in choices and victim in choices["kill"].targets:
+            return f"<kill>{victim}</kill>"
+        return "<wait/>"
+
+    play(game, policy)
+    (found,) = [claim for claim in rows(game, "claims") if claim["channel"] == "will"]
+    assert (found["player"], found["verdict"]) == (forger, "lie")
+
+
+# What scripted players say.
 
 ACCOUNTS = [
     ability.account
@@ -172,20 +352,13 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     """Each wording as a pattern, with the name of its kind."""
     field = {"account": r"I [\w ]+?", "night": r"\d+", "day": r"\d+", "count": r"\d+"}
     word = r"(?:an? )?[A-Z][a-z]+(?:(?:, | and | )[A-Z][a-z]+)*"
-    return [
-        (
-            kind.name,
-            re.compile(
-                "".join(
-                    field.get(part, word) if place % 2 else re.escape(part)
-                    for place, part in enumerate(re.split(r"\{(\w+)\}", wording))
-                )
-                + r"(?: |$)"
-            ),
-        )
-        for kind in KINDS.values()
-        for wording in kind.wordings
-    ]
+
+    def pattern(wording: str) -> re.Pattern[str]:
+        parts = enumerate(re.split(r"\{(\w+)\}", wording))
+        texts = (field.get(part, word) if place % 2 else re.escape(part) for place, part in parts)
+        return re.compile("".join(texts) + r"(?: |$)")
+
+    return [(kind.name, pattern(wording)) for kind in KINDS.values() for wording in kind.wordings]
 
 
 def kinds_in(text: str) -> list[str]:
@@ -212,14 +385,7 @@ def test_players_say_nothing_twice_and_many_kinds_of_sentence() -> None:
 
 # They rest on what a player found out or heard as one of the Town: nobody else has that to say.
 OF_FINDERS = {
-    "innocent",
-    "innocent night",
-    "cleared",
-    "called on",
-    "shown",
-    "confidence",
-    "heard from the dead",
-    "caught",
+    *("innocent", "innocent night", "cleared", "called on", "shown", "confidence", "heard from the dead", "caught"),
 }
 Speaker = tuple[int, str, bool]
 """A game, a name, and whether it is of the Town."""
