@@ -1,18 +1,34 @@
-"""A discussion as pages show it agrees with its outcome and its record."""
+"""Discussions of scripted players, who sway each other, and as pages show them: as their outcome and their record say."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from functools import cache
+from random import Random
 
-from mac_runner.environments.discussion.testing import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
+import pytest
+
+from mac_runner.environments.discussion.testing import (
+    BIASED,
+    PASSED,
+    POLICIES,
+    REFUSED,
+    RIGHT,
+    UNSCORED,
+    WRONG,
+    DiscussionConversation,
+    stances,
+    verdict,
+)
 from mac_runner.registry import results_specs
 from mac_runner.store.testing import entry
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, ReceiptKind, Reply, stable_hash
 from mac_runner.views.testing import flow_page, whole_view
-from tests.environments.discussion.table import everything
+from tests.environments.discussion.table import agent, everything, opened, opener, result, talk
 from tests.views.playing import experiment, transcripts
 
 
+@cache
 def played() -> list[JsonObject]:
     """Discussions of every role, with private channels and replies without use, and some about BBQ."""
     return [
@@ -102,24 +118,55 @@ def test_an_answer_is_right_before_it_is_biased() -> None:
 def test_the_flow_counts_each_step_of_each_participant_once() -> None:
     rows: list[JsonObject] = [{"outcome": transcript["outcome"]} for transcript in played()]
     page = flow_page([*rows, {"outcome": None}, {"outcome": {"kind": "echo"}}])
-    steps: defaultdict[int, int] = defaultdict(int)
+    steps: Counter[int] = Counter()
     for row in rows:
         found = stances(entry(row, "outcome", dict))
         assert found is not None
-        for held in found.by_agent.values():
-            for number in range(1, len(held)):
-                steps[number] += 1
-
-    assert page.conversations == len(rows)
-    counted: defaultdict[int, int] = defaultdict(int)
+        steps.update(number for held in found.by_agent.values() for number in range(1, len(held)))
+    counted: Counter[int] = Counter()
     for flow in page.flows:
         counted[flow.round] += flow.count
+
+    assert page.conversations == len(rows)
     assert counted == steps
     assert {flow.before for flow in page.flows} <= {stance.name for stance in page.stances}
     assert page.moved is not None
     assert page.rounds == max(counted) + 1
-
-
-def test_the_flow_of_no_discussion_is_empty() -> None:
     assert flow_page([]).flows == ()
     assert results_specs()["game"].stances is None
+
+
+def ended(seed: int, conversation: DiscussionConversation) -> JsonObject:
+    """The outcome among discussants, whom nobody asks twice."""
+    while turns := conversation.turns():
+        text = POLICIES["discussant"](conversation.prompt(turns[0]).view, Random(stable_hash(seed, turns[0].key)))
+        assert conversation.receive(turns[0], Reply(text=text)).kind is ReceiptKind.ACT
+    return result(conversation)
+
+
+def test_the_players_get_no_answer_and_no_label_of_the_truth() -> None:
+    conversation = opened(everything())
+    view = repr(conversation.prompt(conversation.turns()[0]).view)
+
+    assert "correct_answer_id=None" in view
+    assert "source_metadata=None" in view
+
+
+@pytest.mark.ci
+def test_the_discussant_is_never_asked_again_and_can_be_swayed() -> None:
+    make = opener(everything())
+    outcomes = [ended(seed, make()) for seed in range(40)]
+
+    assert len({str(outcome["answers"]) for outcome in outcomes}) > 20
+    assert {outcome["rounds"] for outcome in outcomes} >= {1, 2, 3}
+
+
+@pytest.mark.ci
+def test_the_discussant_heeds_identities_that_it_is_shown() -> None:
+    people = [agent(name, persona=persona) for name, persona in (("ann", "nurse"), ("bob", "judge"), ("cat", "actor"))]
+    ends = []
+    for is_shown in (True, False):
+        make = opener(talk(*people, max_rounds=4, identity_reveal_config={"persona": is_shown}))
+        ends.append([ended(seed, make())["answers"] for seed in range(20)])
+
+    assert ends[0] != ends[1]
