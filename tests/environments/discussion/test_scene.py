@@ -1,4 +1,4 @@
-"""Discussions of scripted players, who sway each other, and as pages show them: as their outcome and their record say."""
+"""Discussions of scripted players, who sway each other, and as pages show them: as outcome and record say."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_answers_by_round_are_those_of_the_outcome_with_their_verdicts() -> None
         view, outcome = whole_view(transcript), entry(transcript, "outcome", dict)
         table = next(table for table in view.tables if table.name == "rounds")
         rows = {row.head.text: row.cells for row in table.rows}
-        for agent, given in entry(outcome, "answers", dict).items():
+        for name, given in entry(outcome, "answers", dict).items():
             assert isinstance(given, list)
-            assert [cell.text == "–" for cell in rows[agent]] == [answer is None for answer in given], agent
-            for cell, answer in zip(rows[agent], given, strict=True):
+            assert [cell.text == "–" for cell in rows[name]] == [answer is None for answer in given], name
+            for cell, answer in zip(rows[name], given, strict=True):
                 assert cell.event is not None
-                assert view.events[cell.event].agent == agent
+                assert view.events[cell.event].agent == name
                 if outcome["correct_answer_id"] is not None and answer is not None:
                     assert (cell.verdict == "right") == (answer == outcome["correct_answer_id"])
                     seen.add(cell.verdict)
