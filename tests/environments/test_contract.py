@@ -69,6 +69,16 @@ class TestDiscussionWithATemplate(TestDiscussion):
     template = SPOKEN
 
 
+class TestWerewolf(EnvironmentContract):
+    """A generator, some of whose turns are open together."""
+
+    policy = "random"
+    conversations = 10
+
+    def experiment(self) -> Experiment:
+        return load_experiment(EXPERIMENTS.parent / "examples" / "werewolf.yaml").experiment
+
+
 class InOrder(EchoConversation):
     """It keeps the order in which replies came."""
 
