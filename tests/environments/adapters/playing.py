@@ -82,8 +82,8 @@ class Played(NamedTuple):
         return [receipt.kind for receipt in self.receipts]
 
 
-def play(experiment: Experiment, says: Says | None = None, *, index: int = 0) -> Played:
-    """Play a conversation; the random player answers where `says` does not."""
+def play(experiment: Experiment, says: Says | str | None = None, *, index: int = 0) -> Played:
+    """Play a conversation; the random player answers where `says` does not, which may be one reply to all."""
     environment = build_environment(experiment)
     task = list(plan_tasks(experiment, None))[index]
     random_player = environment.policy("random")
@@ -91,9 +91,10 @@ def play(experiment: Experiment, says: Says | None = None, *, index: int = 0) ->
     while turns := played.conversation.turns():
         (turn,) = turns
         prompt = played.conversation.prompt(turn)
-        text = (
-            random_player(prompt.view, Random(stable_hash(task.seed, turn.key))) if says is None else says(turn, prompt)
-        )
+        if says is None:
+            text = random_player(prompt.view, Random(stable_hash(task.seed, turn.key)))
+        else:
+            text = says if isinstance(says, str) else says(turn, prompt)
         played.turns.append(turn)
         played.prompts.append(prompt)
         played.receipts.append(played.conversation.receive(turn, Reply(text=text)))
