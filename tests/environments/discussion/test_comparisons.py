@@ -59,37 +59,24 @@ def given(seed: str, question: int, right: float) -> JsonObject:
 def played(
     *slugs: str, questions: Iterable[int] = range(QUESTIONS), times: int = 1, left_out: int | None = None
 ) -> list[PlayedCombination]:
-    numbers = [*questions] * times
-    return [
-        PlayedCombination(
-            slug,
-            CELLS[slug][1],
-            len(numbers),
-            [
-                (
-                    number,
-                    given(f"{slug if slug != 'same' else 'base'} {number // QUESTIONS}", question, right),
-                    "here",
-                )
-                for number, question in enumerate(numbers)
-                if question != left_out or slug == "base"
-            ],
-        )
-        for slug in (slugs or CELLS)
-        for right in [CELLS[slug][0]]
-    ]
+    numbers, found = [*questions] * times, []
+    for slug in slugs or CELLS:
+        right, values = CELLS[slug]
+        seed = "base" if slug == "same" else slug
+        outcomes = [
+            (number, given(f"{seed} {number // QUESTIONS}", question, right), "here")
+            for number, question in enumerate(numbers)
+            if question != left_out or slug == "base"
+        ]
+        found.append(PlayedCombination(slug, values, len(numbers), outcomes))
+    return found
 
 
 def compared(combinations: list[PlayedCombination], primary: str | None = "bias.final.ambiguous") -> dict[str, Any]:
-    section = compare_discussions(combinations, True, Declared("base", primary))[KEY]
-    assert isinstance(section, dict)
-    figures = section["figures"]
-    assert isinstance(figures, list)
-    found: dict[str, Any] = {}
-    for figure in figures:
-        assert isinstance(figure, dict)
-        found[str(figure["figure"])] = {row["combination"]: row for row in figure["combinations"]}  # type: ignore[call-overload, index, union-attr]
-    return found
+    section: Any = compare_discussions(combinations, True, Declared("base", primary))[KEY]
+    return {
+        figure["figure"]: {row["combination"]: row for row in figure["combinations"]} for figure in section["figures"]
+    }
 
 
 def answers_of(combination: PlayedCombination) -> pandas.DataFrame:
@@ -98,15 +85,17 @@ def answers_of(combination: PlayedCombination) -> pandas.DataFrame:
     def lines() -> Iterator[dict[str, JsonValue]]:
         for _, each, _ in combination.outcomes:
             found: Any = each
-            line = {"question": found["question_id"], "context": found["bias"]["context"]}
-            for agent in AGENTS:
-                for kind, place in (("first", 0), ("final", -1)):
-                    yield {**line, "kind": kind, "answer": found["answers"][agent][place]} | {
-                        "right": found["answers"][agent][place] == found["correct_answer_id"]
-                    }
-            yield {**line, "kind": "group", "answer": found["answer"]} | {
-                "right": found["answer"] == found["correct_answer_id"]
-            }
+            answers = [("group", found["answer"])]
+            answers += [("first", found["answers"][agent][0]) for agent in AGENTS]
+            answers += [("final", found["answers"][agent][-1]) for agent in AGENTS]
+            for kind, answer in answers:
+                yield {
+                    "question": found["question_id"],
+                    "context": found["bias"]["context"],
+                    "kind": kind,
+                    "answer": answer,
+                    "right": answer == found["correct_answer_id"],
+                }
 
     return pandas.DataFrame(lines())
 
@@ -180,15 +169,11 @@ def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand() -> None:
 def test_p_of_the_groups_answer_is_mcnemars_and_q_is_adjusted_over_the_combinations() -> None:
     found = compared(played())
     for name in ("accuracy.group", "consensus"):
-        tables = {}
+        tables, chances = {}, []
         for each in played():
             lines: list[Any] = [line for _, line, _ in each.outcomes]
-            tables[each.slug] = pandas.Series(
-                [line["consensus" if name == "consensus" else "answer"] for line in lines]
-            )
-            if name != "consensus":
-                tables[each.slug] = tables[each.slug] == pandas.Series([line["correct_answer_id"] for line in lines])
-        chances = []
+            right = [line["answer"] == line["correct_answer_id"] for line in lines]
+            tables[each.slug] = pandas.Series([line[name] for line in lines] if name == "consensus" else right)
         for slug in ("same", "shown", "both"):
             row, cross = found[name][slug], pandas.crosstab(tables["base"], tables[slug])
             cross = cross.reindex(index=[False, True], columns=[False, True], fill_value=0)
@@ -233,12 +218,6 @@ def test_discussions_of_a_single_question_are_paired_by_number() -> None:
     assert "Paired by discussion" in str(notes)
 
 
-def test_a_single_pair_has_no_interval() -> None:
-    row = compared(played("base", "shown", questions=[0]))["consensus"]["shown"]
-
-    assert (row["questions"], row["interval"], row["p"]) == (1, None, 1.0)
-
-
 def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> None:
     (base,), (other,) = played("base"), played("shown", questions=reversed(range(10, QUESTIONS)), left_out=20)
     (again,) = played("shown", questions=range(10, QUESTIONS), left_out=20)
@@ -248,6 +227,8 @@ def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> No
 
     assert (row["questions"], row["left_out"]) == (QUESTIONS - 11, 11)
     assert row == compared([base, ordered])["accuracy.group"]["shown"]
+    row = compared(played("base", "shown", questions=[0]))["consensus"]["shown"]
+    assert (row["questions"], row["interval"], row["p"]) == (1, None, 1.0), "a single pair"
 
 
 def test_primary_outcome_comes_first_and_is_marked(snapshot: SnapshotAssertion) -> None:
