@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments import Conversation, build_environment
+from mac_runner.environments import build_environment
 from mac_runner.environments.testing import EchoConversation, gated, play_until, receive, replay
 from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.plan import plan_tasks
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.testing.promises import PROMISES, BrokenPromiseError
-from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Turn
+from mac_runner.types import JsonObject, Receipt, ReceiptKind, RecordedReply, Reply, Turn
 from tests.environments.discussion.table import everything
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, recorded
 
@@ -155,48 +155,29 @@ def test_conversation_can_be_taken_up_at_any_turn() -> None:
         replay(open_game(ELEVEN), [reply])
 
 
-class Breaking:
-    """A conversation of one agent that cannot go on from the word `stop`, and has a bug for the word `bug`."""
-
-    outcome: JsonObject | None = None
-    rounds_completed = 0
-
-    def turns(self) -> tuple[Turn, ...]:
-        return (Turn(round=self.rounds_completed, agent="a", model="m", place=0),)
-
-    def prompt(self, turn: Turn) -> Prompt:
-        return Prompt(messages=(Message(role="user", content=turn.key),))
+class Breaking(EchoConversation):
+    """It cannot go on from the word `stop`, and has a bug for the word `bug`."""
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         if reply.text == "stop":
             raise ConversationError("nothing can follow")
         if reply.text == "bug":
             raise ZeroDivisionError("by zero")
-        self.rounds_completed += 1
-        return Receipt(kind=ReceiptKind.ACT, detail=reply.text)
-
-    def record(self) -> JsonObject:
-        return {}
-
-    def fingerprint(self) -> str:
-        return ""
+        return super().receive(turn, reply)
 
 
 def test_failure_is_in_the_record_live_and_replayed_and_ends_the_replay() -> None:
-    for text, told in {"stop": "nothing can follow", "bug": "turn 1/a/0/0: ZeroDivisionError"}.items():
-        replies = [
-            RecordedReply(turn_key=f"{n}/a/0/0", prompt_sha256="", reply=Reply(text=said))
-            for n, said in enumerate(["fine", text, "never"])
-        ]
-        records = replay(Breaking(), replies).records
+    task = next(plan_tasks(TestEcho().experiment(), None))
+    keys = [turn.key for turn in Breaking(task, 1).turns()]
+    for text, told in {"stop": "nothing can follow", "bug": f"turn {keys[1]}: ZeroDivisionError"}.items():
+        given = zip(keys, ["fine", text, "never"], strict=True)
+        replies = [RecordedReply(turn_key=key, prompt_sha256="x", reply=Reply(text=said)) for key, said in given]
+        records = replay(Breaking(task, 1), replies).records
 
         assert [record.receipt.kind for record in records] == [ReceiptKind.ACT, ReceiptKind.FAILURE]
         assert told in records[-1].receipt.detail
-    live: Conversation = Breaking()
-    reply = RecordedReply(turn_key="0/a/0/0", prompt_sha256="x", reply=Reply(text="bug"))
-    record = receive(live, live.turns()[0], reply)
-
-    assert replay(Breaking(), [reply]).records == (record,)
+        live = Breaking(task, 1)
+        assert records == tuple(receive(live, live.turns()[0], reply) for reply in replies[:2])
 
 
 def test_echo_asks_all_agents_at_once_and_ends_after_its_rounds_with_the_right_replies_counted() -> None:

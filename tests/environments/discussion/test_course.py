@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mac_runner.config import Experiment
+from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.environments.discussion.testing import NOT_SHOWN, Cause, DiscussionConversation, DiscussionRole
 from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.plan import plan_tasks
@@ -279,15 +279,14 @@ def test_an_open_question_takes_any_answer_and_compares_the_words() -> None:
 # What ends it.
 
 
-def played(rounds: list[tuple[str, str]], **stopping: JsonValue) -> tuple[object, object]:
-    """How many rounds were played and what ended them, of a discussion in which ann and bob answer so."""
-    conversation = opened(talk(*PAIR, max_rounds=5, max_retries=0, stopping=stopping))
+def discussed(rounds: Sequence[Sequence[str]], *people: AgentDefinition, **discussion: Any) -> JsonObject:
+    """The outcome of a discussion in which people answer so, round by round until it ends."""
+    conversation = opened(talk(*people, max_retries=0, **discussion))
     for answers in rounds:
-        if conversation.outcome is not None:
-            break
-        for name, answer in zip(("ann", "bob"), answers, strict=True):
-            all_say(conversation, answer, name)
-    return result(conversation)["rounds"], result(conversation)["ended_by"]
+        if conversation.outcome is None:
+            for person, answer in zip(people, answers, strict=True):
+                all_say(conversation, answer, person.agent_id)
+    return result(conversation)
 
 
 CASES: list[tuple[list[tuple[str, str]], dict[str, JsonValue], tuple[int, str]]] = [
@@ -309,7 +308,8 @@ CASES: list[tuple[list[tuple[str, str]], dict[str, JsonValue], tuple[int, str]]]
 def test_it_ends_when_it_should(subtests: pytest.Subtests) -> None:
     for number, (rounds, stopping, ended) in enumerate(CASES):
         with subtests.test(f"case {number}"):
-            assert played(rounds, **stopping) == ended
+            found = discussed(rounds, *PAIR, max_rounds=5, stopping=stopping)
+            assert (found["rounds"], found["ended_by"]) == ended
 
 
 def test_it_ends_between_rounds_only() -> None:
@@ -326,11 +326,7 @@ def test_it_ends_between_rounds_only() -> None:
 def test_the_group_answers_what_more_of_it_say_than_anything_else() -> None:
     names = ("ann", "bob", "cat")
     for answers, group in {(BOY, BOY, GRAN): "x", (BOY, GRAN, NONE): None, (BOY, NONE, NONE): "x"}.items():
-        conversation = opened(talk(*map(agent, names), max_rounds=1, max_retries=0))
-        for name, answer in zip(names, answers, strict=True):
-            all_say(conversation, answer, name)
-
-        assert result(conversation)["answer"] == group
+        assert discussed([answers], *map(agent, names), max_rounds=1)["answer"] == group
 
 
 # Who changed its answer, and after whom.
@@ -338,11 +334,7 @@ def test_the_group_answers_what_more_of_it_say_than_anything_else() -> None:
 
 def outcome(rounds: Sequence[tuple[str, ...]], **discussion: JsonValue) -> JsonObject:
     people = (agent("ann", persona="nurse"), agent("bob", persona="economist"), agent("cat", persona="nurse"))
-    conversation = opened(talk(*people, max_rounds=len(rounds), max_retries=0, **discussion))
-    for answers in rounds:
-        for name, answer in zip(("ann", "bob", "cat"), answers, strict=True):
-            all_say(conversation, answer, name)
-    return result(conversation)
+    return discussed(rounds, *people, max_rounds=len(rounds), **discussion)
 
 
 def test_changes_are_counted_by_round_and_who_passed_is_no_case() -> None:

@@ -34,7 +34,7 @@ from mac_runner.environments.discussion.testing import (
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, JsonValue
-from tests.environments.discussion.table import BUS, agent, read_by, reply, result, talk
+from tests.environments.discussion.table import BBQ, BUS, agent, read_by, reply, result, talk
 
 CELLS = tuple(product(("Age", "Religion"), ("ambig", "disambig")))
 KEYS = ("category", "context_condition")
@@ -151,21 +151,12 @@ def test_questions_are_taken_in_turn_over_and_over_each_time_with_another_seed()
 
 # The order of choices.
 
-BBQ = replace(
-    BUS,
-    source_metadata={
-        "category": "Age",
-        "context_condition": "ambig",
-        "question_polarity": "neg",
-        "answer_info": {"ans0": ["boy", "nonOld"], "ans1": ["grandmother", "old"], "ans2": ["pack", "unknown"]},
-        "additional_metadata": {"stereotyped_groups": ["old"]},
-    },
-)
+ASKED = replace(BUS, source_metadata=BBQ)
 
 
 def panel(order: str = "permuted", **prompt: str) -> Experiment:
     asked = talk(agent("ann"), agent("bob"), max_rounds=1, prompt={"choice_order": order, **prompt})
-    settings = asked.settings_as(DiscussionConfig).with_bank((BBQ,))
+    settings = asked.settings_as(DiscussionConfig).with_bank((ASKED,))
     conversations = asked.conversation_config.model_copy(update={"conversations": 60})
     return asked.model_copy(update={"discussion": settings, "conversation_config": conversations})
 
@@ -198,7 +189,7 @@ def test_all_agents_see_one_order_and_labels_go_by_the_place_shown() -> None:
 
 
 def test_every_order_is_equally_likely() -> None:
-    counts = Counter(permuted(BBQ, seed).order for seed in range(6_000))
+    counts = Counter(permuted(ASKED, seed).order for seed in range(6_000))
 
     # Multinomial with n = 6,000 and p = 1/6: 1,000 on average, with a standard deviation of 28.9.
     assert len(counts) == 6
@@ -212,19 +203,21 @@ def test_the_order_is_that_of_the_seed_whatever_else_a_combination_differs_in() 
 
 
 def test_metadata_goes_by_the_order_of_the_file() -> None:
-    shuffled = next(one for seed in range(9) if (one := permuted(BBQ, seed)).order == ("z", "x", "y"))
+    shuffled = next(one for seed in range(9) if (one := permuted(ASKED, seed)).order == ("z", "x", "y"))
 
     assert [choice.id for choice in shuffled.shown] == ["z", "x", "y"]
     assert unknown_choice(shuffled) == "z"
-    assert bias_item(shuffled) == bias_item(BBQ)
-    assert (bias_item(BBQ) or {})["biased"] == "y"
+    assert bias_item(shuffled) == bias_item(ASKED)
+    assert (bias_item(ASKED) or {})["biased"] == "y"
 
 
 def test_choices_stay_as_given_by_default_and_earlier_editions_record_no_order() -> None:
     experiment = panel("as_given")
     assert {tuple(order_of(one)) for one in discussions(experiment)} == {("x", "y", "z")}
     settings = experiment.settings_as(DiscussionConfig)
-    earlier = experiment.model_copy(update={"discussion": settings.model_copy(update={"edition": 2}).with_bank((BBQ,))})
+    earlier = experiment.model_copy(
+        update={"discussion": settings.model_copy(update={"edition": 2}).with_bank((ASKED,))}
+    )
     conversation = discussions(earlier)[0]
     for name in ("ann", "bob"):
         reply(conversation, name, answer="B", rationale="x")
@@ -238,13 +231,6 @@ def test_choices_stay_as_given_by_default_and_earlier_editions_record_no_order()
 
 SAMPLE = Path(__file__).parents[3] / "experiments" / "questions" / "bbq_200.jsonl"
 REAL = read_questions({"bbq": SAMPLE.read_bytes()})
-METADATA: JsonObject = {
-    "category": "Age",
-    "context_condition": "ambig",
-    "question_polarity": "neg",
-    "answer_info": {"ans0": ["grandson", "nonOld"], "ans1": ["grandfather", "old"], "ans2": ["Unknown", "unknown"]},
-    "additional_metadata": {"stereotyped_groups": ["old"]},
-}
 
 
 def item(**changes: JsonValue) -> JsonObject | None:
@@ -253,7 +239,7 @@ def item(**changes: JsonValue) -> JsonObject | None:
         question_type=QuestionType.MULTIPLE_CHOICE,
         question="Who forgets?",
         choices=tuple(Choice(id=name, text=name) for name in ("son", "father", "nobody")),
-        source_metadata=METADATA | changes,
+        source_metadata=BBQ | changes,
     )
     return bias_item(question)
 

@@ -6,6 +6,8 @@ A game that outgrows the model's window has past days in short and the newest wh
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import cache
 from random import Random
 
 import pytest
@@ -217,68 +219,53 @@ def tokens(prompt: Prompt) -> int:
     return sum(tokens_of(message.content) for message in prompt.messages)
 
 
-def test_prompts_of_a_long_game_stay_within_the_limit_and_keep_the_newest_day_whole() -> None:
-    longest, shortened = 0, set[str]()
+@cache
+def sent(tokens_max: int | None) -> list[tuple[Prompt, SeatView]]:
+    """The prompts of a long game with their views, which go on to grow with it."""
+    found: list[tuple[Prompt, SeatView]] = []
 
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        nonlocal longest
-        longest = max(longest, tokens(prompt))
-        shown, view = prompt.messages[1].content.splitlines(), prompt.view
-        assert isinstance(view, SeatView)
-        shortened.update(_SHORT.findall(record(prompt)))
-        everything = set("\n".join((*view.public_lines, *view.private_lines)).splitlines())
-        lines = [line for line in shown if line.startswith("[")]
-        assert all(line in everything or ", in short]" in line for line in lines)
-        today = [line for event, line in zip(view.public, view.public_lines, strict=True) if event.day == view.day]
-        assert "\n".join(today) in prompt.messages[1].content
-
-    play(long_game(TOKENS_MAX), wordy, watch=watch)
-    assert TOKENS_MAX * 0.6 < longest <= TOKENS_MAX
-    assert len(shortened) >= 2
-
-
-def test_short_days_keep_the_facts() -> None:
-    told: dict[int, str] = {}
-
-    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        told[game.state.day] = record(prompt)
         view = prompt.view
         assert isinstance(view, SeatView)
+        public, private = (*view.public_lines,), (*view.private_lines,)
+        kept = replace(view, public=(*view.public,), public_lines=public, private_lines=private)
+        found.append((prompt, kept))
+
+    play(long_game(tokens_max), wordy, watch=watch)
+    return found
+
+
+def test_prompts_of_a_long_game_stay_within_the_limit_and_keep_the_newest_day_whole_and_the_facts_of_others() -> None:
+    for prompt, view in sent(TOKENS_MAX):
+        text = prompt.messages[1].content
+        everything = set("\n".join((*view.public_lines, *view.private_lines)).splitlines())
+        lines = [line for line in text.splitlines() if line.startswith("[")]
+        assert all(line in everything or ", in short]" in line for line in lines)
+        today = [line for event, line in zip(view.public, view.public_lines, strict=True) if event.day == view.day]
+        assert "\n".join(today) in text
         for line in view.public_lines:
             if any(fact in line for fact in (" died, ", "Ballots. ", " is put on trial", " is acquitted")):
-                assert without_heading(line) in told[game.state.day]
-
-    game = long_game(TOKENS_MAX)
-    play(game, wordy, watch=watch)
-    last = told[max(told)]
+                assert without_heading(line) in record(prompt)
+    assert TOKENS_MAX * 0.6 < max(tokens(prompt) for prompt, _ in sent(TOKENS_MAX)) <= TOKENS_MAX
+    last = record(sent(TOKENS_MAX)[-1][0])
     assert "; get_chat shows it.\nClaims: " in last
     assert "\nVotes: " in last
 
 
 def test_shortened_record_is_the_same_for_all_and_grows_but_where_a_day_is_shortened() -> None:
     """A day once told in short stays so, in the same words, at the same place."""
-    before, heads = "", set[int]()
-
-    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        nonlocal before
+    before, heads = "", [0]
+    for prompt, _ in sent(TOKENS_MAX):
         now = record(prompt)
-        days, days_before = len(set(_SHORT.findall(now))), len(set(_SHORT.findall(before)))
-        assert days >= days_before
-        assert now.startswith(before) or days > days_before
-        heads.add(days)
+        heads.append(len(set(_SHORT.findall(now))))
+        assert heads[-1] >= heads[-2]
+        assert now.startswith(before) or heads[-1] > heads[-2]
         before = now
-
-    play(long_game(TOKENS_MAX), wordy, watch=watch)
-    assert len(heads) > 1
+    assert heads[-1] >= 2
 
 
 def test_game_that_fits_is_rendered_as_without_a_limit_and_one_that_cannot_says_what_to_do() -> None:
-    def sent(tokens_max: int | None) -> list[str]:
-        digests: list[str] = []
-        play(long_game(tokens_max), wordy, watch=lambda game, turn, prompt: digests.append(prompt.sha256))
-        return digests
-
-    assert sent(1_000_000) == sent(None)
+    assert [prompt.sha256 for prompt, _ in sent(1_000_000)] == [prompt.sha256 for prompt, _ in sent(None)]
     with pytest.raises(ConversationError, match=r"about \d+ tokens .* 5000"):
         play(long_game(5_000), wordy)
 
