@@ -259,10 +259,28 @@ REFUSED_CASTINGS = (
 )
 
 
-def test_castings_that_cannot_be_meant_are_refused_with_reason_and_key(
+REFUSED_TOURNAMENTS = (
+    "pairings: {}",
+    "pairings: {round_robin: all, versus_baseline: {baseline: a, against: [b]}}",
+    "pairings: {round_robin: [a]}",
+    "pairings: {round_robin: []}",
+    "pairings: {round_robin: 3}",
+    "pairings: {round_robin: [a, d, a]}",
+    "pairings: {versus_baseline: {baseline: e, against: [a, d]}}",
+    "pairings: {versus_baseline: {baseline: a, against: [a, b]}}",
+    "pairings: {round_robin: all, neutral: wolf}",
+    "pairings: {round_robin: all, neutral: mafia}",
+    "pairings: {round_robin: all}, seats: {a: 7}",
+    "pairings: {round_robin: all}, casting: {mafia: a, town: b}",
+)
+
+
+def test_castings_and_tournaments_that_cannot_be_meant_are_refused_with_reason_and_key(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     assert {game: refused(tmp_path, f"{game}\n") for game in REFUSED_CASTINGS} == snapshot
+    found = {game: refused(tmp_path, f"game: {{lobby: classic-7, {game}}}\n") for game in REFUSED_TOURNAMENTS}
+    assert found == snapshot
     assert refused(tmp_path, "game: {casting: {*: a}}\n")[0].endswith(" begins with * or &")
     # `random mafia` never becomes the Godfather where he has a slot, who so needs no cast elsewhere.
     own_slot = "game: {lobby: [sheriff, godfather, mafia killing], casting: {godfather: a, mafioso: b, town: c}}\n"
@@ -361,28 +379,6 @@ def test_a_tournament_multiplies_with_a_grid_of_ones_own(tmp_path: Path, snapsho
     assert experiments(found)[6].experiment_metadata.description == "seed 2"
     assert len(grid(tmp_path, f"{game}_grid: {{{derive}}}\n").combinations) == 6
     assert refused(tmp_path, f"{game}_grid: {{broadcast: {{mafia: {{paths: [seed], values: [1]}}}}}}\n") == snapshot
-
-
-REFUSED = (
-    "pairings: {}",
-    "pairings: {round_robin: all, versus_baseline: {baseline: a, against: [b]}}",
-    "pairings: {round_robin: [a]}",
-    "pairings: {round_robin: []}",
-    "pairings: {round_robin: 3}",
-    "pairings: {round_robin: [a, d, a]}",
-    "pairings: {versus_baseline: {baseline: e, against: [a, d]}}",
-    "pairings: {versus_baseline: {baseline: a, against: [a, b]}}",
-    "pairings: {round_robin: all, neutral: wolf}",
-    "pairings: {round_robin: all, neutral: mafia}",
-    "pairings: {round_robin: all}, seats: {a: 7}",
-    "pairings: {round_robin: all}, casting: {mafia: a, town: b}",
-)
-
-
-def test_tournaments_that_cannot_be_meant_are_refused_with_reason_and_key(
-    tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
-    assert {game: refused(tmp_path, f"game: {{lobby: classic-7, {game}}}\n") for game in REFUSED} == snapshot
 
 
 def test_a_tournament_needs_both_sides_in_every_deal_and_players_that_differ(

@@ -284,14 +284,6 @@ def test_choices_list_every_reply_where_all_acts_can_be_listed_and_the_schema_is
     assert all(prompt.schema == schema for prompt, schema in kept)
 
 
-class Written(NamedTuple):
-    """One reply of the corpus, where it is given, and what it has to be read as."""
-
-    scene: str
-    verdict: str
-    text: str
-
-
 class Scene(NamedTuple):
     """A moment of a game, and the seat that answers."""
 
@@ -299,15 +291,16 @@ class Scene(NamedTuple):
     seat: int
 
 
-def corpus() -> Iterator[Written]:
+def corpus() -> Iterator[tuple[str, str, str]]:
+    """The scene of each reply of the corpus, what it has to be read as, and its text."""
     for file in sorted(CORPUS.glob("*.yaml")):
         for scene, verdicts in yaml.safe_load(file.read_text(encoding="utf-8")).items():
             for verdict, replies in verdicts.items():
                 if verdict == "asked":
                     for cause, texts in replies.items():
-                        yield from (Written(scene, f"asked {cause}", text) for text in texts)
+                        yield from ((scene, f"asked {cause}", text) for text in texts)
                 else:
-                    yield from (Written(scene, verdict, text) for text in replies)
+                    yield from ((scene, verdict, text) for text in replies)
 
 
 @cache

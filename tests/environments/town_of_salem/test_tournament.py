@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import RESULTS, compare_games
 from mac_runner.results import PlayedCombination, Table
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 ROLES = {"Ann": "sheriff", "Bob": "doctor", "Cid": "jester", "Dan": "mafioso", "Eve": "godfather"}
 SIDES = {"sheriff": "town", "doctor": "town", "jester": "neutral", "mafioso": "mafia", "godfather": "mafia"}
@@ -23,28 +23,26 @@ Winner = Callable[[int], str]
 
 def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
     """A game whose deal follows from its number. One of the Town ends it as a neutral, and was dealt to the Town."""
-    names, players = Random(number).sample(sorted(ROLES), len(ROLES)), []
-    for name, role in zip(names, ROLES.values(), strict=True):
-        side = SIDES[role]
-        definition = cast[side]
-        players.append(
-            {
-                "agent": name,
-                "definition": definition,
-                "model": f"{definition}-model",
-                "role": role,
-                "final_role": "survivor" if role == "sheriff" else role,
-                "faction": "neutral" if role == "sheriff" else side,
-                "won": winner == side and role != "sheriff",
-            }
-        )
+    names = Random(number).sample(sorted(ROLES), len(ROLES))
+    players: list[JsonValue] = [
+        {
+            "agent": name,
+            "definition": cast[SIDES[role]],
+            "model": f"{cast[SIDES[role]]}-model",
+            "role": role,
+            "final_role": "survivor" if role == "sheriff" else role,
+            "faction": "neutral" if role == "sheriff" else SIDES[role],
+            "won": winner == SIDES[role] and role != "sheriff",
+        }
+        for name, role in zip(names, ROLES.values(), strict=True)
+    ]
     is_won = winner != "nobody"
     return {
         "kind": "game",
         "ending": "win" if is_won else "draw",
         "days": 3,
         "winners": [winner] if is_won else [],
-        "players": [*players],
+        "players": players,
     }
 
 

@@ -320,14 +320,8 @@ class Said(NamedTuple):
     speaker: str
     is_town: bool
     event: Event
-
-    @property
-    def text(self) -> str:
-        return self.event.text("text")
-
-    @property
-    def is_public(self) -> bool:
-        return self.event.kind is EventKind.SPEECH
+    text: str
+    is_public: bool
 
 
 @cache
@@ -343,7 +337,8 @@ def talk() -> list[Said]:
         for event in game.log.events:
             speaker = str(event.data.get("player"))
             if event.kind in (EventKind.SPEECH, EventKind.CHAT) and speaker in is_town:
-                found.append(Said(game, speaker, is_town[speaker], event))
+                is_public = event.kind is EventKind.SPEECH
+                found.append(Said(game, speaker, is_town[speaker], event, event.text("text"), is_public))
     return found
 
 
