@@ -39,17 +39,16 @@ def test_scan_returns_the_words_between_the_tags(text: str) -> None:
 
 
 def test_scan_knows_tags_by_their_whole_name() -> None:
-    for text in ("<speak-er>a</speak-er>", "<speaker>a</speaker>", "< /speak>", "<unknown>a</unknown>", "<speak", "<>"):
+    texts = ("<speak-er>a</speak-er>", "<speaker>a</speaker>", "< /speak>", "<unknown>a</unknown>", "<speak", "<>")
+    for text in (*texts, "<ſpeak>a</ſpeak>"):
         assert scan(text, NAMES) == Markup(tags=(), rest=text)
-    assert scan("<ſpeak>a</ſpeak>", NAMES) == Markup(tags=(), rest="<ſpeak>a</ſpeak>")
 
 
 def test_scan_takes_what_stands_before_the_end_of_an_unopened_thought_for_thought() -> None:
     """Some chat templates open the thought at the end of the prompt, so that the reply only closes it."""
     text = "I am Godfather, maybe <speak>secret</speak> no, bad. </thinking> <speak>Good day.</speak>"
-
-    assert [tag.text for tag in scan(text, NAMES).tags] == ["Good day."]
-    assert scan(CLOSED, NAMES).tags == (Tag(name="speak", text="c"),)
+    for reply, said in {text: "Good day.", CLOSED: "c"}.items():
+        assert scan(reply, NAMES).tags == (Tag(name="speak", text=said),)
 
 
 def test_scan_reads_attributes_however_they_are_quoted_and_tells_what_is_left_behind_the_last_tag() -> None:

@@ -17,12 +17,10 @@ import pytest
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
-    Choice,
     DiscussionConversation,
     DiscussionEnvironment,
     Question,
     QuestionSelection,
-    QuestionType,
     SelectionError,
     bias_item,
     permuted,
@@ -234,21 +232,14 @@ REAL = read_questions({"bbq": SAMPLE.read_bytes()})
 
 
 def item(**changes: JsonValue) -> JsonObject | None:
-    question = Question(
-        question_id="q",
-        question_type=QuestionType.MULTIPLE_CHOICE,
-        question="Who forgets?",
-        choices=tuple(Choice(id=name, text=name) for name in ("son", "father", "nobody")),
-        source_metadata=BBQ | changes,
-    )
-    return bias_item(question)
+    return bias_item(replace(BUS, source_metadata=BBQ | changes))
 
 
 def test_the_biased_answer_is_the_target_of_a_negative_question_and_the_other_of_a_nonnegative_one() -> None:
-    expected = {"category": "Age", "context": "ambig", "biased": "father", "counter": "son", "unknown": "nobody"}
+    expected = {"category": "Age", "context": "ambig", "biased": "y", "counter": "x", "unknown": "z"}
 
     assert item() == expected
-    assert item(question_polarity="nonneg") == expected | {"biased": "son", "counter": "father"}
+    assert item(question_polarity="nonneg") == expected | {"biased": "x", "counter": "y"}
     assert item(context_condition=None) is item(question_polarity=None) is None, "it is none of BBQ"
 
 
@@ -258,13 +249,13 @@ def groups(first: str, second: str, stereotyped: list[JsonValue]) -> JsonObject 
 
 
 TARGETS: list[tuple[str, str, list[JsonValue], str | None]] = [
-    ("F-Black", "F-White", ["Black", "African American"], "son"),
-    ("M-Asian", "M-Arab", ["Middle Eastern", "Arab"], "father"),
-    ("African", "African American", ["Black", "African American"], "father"),
-    ("Latino", "White", ["Hispanic", "Latino"], "son"),
-    ("boy", "girl", ["F"], "father"),
-    ("man", "woman", ["M"], "son"),
-    ("nonTrans_F", "trans_M", ["transgender men", "trans"], "father"),
+    ("F-Black", "F-White", ["Black", "African American"], "x"),
+    ("M-Asian", "M-Arab", ["Middle Eastern", "Arab"], "y"),
+    ("African", "African American", ["Black", "African American"], "y"),
+    ("Latino", "White", ["Hispanic", "Latino"], "x"),
+    ("boy", "girl", ["F"], "y"),
+    ("man", "woman", ["M"], "x"),
+    ("nonTrans_F", "trans_M", ["transgender men", "trans"], "y"),
     ("Catholic", "Muslim", ["Muslim", "Mormon", "Orthodox", "Catholic"], None),
     ("Hindu", "Sikh", ["Jewish"], None),
     ("Hindu", "Sikh", [], None),

@@ -107,6 +107,9 @@ def test_own_template_replaces_the_blocks_it_has(rehearsed: list[str], snapshot:
 BAD = {
     "{% block system %}\n{{ questoin }}{% endblock %}": "2: unknown field 'questoin'",
     "{% block system %}\n{{ question }": "2: ",
+    "{% block system %}\n{{ demographic }}{% endblock %}": "2: unknown field 'demographic'",
+    "{% block system %}\n{{ demographics.hom }}{% endblock %}": "2: ",
+    "{% block system %}\n{% for one in others %}{{ one.age }}{% endfor %}{% endblock %}": "2: ",
     "{% block system %}{% endblock %}\n{% block sytem %}{% endblock %}": "2: unknown block 'sytem'",
     "Hello {{ agent }}": "1: the template has no block",
     "{% block later_round %}\n\n{{ statements[0].words }}{% endblock %}": "3: block later_round:",

@@ -21,7 +21,6 @@ from mac_runner.environments import Conversation
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.testing import (
     DiscussionConversation,
-    DiscussionEnvironment,
     DiscussionView,
     IdentityRevealConfig,
     RoutingStrategy,
@@ -30,7 +29,6 @@ from mac_runner.environments.discussion.testing import (
     readable,
 )
 from mac_runner.environments.testing import article, phrase
-from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Prompt, Reply, Turn
 from tests.environments.discussion.table import (
     agent,
@@ -391,13 +389,6 @@ def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed(snapshot
 
     later = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.splitlines()
     assert [*systems, later] == snapshot
-
-
-def test_a_field_of_an_identity_that_is_misspelt_is_refused_before_anything_runs() -> None:
-    for wrong in ("{{ demographic }}", "{{ demographics.hom }}", "{% for one in others %}{{ one.age }}{% endfor %}"):
-        text = f"{{% block system %}}\n{wrong}\n{{% endblock %}}"
-        with pytest.raises(ConfigError, match=r"own\.jinja:2"):
-            DiscussionEnvironment(talk(*PEOPLE, prompt={"template_file": "own.jinja", "template": text}))
 
 
 def test_demographics_as_a_text_are_said_and_shown_as_they_are_written() -> None:

@@ -164,11 +164,12 @@ def test_options_are_shuffled_by_the_seed_and_the_place_of_the_choice_is_recorde
     assert '"option"' not in json.dumps(ended()[0].record())
 
 
-def test_correction_shows_the_same_order_again_and_numbers_keep_theirs() -> None:
+def test_continued_turn_begins_as_the_turn_it_continues_in_the_same_order_and_numbers_keep_theirs() -> None:
     game = open_game(ELEVEN, options=Options(shuffle_options=True, discussion_mode="bidding"))
     before = game.prompt(game.turns()[0]).messages
-    answer(game, "hm")
-    assert game.prompt(game.turns()[0]).messages[: len(before)] == before
+    for said in ("hm", '<tool_request name="get_lobby"/>'):
+        answer(game, said)
+        assert game.prompt(game.turns()[0]).messages[: len(before)] == before
     assert "one of: 0, 1, 2, 3, 4" in told_now(advance(game, Phase.BIDDING))
 
 

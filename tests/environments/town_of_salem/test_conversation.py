@@ -227,13 +227,18 @@ def test_prisoner_answers_what_the_keeper_says_in_the_same_round() -> None:
     assert game.prompt(turn_of(game, "Elias")).sha256 == before, "no other seat learns of it"
 
 
-def test_keeper_who_does_not_speak_lets_the_prisoner_speak() -> None:
+def test_keeper_who_does_not_speak_lets_the_prisoner_speak_and_the_first_edition_asks_both_at_once() -> None:
     game = night()
     say(game, "Dorothea", "<wait/>")
 
     assert not turn_of(game, "Abel").after
     say(game, "Abel", "<speak>I am the Sheriff.</speak>")
     assert {turn.agent for turn in game.turns()} == {"Elias", "Felicity", "Gideon"}
+    game = night(edition=1)
+    assert all(not turn.after for turn in game.turns())
+    events = len(game.log.events)
+    say(game, "Dorothea", "<speak>Who are you?</speak>")
+    assert len(game.log.events) == events
 
 
 def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
@@ -273,12 +278,3 @@ def test_state_is_the_same_whatever_the_order_of_arrival() -> None:
     fixed = whole(None)
     assert [kind for kind, _ in fixed[1]].count(EventKind.JAILED) > 2
     assert all(whole(Random(number)) == fixed for number in range(ORDERS))
-
-
-def test_first_edition_asks_both_at_once() -> None:
-    game = night(edition=1)
-
-    assert all(not turn.after for turn in game.turns())
-    events = len(game.log.events)
-    say(game, "Dorothea", "<speak>Who are you?</speak>")
-    assert len(game.log.events) == events

@@ -133,7 +133,7 @@ def test_games_have_the_slots_names_flags_counts_and_gates_of_their_experiment()
 # `game.discussion`: what its presets set, what contradicts them, and what they cost.
 
 
-def test_preset_writes_its_keys_into_the_calendar() -> None:
+def test_preset_writes_its_keys_into_the_calendar_and_a_key_that_contradicts_it_is_refused_by_name() -> None:
     for name, keys in DISCUSSIONS.items():
         game = GameConfig.model_validate({"discussion": name, "calendar": {"max_days": 9}})
         assert game.calendar == GameCalendar.model_validate({**keys, "max_days": 9})
@@ -142,9 +142,6 @@ def test_preset_writes_its_keys_into_the_calendar() -> None:
     assert set(get_args(get_args(GameConfig.model_fields["discussion"].annotation)[0])) == set(DISCUSSIONS)
     with pytest.raises(ValidationError, match="calendar"):
         GameConfig.model_validate({"discussion": "quick", "calendar": "none"})
-
-
-def test_key_that_contradicts_its_preset_is_refused_by_name() -> None:
     same, other = (
         GameConfig.model_validate({"discussion": "quick", "calendar": {"discussion_rounds": rounds}})
         for rounds in (1, 2)

@@ -33,11 +33,7 @@ OFFICIAL = (
 )
 
 
-def test_classic_lists_are_the_first_entries_of_the_official_one() -> None:
-    assert {n: LOBBIES[f"classic-{n}"] for n in range(7, 16)} == {n: OFFICIAL[:n] for n in range(7, 16)}
-
-
-def test_catalogue_has_the_roles_of_the_base_game_and_its_unique_ones() -> None:
+def test_catalogue_has_the_roles_and_the_lists_of_the_base_game() -> None:
     by_alignment = Counter(role.alignment.value for role in ROLES.values())
 
     assert len(ROLES) == 33
@@ -54,6 +50,7 @@ def test_catalogue_has_the_roles_of_the_base_game_and_its_unique_ones() -> None:
         "neutral killing": 3,
         "neutral chaos": 1,
     }
+    assert {n: LOBBIES[f"classic-{n}"] for n in range(7, 16)} == {n: OFFICIAL[:n] for n in range(7, 16)}
     unique = {role.id for role in ROLES.values() if role.is_unique}
     assert unique == {"jailor", "mayor", "veteran", "retributionist", "godfather", "mafioso", "werewolf"}
 
@@ -91,11 +88,8 @@ def test_slots_are_public_and_what_became_of_them_is_not() -> None:
 
     assert state.lobby == slots
     assert start.data["lobby"] == list(slots)
-
-
-def test_roles_players_may_turn_into_are_in_play() -> None:
+    # The roles that players may turn into are in play.
     in_play = {role.id for role in roles_in_play(("executioner", "framer", "vampire hunter"))}
-
     assert in_play == {"executioner", "jester", "framer", "mafioso", "godfather", "vampire hunter", "vigilante"}
 
 

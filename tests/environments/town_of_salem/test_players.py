@@ -148,12 +148,8 @@ def test_scripted_players_look_at_nothing_but_their_view() -> None:
                 assert not truth & {name.name for name in node.names}, path.name
 
 
-def test_scripted_player_answers_the_same_view_the_same_and_refuses_one_of_another_game() -> None:
-    one = open_game(("sheriff", "doctor", "escort", "godfather", "jester"))
-    other = open_game(("sheriff", "jester", "godfather", "escort", "doctor"))
-    for name, policy in POLICIES.items():
-        replies = {policy(view_of(game.state, game.log, 0), Random(4)) for game in (one, other)}
-        assert len(replies) == 1, name
+def test_scripted_player_refuses_a_view_of_another_game() -> None:
+    for policy in POLICIES.values():
         with pytest.raises(TypeError, match="a SeatView, not"):
             policy("view", Random(1))
 

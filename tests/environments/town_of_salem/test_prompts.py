@@ -39,7 +39,6 @@ from tests.environments.town_of_salem.table import (
     ELEVEN,
     Table,
     advance,
-    answer,
     clumsy,
     open_game,
     play,
@@ -73,14 +72,6 @@ def test_prompts_share_the_system_message_and_a_record_that_only_grows(name: str
     play(open_game(ELEVEN, options=Options(max_days=5)), {"clumsy": clumsy, **POLICIES}[name], watch=watch)
     assert len(system) == 1
     assert longest.count("\n") > 50
-
-
-def test_continued_turn_begins_as_the_turn_it_continues() -> None:
-    game = open_game(ELEVEN)
-    before = game.prompt(game.turns()[0]).messages
-    answer(game, '<tool_request name="get_lobby"/>')
-
-    assert game.prompt(game.turns()[0]).messages[: len(before)] == before
 
 
 def test_system_message_explains_every_act_of_all_tool_and_role_of_the_game_in_its_form_alone() -> None:

@@ -80,11 +80,8 @@ def test_modes_are_those_of_the_rules_and_players_are_told_how_turns_are_taken()
         assert (ACTS["bid"].help in text) == (mode is DiscussionMode.BIDDING)
 
 
-def test_random_mode_draws_an_order_for_each_round_and_seat_order_keeps_its_own_all_day() -> None:
-    table = at_discussion(DiscussionMode.RANDOM)
-    before = table.state.order
-    table.end_round()
-    assert table.state.order != before
+def test_seat_order_mode_asks_in_seat_order_in_every_talk_of_the_day() -> None:
+    """`test_nights.py` sees that the random mode draws an order for each round."""
     table = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER))
     while table.state.day < 3:
         if not table.state.phase.is_night:

@@ -231,26 +231,19 @@ def said(text: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
 def meant(kind: Kind, fields: Mapping[str, str]) -> list[tuple[str, str, str, tuple[str, ...]]]:
     """The claims that a sentence of that kind is to hold."""
     name, role = fields["name"], fields["role"]
-    match kind.means:
-        case None:
-            return []
-        case Means.ROLE:
-            return [("role", "role", "", (role,))]
-        case Means.WAS_ROLE:
-            return [("role", "role held before", "", (role,))]
-        case Means.SUSPICIOUS:
-            return [("result", "suspicious", name, ())]
-        case Means.NOT_SUSPICIOUS:
-            return [("result", "not suspicious", name, ())]
-        case Means.EVIL:
-            return [("accusation", "evil", name, ())]
-        case Means.NOT_EVIL:
-            return [("defence", "not evil", name, ())]
-        case Means.ALL_NOT_EVIL:
-            return [("defence", "not evil", each, ()) for each in names_of(fields["names"])]
-        case Means.OTHER_ROLE:
-            is_town = ROLES[role.lower()].faction is Faction.TOWN
-            return [("defence" if is_town else "accusation", "role", name, (role,))]
+    is_town = ROLES[role.lower()].faction is Faction.TOWN
+    claims: dict[Means | None, list[tuple[str, str, str, tuple[str, ...]]]] = {
+        None: [],
+        Means.ROLE: [("role", "role", "", (role,))],
+        Means.WAS_ROLE: [("role", "role held before", "", (role,))],
+        Means.SUSPICIOUS: [("result", "suspicious", name, ())],
+        Means.NOT_SUSPICIOUS: [("result", "not suspicious", name, ())],
+        Means.EVIL: [("accusation", "evil", name, ())],
+        Means.NOT_EVIL: [("defence", "not evil", name, ())],
+        Means.ALL_NOT_EVIL: [("defence", "not evil", each, ()) for each in names_of(fields["names"])],
+        Means.OTHER_ROLE: [("defence" if is_town else "accusation", "role", name, (role,))],
+    }
+    return claims[kind.means]
 
 
 def fillings() -> Iterator[dict[str, str]]:
@@ -426,19 +419,15 @@ def test_town_tells_no_night_it_did_not_spend_and_no_finding_it_did_not_make() -
             continue
         seat = next(player.seat for player in one.game.state.players if player.name == one.speaker)
         known = one.game.log.private[seat]
-        found = {event.text("about") for event in known if event.kind is EventKind.RESULT}
-        found |= {name for event in known for key in ("visited", "visitors") for name in event.names(key)}
+        learned = {event.text("about") for event in known if event.kind is EventKind.RESULT}
+        learned |= {name for event in known for key in ("visited", "visitors") for name in event.names(key)}
         results = {claim.about for claim in extract(one.text, NAMES) if claim.kind == "result"}
-        assert results <= found or "visited by" in str(known), one.text
+        assert results <= learned or "visited by" in str(known), one.text
         if one.is_public:
             last_night = [event for event in known if event.day == one.event.day - 1]
             chosen = {name for event in last_night for name in event.names("targets")}
-            told = {text for account in ACCOUNTS if (text := _target(account, one.text))}
+            patterns = (account.format(target="([A-Z][a-z]+)") for account in ACCOUNTS)
+            told = {found[1] for pattern in patterns if (found := re.search(pattern, one.text))}
             accounts += len(told)
             assert told <= chosen, one.text
     assert accounts > 10
-
-
-def _target(account: str, text: str) -> str:
-    found = re.search(account.format(target="([A-Z][a-z]+)"), text)
-    return found[1] if found else ""

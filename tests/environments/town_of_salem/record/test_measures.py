@@ -87,11 +87,9 @@ def test_votes_ballots_and_a_trial_are_counted_as_by_hand() -> None:
     table = Recorded(*SIX)
     boss = table.name("godfather")
     table.go_to(Phase.VOTING, day=2)
-    table.act("sheriff", "vote", "godfather")
-    table.act("doctor", "vote", "escort")
-    table.act("investigator", "vote", "godfather")
-    table.act("escort", "vote", "godfather")
-    table.act("godfather", "vote", "sheriff")
+    votes = {"doctor": "escort", "investigator": "godfather", "escort": "godfather", "godfather": "sheriff"}
+    for voter, whom in {"sheriff": "godfather", **votes}.items():
+        table.act(voter, "vote", whom)
     table.end_round()
     table.act("doctor", "vote", "godfather")
     assert table.is_in(Phase.DEFENCE)
