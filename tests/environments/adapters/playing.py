@@ -8,11 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pytest
 import yaml
 
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments import Conversation, build_environment
 from mac_runner.plan import plan_tasks
+from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, stable_hash
 
 TEN: Mapping[str, int] = {
@@ -101,6 +103,23 @@ def play(experiment: Experiment, says: Says | str | None = None, *, index: int =
         if played.receipts[-1].kind is ReceiptKind.FAILURE:
             break
     return played
+
+
+class GamesContract(EnvironmentContract):
+    """The contract for `game`, from a file in the folder of the test, played by chance."""
+
+    policy = "random"
+    conversations = 1
+    game = ""
+    players = 2
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def experiment(self) -> Experiment:
+        """The experiment to play."""
+        return loaded(self.folder, self.game, self.players)
 
 
 def text_of(prompt: Prompt) -> str:

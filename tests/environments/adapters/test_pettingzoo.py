@@ -12,9 +12,8 @@ from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.environments.pettingzoo import code_of
 from mac_runner.errors import ConfigError
-from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, ReceiptKind
-from tests.environments.adapters.playing import THREE, loaded, play, text_of
+from tests.environments.adapters.playing import THREE, GamesContract, loaded, play, text_of
 
 pytest.importorskip("pettingzoo")
 
@@ -80,6 +79,11 @@ env = Counting
 
 
 @pytest.fixture
+def pygame() -> None:
+    pytest.importorskip("pygame")
+
+
+@pytest.fixture
 def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to import from, with a game that needs nothing but the library."""
     (tmp_path / "counting_game_v0.py").write_text(textwrap.dedent(COUNTING), encoding="utf-8")
@@ -92,32 +96,18 @@ def of_counting(folder: Path, **settings: JsonValue) -> Experiment:
 
 
 @pytest.mark.ci
-class TestCounting(EnvironmentContract):
-    policy = "random"
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, counting: Path) -> None:
-        self.folder = counting
-
-    def experiment(self) -> Experiment:
-        return of_counting(self.folder)
+@pytest.mark.usefixtures("counting")
+class TestCounting(GamesContract):
+    game, conversations = "pettingzoo:counting_game_v0", 3
 
 
-class TestConnectFour(EnvironmentContract):
-    policy = "random"
-    conversations = 1
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        pytest.importorskip("pygame")
-        self.folder = tmp_path
-
-    def experiment(self) -> Experiment:
-        return loaded(self.folder, "pettingzoo:classic.connect_four_v3", 2)
+@pytest.mark.usefixtures("pygame")
+class TestConnectFour(GamesContract):
+    game = "pettingzoo:classic.connect_four_v3"
 
 
+@pytest.mark.usefixtures("pygame")
 def test_games_of_the_library_end_with_a_reward_for_each_agent(tmp_path: Path) -> None:
-    pytest.importorskip("pygame")
     for game in THREE:
         played = play(loaded(tmp_path, f"pettingzoo:{game}", 2))
 

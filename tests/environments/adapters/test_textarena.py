@@ -11,41 +11,26 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.errors import ConfigError, ConversationError
-from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, ReceiptKind
-from tests.environments.adapters.playing import TEN, loaded, play, text_of
+from tests.environments.adapters.playing import TEN, GamesContract, loaded, play, text_of
 
 pytest.importorskip("textarena")
 
 
-class _Contract(EnvironmentContract):
-    policy = "random"
-    game = ""
-    players = 2
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
-
-    def experiment(self) -> Experiment:
-        return loaded(self.folder, f"textarena:{self.game}", self.players)
+class TestTicTacToe(GamesContract):
+    game, conversations = "textarena:TicTacToe", 3
 
 
-class TestTicTacToe(_Contract):
-    game = "TicTacToe"
+class TestSecretMafia(GamesContract):
+    game, players = "textarena:SecretMafia", 6
 
 
-class TestSecretMafia(_Contract):
-    game, players, conversations = "SecretMafia", 6, 1
-
-
-class TestLiarsDice(_Contract):
+class TestLiarsDice(GamesContract):
     """It draws from the generators of the process; two of them are played in turns."""
 
-    game, players, conversations = "LiarsDice", 3, 2
+    game, players, conversations = "textarena:LiarsDice", 3, 2
 
 
 def test_each_of_the_ten_ends_with_a_reward_for_every_agent_and_prompts_that_only_grow(tmp_path: Path) -> None:

@@ -218,15 +218,12 @@ def test_the_most_specific_key_decides() -> None:
     assert len(seen) == 5, seen
 
 
-def casts(experiment: Experiment) -> list[dict[str, set[str]]]:
-    """Of each game, the agent definitions that play each role."""
-    found = []
-    for task, game in games(experiment):
-        cast: dict[str, set[str]] = {}
-        for agent, player in zip(task.agents, game.state.players, strict=True):
-            cast.setdefault(player.role, set()).add(agent.definition)
-        found.append(cast)
-    return found
+def casts(experiment: Experiment) -> list[dict[str, str]]:
+    """Of each game, the agent definition that plays each role."""
+    return [
+        {player.role: agent.definition for agent, player in zip(task.agents, game.state.players, strict=True)}
+        for task, game in games(experiment)
+    ]
 
 
 def test_a_list_takes_turns_by_game_and_two_lists_meet_in_all_combinations() -> None:
@@ -234,7 +231,7 @@ def test_a_list_takes_turns_by_game_and_two_lists_meet_in_all_combinations() -> 
     played = casts(playing({"lobby": "classic-7", "casting": cast}))
     swapped = casts(playing({"lobby": "classic-7", "casting": dict(reversed(cast.items()))}))
 
-    sides = [(game["godfather"] | game["framer"], game["sheriff"] | game["jailor"]) for game in played]
+    sides = [({game["godfather"], game["framer"]}, {game["sheriff"], game["jailor"]}) for game in played]
 
     assert all(len(mafia) == len(town) == 1 for mafia, town in sides)
     assert Counter((*mafia, *town) for mafia, town in sides) == {(m, t): 3 for m in "ab" for t in "bc"}
