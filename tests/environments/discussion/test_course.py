@@ -90,12 +90,16 @@ def test_an_empty_reply_is_corrected_then_passed_and_counted() -> None:
     assert say(conversation, "bob", "\u200b\u3164\u2060").kind is ReceiptKind.CORRECTION, "nothing of it is visible"
 
 
-def test_thoughts_are_no_part_of_a_statement() -> None:
+def test_thoughts_are_no_part_of_a_statement_which_is_one_visible_line_of_bounded_length() -> None:
     for text in ("<think>secret</think>\nI agree.", "secret</think> I agree.", "<thinking>secret</thinking>I agree."):
         conversation = opened(topical())
 
         assert say(conversation, "ann", text) == Receipt(kind=ReceiptKind.ACT, detail="I agree.")
         assert "secret" not in read_by(conversation, "mod")
+    conversation = opened(topical())
+    said = say(conversation, "ann", "\x1b[2J\x00\ud800 hidden \u202e reversed \u200b")
+    assert said.detail == "(2J hidden reversed"
+    assert len(say(conversation, "bob", "word " * 10_000).detail) <= SPEECH_CHARS_MAX
 
 
 def test_thoughts_that_were_cut_off_are_told_apart_from_an_empty_reply() -> None:
@@ -130,13 +134,6 @@ def test_it_ends_after_its_rounds_and_tells_the_outcome() -> None:
     assert told.items() <= result(conversation).items()
     assert conversation.turns() == ()
     assert conversation.rounds_completed == 2
-
-
-def test_a_statement_is_one_visible_line_of_bounded_length() -> None:
-    conversation = opened(topical())
-    said = say(conversation, "ann", "\x1b[2J\x00\ud800 hidden \u202e reversed \u200b")
-    assert said.detail == "(2J hidden reversed"
-    assert len(say(conversation, "bob", "word " * 10_000).detail) <= SPEECH_CHARS_MAX
 
 
 # Roles.

@@ -366,6 +366,12 @@ def test_public_record_of_a_player_is_what_all_could_see(table: Table) -> None:
     assert doctor["whispers"] == [f"day 2: to {table.name('sheriff')}"]
     assert doctor["ballots"] == [f"day 2: {table.name('framer')} innocent"]
     assert "between us" not in json.dumps(doctor)
+    # It keeps what is claimed and whom somebody accuses; `claims/sentences.yaml` says what is a claim.
+    text = "I was the Medium. I am a Jester! I am not the Sheriff. Abel and Elias are mafia. Is Caleb mafia?"
+    speech = Event(kind=EventKind.SPEECH, day=1, phase=Phase.DISCUSSION, data={"player": "Beatrice", "text": text})
+    kept = conduct_of([speech], ("Beatrice", "Abel", "Caleb", "Elias"))["Beatrice"]
+
+    assert (kept.claims, kept.accuses) == ([(1, "Medium"), (1, "Jester")], [(1, "Abel"), (1, "Elias")])
 
 
 def test_votes_of_a_player_are_told_with_those_taken_back() -> None:
@@ -455,12 +461,3 @@ def test_notes_do_not_use_up_the_turn_and_are_bounded() -> None:
     assert tuple(answer(open_game(CLASSIC), text).kind for text in texts) == kinds
     refused = answer(open_game(CLASSIC), f"<notes>{longest}n</notes><wait/>")
     assert f"{NOTES_CHARS_MAX} are allowed" in refused.detail
-
-
-def test_public_record_keeps_what_is_claimed_and_whom_somebody_accuses() -> None:
-    """`claims/sentences.yaml` says what is a claim."""
-    text = "I was the Medium. I am a Jester! I am not the Sheriff. Abel and Elias are mafia. Is Caleb mafia?"
-    speech = Event(kind=EventKind.SPEECH, day=1, phase=Phase.DISCUSSION, data={"player": "Beatrice", "text": text})
-    kept = conduct_of([speech], ("Beatrice", "Abel", "Caleb", "Elias"))["Beatrice"]
-
-    assert (kept.claims, kept.accuses) == ([(1, "Medium"), (1, "Jester")], [(1, "Abel"), (1, "Elias")])

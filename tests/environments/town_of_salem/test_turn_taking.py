@@ -124,7 +124,7 @@ def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
     assert game.state.phase is Phase.VOTING
 
 
-def test_bids_are_made_at_once_and_shown_to_nobody() -> None:
+def test_bids_are_made_at_once_shown_to_nobody_and_corrected_out_of_range() -> None:
     game = game_at_discussion(DiscussionMode.BIDDING)
     first, second, *_ = game.turns()
     before = game.prompt(second).sha256
@@ -138,9 +138,6 @@ def test_bids_are_made_at_once_and_shown_to_nobody() -> None:
     assert (floor.agent, game.state.phase) == (first.agent, Phase.DISCUSSION)
     assert all(event.kind is not EventKind.SPEECH for event in game.log.public if event.day == 2)
     assert game.prompt(floor).sha256 != before
-
-
-def test_bid_out_of_range_is_corrected() -> None:
     for bid in ("5", "-1", "", "two", "1.5"):
         assert answer(game_at_discussion(DiscussionMode.BIDDING), f"<bid>{bid}</bid>").kind == "correction", bid
 
