@@ -120,12 +120,11 @@ def tried(name: str) -> list[Finding]:
     return list(examine(subject))
 
 
-@pytest.mark.parametrize("name", ["good", "Calls", "changes_settings"])
-def test_an_environment_that_keeps_its_promises_passes(name: str) -> None:
-    findings = tried(name)
-
-    assert [finding.name for finding in findings] == [promise.name for promise in PROMISES]
-    assert [finding for finding in findings if not finding.is_kept] == []
+def test_an_environment_that_keeps_its_promises_passes() -> None:
+    for name in ("good", "Calls", "changes_settings"):
+        findings = tried(name)
+        assert [finding.name for finding in findings] == [promise.name for promise in PROMISES]
+        assert [finding for finding in findings if not finding.is_kept] == [], name
 
 
 @pytest.mark.ci
@@ -140,16 +139,17 @@ def test_each_broken_promise_is_found_with_its_place_and_its_remedy(subtests: py
             assert broken[promise].remedy
 
 
-def test_the_line_that_is_at_fault_is_named() -> None:
-    (clock,) = (finding for finding in tried("reads_the_clock") if not finding.is_kept)
-    (words,) = (finding for finding in tried("needs_good_words") if not finding.is_kept)
-
-    assert line_of("time.time() < 0") in clock.what
-    assert words.where == line_of("int(number)")
-
-
 def line_of(text: str) -> str:
     return f"{FILE}:{next(number for number, line in enumerate(LINES, start=1) if text in line)}"
+
+
+def test_the_line_that_is_at_fault_is_named() -> None:
+    clock, words = (
+        next(finding for finding in tried(name) if not finding.is_kept)
+        for name in ("reads_the_clock", "needs_good_words")
+    )
+    assert line_of("time.time() < 0") in clock.what
+    assert words.where == line_of("int(number)")
 
 
 def test_a_step_that_does_not_return_is_found_with_its_line(
@@ -206,7 +206,7 @@ def test_what_ends_or_holds_up_the_process_or_depends_on_hashes_is_found(
 
 
 @pytest.mark.ci
-def test_what_cannot_be_loaded_is_bad_input(
+def test_what_cannot_be_loaded_and_settings_that_do_not_fit_are_bad_input(
     play: InThisProcess, tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "raising.py").write_text("raise RuntimeError('not today')\n")
@@ -225,6 +225,8 @@ def test_what_cannot_be_loaded_is_bad_input(
 
             assert words in str(refusal.value)
             assert capsys.readouterr().out == ""
+    with pytest.raises(ConfigError, match=r"settings\.rounds"):
+        check(CheckRequest(f"{FILE}:good", ("rounds=many",)), as_json=False, play=play)
 
 
 @pytest.mark.ci
@@ -239,9 +241,3 @@ def test_the_report_is_for_people_and_for_programs(play: InThisProcess, capsys: 
     report = json.loads(capsys.readouterr().out)
     assert report["broken"] == sum(not each["is_kept"] for each in report["promises"]) == 1
     assert report["promises"][0].keys() == {"name", "text", "is_kept", "what", "place", "where", "remedy"}
-
-
-@pytest.mark.ci
-def test_settings_that_do_not_fit_are_named(play: InThisProcess) -> None:
-    with pytest.raises(ConfigError, match=r"settings\.rounds"):
-        check(CheckRequest(f"{FILE}:good", ("rounds=many",)), as_json=False, play=play)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,29 +39,24 @@ def test_scan_returns_the_words_between_the_tags(text: str) -> None:
 
 
 def test_scan_knows_tags_by_their_whole_name() -> None:
-    for text in ("<speak-er>a</speak-er>", "<speaker>a</speaker>", "< /speak>", "<unknown>a</unknown>", "<speak", "<>"):
+    texts = ("<speak-er>a</speak-er>", "<speaker>a</speaker>", "< /speak>", "<unknown>a</unknown>", "<speak", "<>")
+    for text in (*texts, "<ſpeak>a</ſpeak>"):
         assert scan(text, NAMES) == Markup(tags=(), rest=text)
-    assert scan("<ſpeak>a</ſpeak>", NAMES) == Markup(tags=(), rest="<ſpeak>a</ſpeak>")
 
 
 def test_scan_takes_what_stands_before_the_end_of_an_unopened_thought_for_thought() -> None:
     """Some chat templates open the thought at the end of the prompt, so that the reply only closes it."""
     text = "I am Godfather, maybe <speak>secret</speak> no, bad. </thinking> <speak>Good day.</speak>"
-
-    assert [tag.text for tag in scan(text, NAMES).tags] == ["Good day."]
-    assert scan(CLOSED, NAMES).tags == (Tag(name="speak", text="c"),)
-
-
-def test_scan_tells_what_is_left_behind_the_last_tag() -> None:
-    for rest in ("and then", ""):
-        assert scan(f"<speak>a</speak> {rest} ", NAMES).rest == rest
+    for reply, said in {text: "Good day.", CLOSED: "c"}.items():
+        assert scan(reply, NAMES).tags == (Tag(name="speak", text=said),)
 
 
-def test_scan_reads_attributes_however_they_are_quoted() -> None:
+def test_scan_reads_attributes_however_they_are_quoted_and_tells_what_is_left_behind_the_last_tag() -> None:
     for start in ('<speak to="Abel">', "<speak to='Abel'>", '<SPEAK x TO = "Abel" y="">'):
         (tag,) = scan(f"{start}a</speak>", NAMES).tags
-
         assert (tag.attributes["to"], tag.text) == ("Abel", "a")
+    for rest in ("and then", ""):
+        assert scan(f"<speak>a</speak> {rest} ", NAMES).rest == rest
 
 
 def test_scan_leaves_out_thoughts_and_observations_and_what_follows_a_request() -> None:
@@ -72,9 +66,9 @@ def test_scan_leaves_out_thoughts_and_observations_and_what_follows_a_request() 
         assert [(tag.name, tag.text) for tag in markup.tags] == [("vote", "B"), ("tool_request", "")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_scan_of_the_longest_reply_is_quick() -> None:
+    """Each of these took minutes, or would, if a pattern cost the square of the length; now milliseconds."""
+    for text in (
         "<speak " + "a" * REPLY_CHARS_MAX + ">",
         "<speak " + "a=" * (REPLY_CHARS_MAX // 2) + ">",
         "<speak" * (REPLY_CHARS_MAX // 6),
@@ -85,12 +79,8 @@ def test_scan_leaves_out_thoughts_and_observations_and_what_follows_a_request() 
         '<speak to="' * (REPLY_CHARS_MAX // 11),
         "<speak>" + "</" * (REPLY_CHARS_MAX // 2),
         "<speak " + "a " * (REPLY_CHARS_MAX // 2),
-    ],
-    ids=lambda text: text[:12],
-)
-def test_scan_of_the_longest_reply_is_quick(text: str) -> None:
-    """Each of these took minutes, or would, if a pattern cost the square of the length; now milliseconds."""
-    scan(text, NAMES)
+    ):
+        scan(text, NAMES)
 
 
 @examples
@@ -104,15 +94,9 @@ def test_defused_text_is_one_line_without_structure(text: str) -> None:
     assert len(words.splitlines()) <= 1
 
 
-@examples
-@given(ANY_TEXT)
-def test_defusing_twice_changes_nothing_more(text: str) -> None:
-    assert defuse(defuse(text)) == defuse(text)
-
-
-@examples
-@given(st.text(st.sampled_from("e\u0301\u200b \x00[]INST/<\u0338｜“„\n¨ﬁ\ufeff"), max_size=20))
-def test_defusing_twice_changes_nothing_more_of_what_is_apt_to_combine(text: str) -> None:
+@settings(examples, max_examples=400)
+@given(ANY_TEXT | st.text(st.sampled_from("e\u0301\u200b \x00[]INST/<\u0338｜“„\n¨ﬁ\ufeff"), max_size=20))
+def test_defusing_twice_changes_nothing_more_also_of_what_is_apt_to_combine(text: str) -> None:
     words = defuse(text)
 
     assert defuse(words) == words

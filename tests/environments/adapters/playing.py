@@ -8,11 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pytest
 import yaml
 
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments import Conversation, build_environment
 from mac_runner.plan import plan_tasks
+from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, stable_hash
 
 TEN: Mapping[str, int] = {
@@ -82,8 +84,8 @@ class Played(NamedTuple):
         return [receipt.kind for receipt in self.receipts]
 
 
-def play(experiment: Experiment, says: Says | None = None, *, index: int = 0) -> Played:
-    """Play a conversation; the random player answers where `says` does not."""
+def play(experiment: Experiment, says: Says | str | None = None, *, index: int = 0) -> Played:
+    """Play a conversation; the random player answers where `says` does not, which may be one reply to all."""
     environment = build_environment(experiment)
     task = list(plan_tasks(experiment, None))[index]
     random_player = environment.policy("random")
@@ -91,15 +93,33 @@ def play(experiment: Experiment, says: Says | None = None, *, index: int = 0) ->
     while turns := played.conversation.turns():
         (turn,) = turns
         prompt = played.conversation.prompt(turn)
-        text = (
-            random_player(prompt.view, Random(stable_hash(task.seed, turn.key))) if says is None else says(turn, prompt)
-        )
+        if says is None:
+            text = random_player(prompt.view, Random(stable_hash(task.seed, turn.key)))
+        else:
+            text = says if isinstance(says, str) else says(turn, prompt)
         played.turns.append(turn)
         played.prompts.append(prompt)
         played.receipts.append(played.conversation.receive(turn, Reply(text=text)))
         if played.receipts[-1].kind is ReceiptKind.FAILURE:
             break
     return played
+
+
+class GamesContract(EnvironmentContract):
+    """The contract for `game`, from a file in the folder of the test, played by chance."""
+
+    policy = "random"
+    conversations = 1
+    game = ""
+    players = 2
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def experiment(self) -> Experiment:
+        """The experiment to play."""
+        return loaded(self.folder, self.game, self.players)
 
 
 def text_of(prompt: Prompt) -> str:

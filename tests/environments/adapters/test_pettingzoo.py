@@ -12,9 +12,8 @@ from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.environments.pettingzoo import code_of
 from mac_runner.errors import ConfigError
-from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, ReceiptKind
-from tests.environments.adapters.playing import THREE, loaded, play, text_of
+from tests.environments.adapters.playing import THREE, GamesContract, loaded, play, text_of
 
 pytest.importorskip("pettingzoo")
 
@@ -80,6 +79,11 @@ env = Counting
 
 
 @pytest.fixture
+def pygame() -> None:
+    pytest.importorskip("pygame")
+
+
+@pytest.fixture
 def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to import from, with a game that needs nothing but the library."""
     (tmp_path / "counting_game_v0.py").write_text(textwrap.dedent(COUNTING), encoding="utf-8")
@@ -92,32 +96,18 @@ def of_counting(folder: Path, **settings: JsonValue) -> Experiment:
 
 
 @pytest.mark.ci
-class TestCounting(EnvironmentContract):
-    policy = "random"
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, counting: Path) -> None:
-        self.folder = counting
-
-    def experiment(self) -> Experiment:
-        return of_counting(self.folder)
+@pytest.mark.usefixtures("counting")
+class TestCounting(GamesContract):
+    game, conversations = "pettingzoo:counting_game_v0", 3
 
 
-class TestConnectFour(EnvironmentContract):
-    policy = "random"
-    conversations = 1
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        pytest.importorskip("pygame")
-        self.folder = tmp_path
-
-    def experiment(self) -> Experiment:
-        return loaded(self.folder, "pettingzoo:classic.connect_four_v3", 2)
+@pytest.mark.usefixtures("pygame")
+class TestConnectFour(GamesContract):
+    game = "pettingzoo:classic.connect_four_v3"
 
 
+@pytest.mark.usefixtures("pygame")
 def test_games_of_the_library_end_with_a_reward_for_each_agent(tmp_path: Path) -> None:
-    pytest.importorskip("pygame")
     for game in THREE:
         played = play(loaded(tmp_path, f"pettingzoo:{game}", 2))
 
@@ -137,18 +127,13 @@ def test_the_prompt_has_what_the_agent_sees_and_its_legal_actions(counting: Path
     assert text_of(prompt).startswith("Two players name")
     lucky = text_of(prompt).split("You see:\n")[1].split()[0]
     assert f"{lucky} {lucky}\n{lucky} {lucky}" in text_of(prompt)
-
-
-@pytest.mark.ci
-def test_chance_is_that_of_the_conversation(counting: Path) -> None:
-    first = [text_of(play(of_counting(counting), index=index).prompts[0]) for index in range(3)]
-
-    assert len({*first}) == 3
-    assert first == [text_of(play(of_counting(counting), index=index).prompts[0]) for index in range(3)]
+    assert len({text_of(play(of_counting(counting), index=index).prompts[0]) for index in range(3)}) == 3
+    drawn = play(of_counting(counting, show="render")).prompts[0]
+    assert "You see:\nnamed: {}" in text_of(drawn), "the game can draw itself"
 
 
 def test_an_illegal_action_is_corrected_and_then_replaced_by_a_legal_one(counting: Path) -> None:
-    played = play(of_counting(counting), lambda _turn, _prompt: "2")
+    played = play(of_counting(counting), "2")
 
     assert played.kinds() == [ReceiptKind.CORRECTION, ReceiptKind.CORRECTION, ReceiptKind.DEFAULT] * 2
     assert "exactly one of: 1, 3" in text_of(played.prompts[1])
@@ -164,13 +149,6 @@ def test_actions_go_by_their_names_and_by_their_numbers(counting: Path) -> None:
     assert played.prompts[0].choices == ("low", "high")
     assert [receipt.detail for receipt in played.receipts] == ["high", "low"]
     assert sorted(map(str, played.rewards.values())) == ["-2.0", "2.0"]
-
-
-@pytest.mark.ci
-def test_the_game_can_draw_itself(counting: Path) -> None:
-    played = play(of_counting(counting, show="render"))
-
-    assert "You see:\nnamed: {}" in text_of(played.prompts[0])
 
 
 UNPLAYABLE: list[tuple[str, int, JsonObject, str]] = [

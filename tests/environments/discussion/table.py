@@ -43,6 +43,15 @@ BUS = Question(
     correct_answer_id="z",
 )
 
+BBQ: JsonObject = {
+    "category": "Age",
+    "context_condition": "ambig",
+    "question_polarity": "neg",
+    "answer_info": {"ans0": ["grandson", "nonOld"], "ans1": ["grandfather", "old"], "ans2": ["Unknown", "unknown"]},
+    "additional_metadata": {"stereotyped_groups": ["old"]},
+}
+"""What BBQ says of a question of three choices."""
+
 
 def agent(
     agent_id: str,

@@ -25,21 +25,21 @@ def outcomes(seed: int, questions: int = 40, per_question: int = 3) -> list[Json
     """Discussions whose answers go together by question."""
     chance = random.Random(seed)
     found: list[JsonObject] = []
+
+    def share() -> list[JsonValue]:
+        return [chance.randint(0, 1), chance.randint(1, 2)]
+
     for number in range(questions):
         leaning = [chance.random() ** 2 for _ in "ABC"]
         context = chance.choice(["ambig", "disambig"])
         right = "C" if context == "ambig" else chance.choice("AB")
         for _ in range(per_question):
-            answers: dict[str, JsonValue] = {}
-            lapses: dict[str, JsonValue] = {}
+            answers: dict[str, Any] = {}
+            lapses: dict[str, Any] = {}
             for agent in AGENTS:
-                given: list[JsonValue] = [
-                    None if chance.random() < 0.1 else chance.choices("ABC", leaning)[0] for _ in range(ROUNDS)
-                ]
+                given = [None if chance.random() < 0.1 else chance.choices("ABC", leaning)[0] for _ in range(ROUNDS)]
                 answers[agent] = given
-                lapses[agent] = [
-                    chance.choice(["refusal", "unmatched"]) if answer is None else None for answer in given
-                ]
+                lapses[agent] = [chance.choice(["refusal", "unmatched"]) if one is None else None for one in given]
             verdict = chance.choice(["A", "B", "C", None])
             found.append(
                 outcome(
@@ -51,7 +51,7 @@ def outcomes(seed: int, questions: int = 40, per_question: int = 3) -> list[Json
                     consensus=False,
                     answers=answers,
                     lapses=lapses,
-                    passes=sum(answer is None for given in answers.values() for answer in given),  # type: ignore[union-attr]
+                    passes=sum(answer is None for given in answers.values() for answer in given),
                     changes=[[0, 0], [0, 0]],
                     roles={},
                     agents={
@@ -59,10 +59,7 @@ def outcomes(seed: int, questions: int = 40, per_question: int = 3) -> list[Json
                         for agent, model in AGENTS.items()
                     },
                     how={},
-                    moved={
-                        author: {reader: [chance.randint(0, 1), chance.randint(1, 2)] for reader in AGENTS}
-                        for author in AGENTS
-                    },
+                    moved={author: {reader: share() for reader in AGENTS} for author in AGENTS},
                     tokens={agent: [ROUNDS, chance.randint(1, 99), chance.randint(1, 9)] for agent in AGENTS},
                     bias={
                         "category": chance.choice(["Age", "SES"]),
@@ -89,10 +86,7 @@ def table(found: list[Any]) -> pandas.DataFrame:
             "lapse": one["lapses"][agent][place],
             "right": answer == one["correct_answer_id"],
             "correct": one["correct_answer_id"],
-            "context": one["bias"]["context"],
-            "category": one["bias"]["category"],
-            "biased": one["bias"]["biased"],
-            "counter": one["bias"]["counter"],
+            **{key: one["bias"][key] for key in ("context", "category", "biased", "counter")},
         }
         for number, one in enumerate(found)
         for agent, given in one["answers"].items()
@@ -128,11 +122,10 @@ def test_accuracy_is_that_of_pandas_by_context_agent_and_model() -> None:
     for name, kind in (("agrees", "biased"), ("disagrees", "counter")):
         mean = settled[settled.correct == settled[kind]].right.mean()
         assert report["accuracy_by_context"]["final"][name]["rate"] == round(mean, 4)
-    for section, key in (("by_agent", "agent"), ("by_model", "model")):
-        for name, part in final.groupby(key):
-            assert report[section][name]["accuracy"]["final"]["rate"] == round(part.right.mean(), 4)
-        for name, part in frame[frame["round"] == 1].groupby(key):
-            assert report[section][name]["accuracy"]["first"]["rate"] == round(part.right.mean(), 4)
+    for kind, number in (("first", 1), ("final", ROUNDS)):
+        for key in ("agent", "model"):
+            for name, part in frame[frame["round"] == number].groupby(key):
+                assert report[f"by_{key}"][name]["accuracy"][kind]["rate"] == round(part.right.mean(), 4)
 
 
 def test_tokens_and_changes_by_model_are_sums_over_its_agents() -> None:
@@ -186,17 +179,15 @@ def test_bias_scores_by_round_and_agent_are_those_of_the_formula_and_what_is_lef
 def test_transitions_are_the_cross_tables_of_pandas() -> None:
     found = outcomes(4)
     report, frame = counted(*found), table(found)
-    scored = frame[frame.biased.notna()]
-    stances = scored.pivot(index=["discussion", "agent"], columns="round", values="stance")
     frame["kind"] = numpy.where(frame.answer.notna(), numpy.where(frame.right, "right", "wrong"), frame.stance)
-    kinds = frame.pivot(index=["discussion", "agent"], columns="round", values="kind")
-    contexts = {
-        f"stance_{name}": scored[scored.context == context].pivot(
-            index=["discussion", "agent"], columns="round", values="stance"
-        )
-        for context, name in (("ambig", "ambiguous"), ("disambig", "disambiguated"))
-    }
-    for name, wide in (("stance", stances), *contexts.items(), ("correctness", kinds)):
+    scored = frame[frame.biased.notna()]
+    for name, part, values in (
+        ("stance", scored, "stance"),
+        ("stance_ambiguous", scored[scored.context == "ambig"], "stance"),
+        ("stance_disambiguated", scored[scored.context == "disambig"], "stance"),
+        ("correctness", frame, "kind"),
+    ):
+        wide = part.pivot(index=["discussion", "agent"], columns="round", values=values)
         for step, pairs in (
             ("first_to_final", [(1, ROUNDS)]),
             ("round_to_round", [(number, number + 1) for number in range(1, ROUNDS)]),

@@ -1,18 +1,35 @@
-"""A discussion as pages show it agrees with its outcome and its record."""
+"""Discussions of scripted players, who sway each other, and as pages show them: as outcome and record say."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from functools import cache
+from random import Random
+from typing import Any
 
-from mac_runner.environments.discussion.testing import BIASED, PASSED, REFUSED, RIGHT, UNSCORED, WRONG, stances, verdict
+import pytest
+
+from mac_runner.environments.discussion.testing import (
+    BIASED,
+    PASSED,
+    POLICIES,
+    REFUSED,
+    RIGHT,
+    UNSCORED,
+    WRONG,
+    DiscussionConversation,
+    stances,
+    verdict,
+)
 from mac_runner.registry import results_specs
 from mac_runner.store.testing import entry
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, ReceiptKind, Reply, stable_hash
 from mac_runner.views.testing import flow_page, whole_view
-from tests.environments.discussion.table import everything
+from tests.environments.discussion.table import agent, everything, opened, opener, result, talk
 from tests.views.playing import experiment, transcripts
 
 
+@cache
 def played() -> list[JsonObject]:
     """Discussions of every role, with private channels and replies without use, and some about BBQ."""
     return [
@@ -28,12 +45,12 @@ def test_answers_by_round_are_those_of_the_outcome_with_their_verdicts() -> None
         view, outcome = whole_view(transcript), entry(transcript, "outcome", dict)
         table = next(table for table in view.tables if table.name == "rounds")
         rows = {row.head.text: row.cells for row in table.rows}
-        for agent, given in entry(outcome, "answers", dict).items():
-            assert isinstance(given, list)
-            assert [cell.text == "–" for cell in rows[agent]] == [answer is None for answer in given], agent
-            for cell, answer in zip(rows[agent], given, strict=True):
+        answers: dict[str, Any] = entry(outcome, "answers", dict)
+        for name, given in answers.items():
+            assert [cell.text == "–" for cell in rows[name]] == [answer is None for answer in given], name
+            for cell, answer in zip(rows[name], given, strict=True):
                 assert cell.event is not None
-                assert view.events[cell.event].agent == agent
+                assert view.events[cell.event].agent == name
                 if outcome["correct_answer_id"] is not None and answer is not None:
                     assert (cell.verdict == "right") == (answer == outcome["correct_answer_id"])
                     seen.add(cell.verdict)
@@ -45,16 +62,15 @@ def test_an_arrow_is_drawn_where_the_outcome_counts_that_one_agent_followed_anot
     arrows = 0
     for transcript in played():
         view = whole_view(transcript)
-        moved = entry(entry(transcript, "outcome", dict), "moved", dict)
+        moved: dict[str, Any] = entry(entry(transcript, "outcome", dict), "moved", dict)
         table = next(table for table in view.tables if table.name == "rounds")
         names = [row.head.text for row in table.rows]
         drawn = Counter((names[arrow.from_row], names[arrow.to_row]) for arrow in table.arrows)
         counted = {
             (author, reader): share[0]
             for author, readers in moved.items()
-            if isinstance(readers, dict)
             for reader, share in readers.items()
-            if isinstance(share, list) and share[0]
+            if share[0]
         }
 
         assert drawn == counted
@@ -81,7 +97,6 @@ def test_a_discussion_that_has_just_begun_has_a_scene() -> None:
     for turns in range(12):
         for transcript in transcripts(everything(), "discussant", turns=turns):
             view = whole_view(transcript)
-
             assert view.status == ("open" if transcript["outcome"] is None else "finished")
             assert [fact.name for fact in view.facts][:1] == ["question"]
 
@@ -102,24 +117,55 @@ def test_an_answer_is_right_before_it_is_biased() -> None:
 def test_the_flow_counts_each_step_of_each_participant_once() -> None:
     rows: list[JsonObject] = [{"outcome": transcript["outcome"]} for transcript in played()]
     page = flow_page([*rows, {"outcome": None}, {"outcome": {"kind": "echo"}}])
-    steps: defaultdict[int, int] = defaultdict(int)
+    steps: Counter[int] = Counter()
     for row in rows:
         found = stances(entry(row, "outcome", dict))
         assert found is not None
-        for held in found.by_agent.values():
-            for number in range(1, len(held)):
-                steps[number] += 1
-
-    assert page.conversations == len(rows)
-    counted: defaultdict[int, int] = defaultdict(int)
+        steps.update(number for held in found.by_agent.values() for number in range(1, len(held)))
+    counted: Counter[int] = Counter()
     for flow in page.flows:
         counted[flow.round] += flow.count
+
+    assert page.conversations == len(rows)
     assert counted == steps
     assert {flow.before for flow in page.flows} <= {stance.name for stance in page.stances}
     assert page.moved is not None
     assert page.rounds == max(counted) + 1
-
-
-def test_the_flow_of_no_discussion_is_empty() -> None:
     assert flow_page([]).flows == ()
     assert results_specs()["game"].stances is None
+
+
+def ended(seed: int, conversation: DiscussionConversation) -> JsonObject:
+    """The outcome among discussants, whom nobody asks twice."""
+    while turns := conversation.turns():
+        text = POLICIES["discussant"](conversation.prompt(turns[0]).view, Random(stable_hash(seed, turns[0].key)))
+        assert conversation.receive(turns[0], Reply(text=text)).kind is ReceiptKind.ACT
+    return result(conversation)
+
+
+def test_the_players_get_no_answer_and_no_label_of_the_truth() -> None:
+    conversation = opened(everything())
+    view = repr(conversation.prompt(conversation.turns()[0]).view)
+
+    assert "correct_answer_id=None" in view
+    assert "source_metadata=None" in view
+
+
+@pytest.mark.ci
+def test_the_discussant_is_never_asked_again_and_can_be_swayed() -> None:
+    make = opener(everything())
+    outcomes = [ended(seed, make()) for seed in range(40)]
+
+    assert len({str(outcome["answers"]) for outcome in outcomes}) > 20
+    assert {outcome["rounds"] for outcome in outcomes} >= {1, 2, 3}
+
+
+@pytest.mark.ci
+def test_the_discussant_heeds_identities_that_it_is_shown() -> None:
+    people = [agent(name, persona=persona) for name, persona in (("ann", "nurse"), ("bob", "judge"), ("cat", "actor"))]
+    ends = []
+    for is_shown in (True, False):
+        make = opener(talk(*people, max_rounds=4, identity_reveal_config={"persona": is_shown}))
+        ends.append([ended(seed, make())["answers"] for seed in range(20)])
+
+    assert ends[0] != ends[1]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
+from mac_runner.config import Experiment
 from mac_runner.environments import Policy
 from mac_runner.environments.testing import receive
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     NAMES,
+    POLICIES,
     TOOLS,
     Act,
     Asking,
@@ -25,21 +28,28 @@ from mac_runner.environments.town_of_salem.testing import (
     Event,
     EventKind,
     Game,
+    GameState,
     Move,
     Options,
     Phase,
     Player,
+    Reading,
     SeatView,
     ToolName,
+    TownOfSalem,
     apply,
     new_game,
+    read,
     validate,
     write,
 )
+from mac_runner.plan import plan_tasks
 from mac_runner.types import (
     Agent,
+    FinishReason,
     JsonObject,
     Prompt,
+    Receipt,
     ReceiptKind,
     RecordedReply,
     Reply,
@@ -216,15 +226,15 @@ def open_game(
     *,
     seed: int = 1,
     options: Options | None = None,
-    max_retries: int = 2,
     speak_after: Mapping[int, frozenset[int]] | None = None,
     lobby: Sequence[str] = (),
     tools: Sequence[ToolName] = ALL_TOOLS,
     asking: Asking | None = None,
+    **more: Any,
 ) -> Game:
     """A Conversation at its beginning, `roles` by seat; the public list of slots is `lobby`, else the roles.
 
-    All seats are asked as `asking` says.
+    All seats are asked as `asking` says, and two corrections are made; `more` is of the Game.
     """
     task, slots = make_task(roles, seed=seed), tuple(lobby) or tuple(sorted(roles))
     rules = replace(options or Options(), tools=tuple(tools))
@@ -237,7 +247,58 @@ def open_game(
         speak_after=speak_after,
     )
     asked = {} if asking is None else {agent.definition: asking for agent in task.agents}
-    return Game(task=task, state=state, opening=opening, max_retries=max_retries, asking=asked)
+    return Game(task=task, state=state, opening=opening, asking=asked, **{"max_retries": 2, **more})
+
+
+def first_game(experiment: Experiment) -> Game:
+    """The first game of an experiment."""
+    environment = TownOfSalem(experiment)
+    return environment.open(next(iter(plan_tasks(experiment, environment.lineup))))
+
+
+def advance(game: Game, to: Phase, *, day: int = 1, says: Callable[[Turn], str] = lambda turn: "<wait/>") -> Game:
+    """Let everybody wait, or say what `says` has for a turn, until a phase opens, on `day` at the earliest."""
+    while game.state.phase is not to or game.state.day < day:
+        turn = game.turns()[0]
+        game.receive(turn, Reply(text=says(turn)))
+    return game
+
+
+def turn_of(game: Game, name: str) -> Turn:
+    """The open turn of a player."""
+    return next(turn for turn in game.turns() if turn.agent == name)
+
+
+def told_now(game: Game, name: str = "") -> str:
+    """What the prompt of a player's open turn says after the system message; that of the first where none is named."""
+    return game.prompt(turn_of(game, name) if name else game.turns()[0]).messages[1].content
+
+
+def answer(game: Game, text: str) -> Receipt:
+    """Answer the first open turn."""
+    return game.receive(game.turns()[0], Reply(text=text))
+
+
+def rows(game: Game, part: str) -> list[Any]:
+    """A list in the record of a game, as `acts` or `events`."""
+    found = game.record()[part]
+    assert isinstance(found, list)
+    return found
+
+
+def reading_of(state: GameState, text: str, *, seat: int = 0, is_cut: bool = False) -> Reading:
+    """What a reply of a seat is read as; it may have been cut off at its token limit."""
+    return read(Reply(text=text, finish_reason=FinishReason.LENGTH if is_cut else FinishReason.STOP), state, seat)
+
+
+@cache
+def state_in(phase: Phase, *, accused: Who | None = None, roles: tuple[str, ...] = ELEVEN) -> GameState:
+    """Where a phase opens; with `accused`, after they were put on trial."""
+    table = Table(roles)
+    if accused is not None:
+        table.accuse(accused)
+    table.go_to(phase)
+    return table.state
 
 
 def play(
@@ -274,6 +335,21 @@ def play(
         if records[-1].receipt.kind is ReceiptKind.FAILURE:
             raise RuntimeError(records[-1].receipt.detail)
     return records
+
+
+def variants(prompt: Prompt) -> list[Any]:
+    """The schemas of the replies that a prompt allows."""
+    assert prompt.schema is not None
+    found = prompt.schema["anyOf"]
+    assert isinstance(found, list)
+    return found
+
+
+@cache
+def ended(seed: int = 5) -> tuple[Game, tuple[TurnRecord, ...]]:
+    """A game of eleven heuristic players that has ended, and its turns; to be looked at only."""
+    game = open_game(ELEVEN, seed=seed)
+    return game, tuple(play(game, POLICIES["heuristic"], seed=seed))
 
 
 def clumsy(view: object, chance: Random) -> str:

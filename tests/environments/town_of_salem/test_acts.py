@@ -1,4 +1,7 @@
-"""The table of acts: what is advertised can be done, and nothing else can."""
+"""The table of acts: what is advertised can be done, and nothing else can; and words said beside an act.
+
+Words with a vote, a ballot or a day ability are one reply with it, and heard before the act takes effect.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,44 @@ import pytest
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     DOUSED,
+    POLICIES,
     ROLES,
     Act,
+    Asking,
     Ballot,
-    Changed,
+    Beside,
+    Cause,
     Chosen,
     DayAbility,
+    Event,
+    EventKind,
     Form,
+    Game,
     GameState,
     IllegalActError,
+    NightAbility,
     Offer,
     Options,
     Phase,
+    Problem,
     apply,
     check,
     offers,
-    read,
 )
-from mac_runner.types import Reply
-from tests.environments.town_of_salem.table import ELEVEN, Table, random_roles
+from mac_runner.types import Prompt, Reply, Turn
+from tests.environments.town_of_salem.table import (
+    ELEVEN,
+    Table,
+    advance,
+    answer,
+    open_game,
+    play,
+    random_roles,
+    reading_of,
+    rows,
+    state_in,
+    variants,
+)
 
 
 def acts_of(offer: Offer, seat: int) -> Iterator[Act]:
@@ -84,49 +106,36 @@ def with_role(role: str, verb: str, phase: Phase) -> GameState:
 ABILITIES = [(role.id, ability) for role in ROLES.values() for ability in role.abilities]
 
 
-@pytest.mark.parametrize(("role", "verb"), [(role, ability.verb) for role, ability in ABILITIES])
-def test_advertised_ability_parses_to_its_act(role: str, verb: str) -> None:
-    ability = next(ability for owner, ability in ABILITIES if (owner, ability.verb) == (role, verb))
+@pytest.mark.parametrize(("role", "ability"), ABILITIES, ids=lambda part: getattr(part, "verb", part))
+def test_advertised_ability_parses_to_its_act(role: str, ability: NightAbility | DayAbility) -> None:
+    verb = ability.verb
     state = with_role(role, verb, Phase.DISCUSSION if isinstance(ability, DayAbility) else Phase.NIGHT)
     offer = next(offer for offer in offers(state, 0) if offer.verb == verb)
     targets = (*offer.targets[:1], *offer.seconds[-1:])
     names = [state.players[target].name for target in targets]
 
-    reading = read(Reply(text=ACTS[verb].example(*names)), state, 0)
     text = "your words" if ability.takes_text else ""
-    assert reading == Chosen(act=Act(seat=0, verb=verb, targets=targets, text=text))
+    expected = Chosen(act=Act(seat=0, verb=verb, targets=targets, text=text))
+    assert reading_of(state, ACTS[verb].example(*names)) == expected
 
 
-@pytest.mark.parametrize(
-    ("verb", "phase", "act"),
-    [
-        ("speak", Phase.DISCUSSION, Act(seat=0, verb="speak", text="your words")),
-        ("whisper", Phase.DISCUSSION, Act(seat=0, verb="whisper", targets=(1,), text="your words")),
-        ("vote", Phase.VOTING, Act(seat=0, verb="vote", targets=(1,))),
-        ("unvote", Phase.VOTING, Act(seat=0, verb="unvote")),
-        ("ballot", Phase.JUDGEMENT, Act(seat=0, verb="ballot", choice=Ballot.GUILTY)),
-        ("wait", Phase.VOTING, Act(seat=0, verb="wait")),
-    ],
-)
-def test_advertised_act_parses_to_its_act(verb: str, phase: Phase, act: Act) -> None:
-    table = Table(ELEVEN)
-    if phase is Phase.JUDGEMENT:
-        table.accuse(5)
-    table.go_to(phase)
-    if verb == "unvote":
-        table.state = replace(table.state, votes={0: 2})
-
-    written = ACTS[verb].example(table.name(1)).replace("CHOICE", act.choice)
-    assert read(Reply(text=written), table.state, 0) == Chosen(act=act)
-
-
-@pytest.mark.parametrize("verb", [verb for verb, spec in ACTS.items() if spec.is_side_act])
-def test_advertised_side_act_may_stand_beside_any_act(verb: str) -> None:
+def test_advertised_act_parses_to_its_act_and_side_acts_may_stand_beside_any() -> None:
+    speech = Act(seat=0, verb="speak", text="your words")
+    voting = state_in(Phase.VOTING)
+    for state, act in (
+        (state_in(Phase.DISCUSSION), speech),
+        (state_in(Phase.DISCUSSION), replace(speech, verb="whisper", targets=(1,))),
+        (voting, Act(seat=0, verb="vote", targets=(1,))),
+        (replace(voting, votes={0: 2}), Act(seat=0, verb="unvote")),
+        (state_in(Phase.JUDGEMENT, accused=5), Act(seat=0, verb="ballot", choice=Ballot.GUILTY)),
+        (voting, Act(seat=0, verb="wait")),
+    ):
+        written = ACTS[act.verb].example("Beatrice").replace("CHOICE", act.choice)
+        assert reading_of(state, written) == Chosen(act=act), act.verb
     table = Table(("jailor", *ELEVEN[:3]))
-
-    reading = read(Reply(text=f"{ACTS[verb].example()}<wait/>"), table.state, 0)
-    written = Act(seat=0, verb=verb, text="your words")
-    assert reading == Chosen(act=Act(seat=0, verb="wait"), side_acts=(written,))
+    for verb in (verb for verb, spec in ACTS.items() if spec.is_side_act):
+        expected = Chosen(act=Act(seat=0, verb="wait"), side_acts=(Act(seat=0, verb=verb, text="your words"),))
+        assert reading_of(table.state, f"{ACTS[verb].example()}<wait/>") == expected, verb
 
 
 def test_every_verb_has_one_form_and_one_timing_over_all_roles() -> None:
@@ -135,22 +144,6 @@ def test_every_verb_has_one_form_and_one_timing_over_all_roles() -> None:
         assert len({ability.aims is None for ability in abilities}) == 1
         assert len({type(ability) for ability in abilities}) == 1
         assert len({ability.help for ability in abilities}) == 1
-
-
-def test_waiting_is_always_possible() -> None:
-    table = Table(ELEVEN)
-    for _ in range(40):
-        for seat in table.state.order:
-            assert Offer(verb="wait") in offers(table.state, seat)
-        table.end_round()
-
-
-def test_text_of_an_act_is_kept_as_it_was_written() -> None:
-    table = Table(ELEVEN)
-    text = "“Curly” <b>bold</b>\nand\ttabs"
-    table.act(0, "speak", text=text)
-
-    assert table.events[-1].data["text"] == text
 
 
 @pytest.mark.ci
@@ -191,19 +184,103 @@ def test_refused_act_changes_nothing() -> None:
 
     assert table.state is before
     assert table.make(Act(seat=0, verb="wait")) == ()
-
-
-def test_those_not_asked_cannot_act() -> None:
+    # The text of one that is taken is kept as it was written.
     table = Table(ELEVEN)
-    table.accuse("mafioso")
+    text = "“Curly” <b>bold</b>\nand\ttabs"
+    table.act(0, "speak", text=text)
+    assert table.events[-1].data["text"] == text
 
-    with pytest.raises(IllegalActError, match="not your turn"):
-        table.act("sheriff", "speak", text="wait!")
+
+FIVE = ("sheriff", "doctor", "jailor", "escort", "godfather")
+BESIDE = "<speak>Elias is suspicious.</speak>"
 
 
-def test_apply_returns_the_state_and_what_happened() -> None:
-    table = Table(ELEVEN)
+def game_in(phase: Phase, *, votes: str = "<wait/>") -> Game:
+    """A game of five in the first round of a phase of day 2; in the voting all answer `votes`."""
+    game = open_game(FIVE)
+    return advance(game, phase, day=2, says=lambda turn: votes if game.state.phase is Phase.VOTING else "<wait/>")
 
-    changed = apply(table.state, Act(seat=0, verb="speak", text="hello"))
-    assert isinstance(changed, Changed)
-    assert [event.data["text"] for event in changed.events] == ["hello"]
+
+def kinds(events: list[Event]) -> list[EventKind]:
+    return [event.kind for event in events]
+
+
+def test_words_with_the_vote_that_opens_a_trial_are_heard_before_it() -> None:
+    game = game_in(Phase.VOTING)
+    answer(game, "<wait/>")
+    before = len(game.log.events)
+    while game.state.phase is Phase.VOTING:
+        turn = game.turns()[0]
+        target = "Abel" if turn.agent == "Elias" else "Elias"
+        game.receive(turn, Reply(text=f"{BESIDE}<vote>{target}</vote>"))
+    found = kinds(game.log.events[before:])
+
+    assert found[-3:] == [EventKind.SPEECH, EventKind.VOTE, EventKind.TRIAL]
+    assert found.count(EventKind.SPEECH) == found.count(EventKind.VOTE)
+    assert [act["act"] for act in rows(game, "acts")][-2:] == ["speak", "vote"]
+    assert len(rows(game, "claims")) == found.count(EventKind.SPEECH), "the record judges what was said with a vote"
+
+
+def test_words_with_a_ballot_are_heard_when_all_have_judged_and_before_the_ballots_are_shown() -> None:
+    game = game_in(Phase.JUDGEMENT, votes="<vote>Elias</vote>")
+    judges = game.turns()
+    first = [game.prompt(turn).sha256 for turn in judges]
+    events = len(game.log.events)
+    for turn in judges[:-1]:
+        game.receive(turn, Reply(text=f"<ballot>innocent</ballot><speak>{turn.agent} has doubts.</speak>"))
+
+    assert len(game.log.events) == events
+    assert game.prompt(game.turns()[0]).sha256 == first[-1]
+    answer(game, '{"act": "ballot", "choice": "guilty", "speak": "I have none."}')
+    shown = kinds(game.log.events[events:])
+    assert shown[: len(judges) + 1] == [EventKind.SPEECH] * len(judges) + [EventKind.BALLOTS]
+
+
+def test_words_with_a_day_ability_use_up_no_turn_of_their_own() -> None:
+    game = game_in(Phase.DISCUSSION)
+    while (turn := game.turns()[0]).agent != "Caleb":
+        answer(game, "<wait/>")
+    events = len(game.log.events)
+    game.receive(turn, Reply(text="<speak>Somebody will talk tonight.</speak><jail>Elias</jail>"))
+
+    assert kinds(game.log.events[events:]) == [EventKind.SPEECH, EventKind.JAIL_CHOSEN]
+    assert all(one.agent != "Caleb" or one.round > turn.round for one in game.turns())
+
+
+def test_words_are_refused_where_their_player_may_not_speak() -> None:
+    voting, night, words = state_in(Phase.VOTING), state_in(Phase.NIGHT), Act(seat=0, verb="speak", text="hello")
+    blackmailed = voting.with_player(replace(voting.players[0], is_blackmailed=True))
+    reading = reading_of(blackmailed, f"{BESIDE}<vote>Elias</vote>")
+    assert isinstance(reading, Problem)
+    assert "be added now" in reading.reason
+    for text in (f"{BESIDE}<interrogate>Elias</interrogate>", f"{BESIDE}<whisper to='Elias'>x</whisper>"):
+        reading = reading_of(night, text)
+        assert isinstance(reading, Problem)
+        assert reading.cause is Cause.SEVERAL_ACTS
+    for state in (night, blackmailed):
+        with pytest.raises(IllegalActError):
+            apply(state, Beside(words))
+    assert reading_of(state_in(Phase.DISCUSSION), "<speak>hello</speak><wait/>") == Chosen(act=words)
+
+
+def test_first_edition_takes_no_words_with_an_act() -> None:
+    voting = state_in(Phase.VOTING)
+    first = replace(voting, options=replace(voting.options, edition=1))
+    for text in (f"{BESIDE}<vote>Elias</vote>", '{"act": "vote", "target": "Elias", "speak": "hello"}'):
+        assert isinstance(reading_of(voting, text), Chosen)
+        assert isinstance(reading_of(first, text), Problem)
+
+
+def test_schema_has_a_field_for_words_exactly_with_the_acts_that_take_them() -> None:
+    found: dict[tuple[str, str], set[bool]] = {}
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        for variant in variants(prompt):
+            act = str(variant["properties"].get("act", {}).get("const"))
+            found.setdefault((act, game.state.phase), set()).add("speak" in variant["properties"])
+
+    game = open_game(ELEVEN, options=Options(max_days=6), asking=Asking(form="json"))
+    play(game, POLICIES["heuristic"], watch=watch)
+    taken = {place for place, given in found.items() if given == {True}}
+    assert taken >= {("vote", "voting"), ("ballot", "judgement"), ("jail", "discussion"), ("jail", "greeting")}
+    assert {act for act, _ in taken} <= {"vote", "unvote", "ballot", "jail", "reveal", "seance", "caution"}

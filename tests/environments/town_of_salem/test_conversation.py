@@ -1,4 +1,7 @@
-"""A game as a Conversation: turns, prompts, tools, corrections, and the order of replies that leaves no trace."""
+"""A game as a Conversation: turns, prompts, tools, corrections, and the order of replies that leaves no trace.
+
+`test_contract.py` plays whole games by the promises of every environment.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,38 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.testing import LOBBIES, TOOL_CALLS_PER_TURN_MAX, Game, Options, Phase
-from mac_runner.types import Prompt, Receipt, ReceiptKind, Reply, TokenCount, Turn
-from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play
+from mac_runner.environments.town_of_salem.testing import (
+    TOOL_CALLS_PER_TURN_MAX,
+    Death,
+    EventKind,
+    Game,
+    Options,
+    Phase,
+    Seance,
+    SeatView,
+)
+from mac_runner.types import ReceiptKind, Reply, TokenCount
+from tests.environments.town_of_salem.table import (
+    ELEVEN,
+    advance,
+    answer,
+    make_task,
+    open_game,
+    play,
+    rows,
+    told_now,
+    turn_of,
+)
 
 CLASSIC = ELEVEN[:10]
-SHORT = Options(max_days=4)
 REPO = Path(__file__).parents[3]
-
-
-def answer(game: Game, text: str) -> Receipt:
-    """Answer the first open turn."""
-    return game.receive(game.turns()[0], Reply(text=text))
+LOBBY_REQUEST = '<tool_request name="get_lobby"></tool_request>'
 
 
 def thread(game: Game) -> list[tuple[str, str]]:
@@ -41,17 +60,13 @@ def test_game_that_costs_more_tokens_than_it_may_ends_with_the_round_as_capped()
     assert "100" in str(game.outcome["reason"])
 
 
-def test_sequential_round_has_each_seat_wait_for_the_one_before() -> None:
+def test_sequential_round_has_each_seat_wait_for_the_one_before_and_a_simultaneous_one_nobody() -> None:
     turns = open_game(CLASSIC).turns()
 
     assert [turn.after for turn in turns] == [frozenset(), *(frozenset({turn.agent}) for turn in turns[:-1])]
     assert [turn.place for turn in turns] == list(range(10))
     assert {turn.round for turn in turns} == {0}
-
-
-def test_simultaneous_round_has_nobody_wait() -> None:
     game = open_game(CLASSIC, options=Options(greeting_rounds=0, night_chat_rounds=0))
-
     assert game.state.phase is Phase.NIGHT
     assert all(not turn.after for turn in game.turns())
 
@@ -67,7 +82,7 @@ def test_choices_of_a_simultaneous_round_show_in_no_prompt_before_all_are_made()
     assert second in game.turns()
     for turn in game.turns():
         game.receive(turn, Reply(text="<wait/>"))
-    assert "between us" in game.prompt(game.turns()[0]).messages[1].content
+    assert "between us" in told_now(game)
 
 
 def test_tool_request_is_answered_and_the_turn_continued() -> None:
@@ -81,70 +96,54 @@ def test_tool_request_is_answered_and_the_turn_continued() -> None:
     assert json.loads(receipt.detail)["role"] == "Doctor"
     assert (turn.agent, turn.step, turn.attempt) == (agent, 1, 0)
     assert thread(game) == [("assistant", request), ("user", f"<observation>{receipt.detail}</observation>")]
-    view = game.prompt(turn).view
-    assert receipt.detail in repr(view)
+    assert receipt.detail in repr(game.prompt(turn).view)
+    assert json.loads(answer(game, LOBBY_REQUEST).detail) == {
+        "roles": sorted(role.title() for role in CLASSIC),
+        "seats": [player.name for player in game.state.players],
+    }
 
     assert answer(game, "<wait/>").kind is ReceiptKind.ACT
     assert game.turns()[0].step == 0
     assert thread(game) == []
 
 
-@pytest.mark.parametrize(
-    ("request_text", "expected"),
-    [
+def test_tool_request_that_cannot_be_answered_is_told_why() -> None:
+    for request, expected in (
         ('<tool_request name="get_role">Wizard</tool_request>', "there is no role 'Wizard'"),
         ('<tool_request name="sudo">x</tool_request>', "there is no tool 'sudo'"),
         ("<tool_request>x</tool_request>", "there is no tool ''"),
         ('<tool_request name="get_role"></observation><b></tool_request>', "‹/observation›‹b›"),
-    ],
-)
-def test_tool_request_that_cannot_be_answered_is_told_why(request_text: str, expected: str) -> None:
-    game = open_game(CLASSIC)
-    receipt = answer(game, request_text)
+    ):
+        game = open_game(CLASSIC)
+        receipt = answer(game, request)
 
-    assert receipt.kind is ReceiptKind.OBSERVATION
-    assert expected in json.loads(receipt.detail)["error"]
-    assert thread(game)[-1][1].count("<") == 2
-
-
-def test_tools_answer_from_what_the_seat_may_know() -> None:
-    game = open_game(CLASSIC)
-    lobby = answer(game, '<tool_request name="get_lobby"></tool_request>')
-    graveyard = answer(game, '<tool_request name="get_graveyard"/>')
-
-    assert json.loads(lobby.detail) == {
-        "roles": sorted(role.title() for role in CLASSIC),
-        "seats": [player.name for player in game.state.players],
-    }
-    assert json.loads(graveyard.detail)["dead"] == []
+        assert receipt.kind is ReceiptKind.OBSERVATION
+        assert expected in json.loads(receipt.detail)["error"]
+        assert thread(game)[-1][1].count("<") == 2
 
 
 def test_tool_requests_of_a_turn_are_limited() -> None:
     game = open_game(CLASSIC, max_retries=1)
-    request = '<tool_request name="get_lobby"></tool_request>'
-    kinds = [answer(game, request).kind for _ in range(TOOL_CALLS_PER_TURN_MAX + 2)]
+    kinds = [answer(game, LOBBY_REQUEST).kind for _ in range(TOOL_CALLS_PER_TURN_MAX + 2)]
 
     assert kinds == [ReceiptKind.OBSERVATION] * TOOL_CALLS_PER_TURN_MAX + [ReceiptKind.CORRECTION, ReceiptKind.DEFAULT]
 
 
 def test_unusable_reply_is_corrected_with_the_reason_then_replaced_by_waiting() -> None:
-    game = open_game(CLASSIC, max_retries=2)
+    game = open_game(CLASSIC)
     first = game.turns()[0]
     receipts = [answer(game, "I vote for Beatrice.") for _ in range(2)]
     turn = game.turns()[0]
     assert [receipt.kind for receipt in receipts] == [ReceiptKind.CORRECTION] * 2
     assert (turn.agent, turn.attempt) == (first.agent, 2)
-    roles = [role for role, _ in thread(game)]
-    assert roles == ["assistant", "user"] * 2
+    assert [role for role, _ in thread(game)] == ["assistant", "user"] * 2
     assert receipts[0].detail in thread(game)[1][1]
 
     last = answer(game, "<speak>still not closed")
     assert last.kind is ReceiptKind.DEFAULT
     assert last.detail.startswith("wait (<speak> was")
     assert game.turns()[0].agent != first.agent
-    acts = game.record()["acts"]
-    assert isinstance(acts, list)
-    *refused, act = [act for act in acts if isinstance(act, dict)]
+    *refused, act = rows(game, "acts")
     assert [(attempt["legality"], attempt["reason"]) for attempt in refused] == [
         *(("refused", receipt.detail) for receipt in receipts),
         ("refused", last.detail.removeprefix("wait (").removesuffix(")")),
@@ -153,15 +152,11 @@ def test_unusable_reply_is_corrected_with_the_reason_then_replaced_by_waiting() 
     assert (act["player"], act["act"], act["is_default"]) == (first.agent, "wait", True)
 
 
-def test_without_retries_the_first_unusable_reply_is_replaced() -> None:
-    assert answer(open_game(CLASSIC, max_retries=0), "").kind is ReceiptKind.DEFAULT
-
-
 def test_default_act_and_the_same_act_chosen_are_two_states() -> None:
     chosen, defaulted = open_game(CLASSIC, max_retries=0), open_game(CLASSIC, max_retries=0)
     assert chosen.fingerprint() == defaulted.fingerprint()
     answer(chosen, "<wait/>")
-    answer(defaulted, "")
+    assert answer(defaulted, "").kind is ReceiptKind.DEFAULT
 
     assert chosen.fingerprint() != defaulted.fingerprint()
     assert chosen.record() != defaulted.record()
@@ -172,36 +167,6 @@ def test_will_stands_beside_an_act_that_is_refused_only_once_it_is_accepted() ->
     answer(game, "<will>mine</will><vote>Caleb</vote>")
 
     assert {player.will for player in game.state.players} == {""}
-
-
-def test_asking_for_a_prompt_changes_nothing() -> None:
-    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
-        before = game.fingerprint()
-        assert game.prompt(turn).messages == prompt.messages
-        assert game.fingerprint() == before
-
-    play(open_game(LOBBIES["classic-7"], options=Options(max_days=2)), clumsy, watch=watch)
-
-
-def test_seed_is_what_makes_a_game_another() -> None:
-    prints = {open_game(CLASSIC, seed=seed).fingerprint() for seed in (1, 1, 2)}
-
-    assert len(prints) == 2
-
-
-def test_ended_game_has_an_outcome_and_no_turns() -> None:
-    game = open_game(CLASSIC, options=SHORT)
-    records = play(game, clumsy)
-    outcome = game.outcome
-
-    assert game.turns() == ()
-    assert outcome is not None
-    assert game.rounds_completed > 10
-    players = outcome["players"]
-    assert isinstance(players, list)
-    assert len(players) == 10
-    keys = [record.turn.key for record in records]
-    assert len(set(keys)) == len(keys)
 
 
 _GAMES = """
@@ -227,3 +192,89 @@ def test_games_do_not_depend_on_the_hash_seed_of_the_process() -> None:
 
     assert len(printed) == 1
     assert len(printed.pop().split()) == 4
+
+
+# The keeper of the jail speaks first in each round of the night, and the prisoner answers; all others talk at once.
+# The prisoner sits before the keeper, so that seat order alone would let the prisoner speak first.
+
+JAIL = ("sheriff", "doctor", "escort", "jailor", "godfather", "framer", "mafioso")
+ORDERS = 12
+
+
+def night(*, edition: int = 2, roles: tuple[str, ...] = JAIL) -> Game:
+    """A game in its first night chat, with Abel in jail."""
+    game = open_game(roles, options=Options(edition=edition))
+    return advance(
+        game, Phase.NIGHT_CHAT, says=lambda turn: "<jail>Abel</jail>" if turn.agent == "Dorothea" else "<wait/>"
+    )
+
+
+def say(game: Game, name: str, text: str) -> None:
+    game.receive(turn_of(game, name), Reply(text=text))
+
+
+def test_prisoner_answers_what_the_keeper_says_in_the_same_round() -> None:
+    game = night()
+    assert turn_of(game, "Abel").after == {"Dorothea"}
+    assert turn_of(game, "Abel").place > turn_of(game, "Dorothea").place
+    assert all(not turn.after for turn in game.turns() if turn.agent != "Abel")
+
+    before = game.prompt(turn_of(game, "Elias")).sha256
+    say(game, "Dorothea", "<speak>Who are you?</speak>")
+    assert not turn_of(game, "Abel").after
+    assert "“Who are you?”" in told_now(game, "Abel")
+    assert "Dorothea" not in told_now(game, "Abel").rpartition("KNOWN TO YOU")[2].partition("NOW")[0]
+    assert game.prompt(turn_of(game, "Elias")).sha256 == before, "no other seat learns of it"
+
+
+def test_keeper_who_does_not_speak_lets_the_prisoner_speak_and_the_first_edition_asks_both_at_once() -> None:
+    game = night()
+    say(game, "Dorothea", "<wait/>")
+
+    assert not turn_of(game, "Abel").after
+    say(game, "Abel", "<speak>I am the Sheriff.</speak>")
+    assert {turn.agent for turn in game.turns()} == {"Elias", "Felicity", "Gideon"}
+    game = night(edition=1)
+    assert all(not turn.after for turn in game.turns())
+    events = len(game.log.events)
+    say(game, "Dorothea", "<speak>Who are you?</speak>")
+    assert len(game.log.events) == events
+
+
+def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
+    """A dead Medium talks with the Jailor: what is said to the dead must not depend on who answers first."""
+    game = night(roles=(*JAIL, "medium"))
+    dead = replace(game.state.players[7], death=Death(day=1, at_night=False, causes=("lynch",)))
+    haunted = replace(game.state.with_player(dead), seance=Seance(medium=7, target=3), order=(*game.state.order, 7))
+    game = Game(task=make_task((*JAIL, "medium")), state=haunted, opening=(), max_retries=0)
+    before, events = game.prompt(turn_of(game, "Hester")).sha256, len(game.log.events)
+    say(game, "Dorothea", '<speak channel="seance">Who killed you?</speak>')
+
+    assert len(game.log.events) == events
+    assert game.prompt(turn_of(game, "Hester")).sha256 == before
+    assert not turn_of(game, "Abel").after
+
+
+@pytest.mark.ci
+def test_state_is_the_same_whatever_the_order_of_arrival() -> None:
+    """All talk every night; the keeper names his channel, says nothing, or just talks."""
+
+    def talkative(view: object, chance: Random) -> str:
+        assert isinstance(view, SeatView)
+        choices = {choice.verb: choice for choice in view.choices}
+        if "jail" in choices and chance.random() < 0.9:
+            return f"<jail>{chance.choice(choices['jail'].targets)}</jail>"
+        if view.phase is Phase.NIGHT_CHAT and chance.random() < 0.8:
+            channel = chance.choice(["", *choices["speak"].choices])
+            attribute = f' channel="{channel}"' if channel else ""
+            return f"<speak{attribute}>{view.name} {chance.randrange(100)}</speak>"
+        return "<wait/>"
+
+    def whole(order: Random | None) -> tuple[str, list[tuple[EventKind, object]]]:
+        game = open_game(JAIL, options=Options(max_days=5))
+        play(game, talkative, order=order)
+        return game.fingerprint(), [(event.kind, dict(event.data)) for event in game.log.events]
+
+    fixed = whole(None)
+    assert [kind for kind, _ in fixed[1]].count(EventKind.JAILED) > 2
+    assert all(whole(Random(number)) == fixed for number in range(ORDERS))

@@ -62,10 +62,6 @@ def random_options(chance: Random) -> Options:
     )
 
 
-def deal_any(chance: Random, *, size: int) -> tuple[str, ...]:
-    return deal(("any",) * size, chance.randrange(1 << 30))
-
-
 def begin(roles: tuple[str, ...], chance: Random) -> GameState:
     seed = chance.randrange(1 << 30)
     options = random_options(chance)
@@ -130,7 +126,7 @@ def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
     met: set[str] = set()
     for number in range(part, NIGHTS, 8):
         chance = Random(number)
-        state = unsettle(begin(deal_any(chance, size=chance.randint(3, 20)), chance), chance)
+        state = unsettle(begin(deal(("any",) * chance.randint(3, 20), chance.randrange(1 << 30)), chance), chance)
         if not state.living:
             continue
         day = state.day
@@ -236,7 +232,7 @@ def test_every_role_twice_over_two_games_is_played_to_the_end(half: int) -> None
 def test_what_is_not_offered_is_refused_in_any_state() -> None:
     for number in range(40):
         chance = Random(number)
-        state = unsettle(begin(deal_any(chance, size=12), chance), chance)
+        state = unsettle(begin(deal(("any",) * 12, chance.randrange(1 << 30)), chance), chance)
         while state.phase not in (Phase.NIGHT, Phase.OVER):
             state = step(state, chance)
         for seat in state.due:

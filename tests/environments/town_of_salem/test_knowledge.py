@@ -7,11 +7,12 @@ and in its view.
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
 
-from mac_runner.environments.town_of_salem.testing import ROLES, EventKind, Faction, view_of
+from mac_runner.environments.town_of_salem.testing import POLICIES, ROLES, EventKind, Faction, view_of
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game
@@ -84,10 +85,12 @@ def test_view_tells_the_mafia_its_living_team_and_nobody_else_anything() -> None
 
 
 def test_views_of_two_games_differ_only_in_what_the_seat_may_know() -> None:
-    """Two games that differ in the roles of others look the same to a townsman."""
+    """Two games that differ in the roles of others look the same to a townsman, and to every scripted one."""
     one = open_game(("sheriff", "doctor", "escort", "godfather", "jester"))
     other = open_game(("sheriff", "jester", "godfather", "escort", "doctor"))
 
     turn = next(turn for turn in one.turns() if turn.agent == one.state.players[0].name)
     assert one.prompt(turn).messages == other.prompt(turn).messages
     assert one.prompt(turn).view == other.prompt(turn).view
+    for name, policy in POLICIES.items():
+        assert policy(one.prompt(turn).view, Random(4)) == policy(other.prompt(turn).view, Random(4)), name

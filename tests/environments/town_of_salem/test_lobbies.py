@@ -1,16 +1,22 @@
-"""Role lists: the named ones and those a user writes."""
+"""Roles, and lists of them: the named ones and those a user writes; no code outside the roles names a role."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from mac_runner.environments import town_of_salem
 from mac_runner.environments.town_of_salem.testing import (
     LOBBIES,
     NAMES,
     ROLES,
     EventKind,
+    Faction,
     Options,
     deal,
     new_game,
@@ -23,20 +29,11 @@ from tests.environments.town_of_salem.table import ELEVEN
 
 OFFICIAL = (
     *ELEVEN[:10],
-    "lookout",
-    "serial killer",
-    "classic town killing",
-    "jester",
-    "classic random town",
+    *("lookout", "serial killer", "classic town killing", "jester", "classic random town"),
 )
 
 
-@pytest.mark.parametrize("n", range(7, 16))
-def test_classic_lists_are_the_first_entries_of_the_official_one(n: int) -> None:
-    assert LOBBIES[f"classic-{n}"] == OFFICIAL[:n]
-
-
-def test_catalogue_has_the_roles_of_the_base_game() -> None:
+def test_catalogue_has_the_roles_and_the_lists_of_the_base_game() -> None:
     by_alignment = Counter(role.alignment.value for role in ROLES.values())
 
     assert len(ROLES) == 33
@@ -53,11 +50,8 @@ def test_catalogue_has_the_roles_of_the_base_game() -> None:
         "neutral killing": 3,
         "neutral chaos": 1,
     }
-
-
-def test_unique_roles_are_those_of_the_rules() -> None:
+    assert {n: LOBBIES[f"classic-{n}"] for n in range(7, 16)} == {n: OFFICIAL[:n] for n in range(7, 16)}
     unique = {role.id for role in ROLES.values() if role.is_unique}
-
     assert unique == {"jailor", "mayor", "veteran", "retributionist", "godfather", "mafioso", "werewolf"}
 
 
@@ -78,21 +72,13 @@ def test_deals_fill_every_slot_with_what_it_may_hold_and_no_unique_role_twice(lo
     assert dealt == expected
 
 
-def test_classic_random_slots_hold_no_vampire_hunter() -> None:
-    drawn = {role for seed in range(300) for role in deal(LOBBIES["classic-15"], seed)}
-
-    assert "vampire hunter" not in drawn
-    assert {"veteran", "vigilante", "mayor", "spy"} <= drawn
-
-
-def test_any_slot_may_be_any_role_and_somebody_is_always_opposed() -> None:
-    drawn: set[str] = set()
-    for seed in range(300):
-        roles = deal(("any",) * 8, seed)
-        assert len({ROLES[role].group for role in roles} - {None}) > 1
-        drawn.update(roles)
-
-    assert drawn == set(ROLES)
+def test_lists_hold_what_they_may_over_time_and_somebody_is_always_opposed() -> None:
+    classic = {role for seed in range(300) for role in deal(LOBBIES["classic-15"], seed)}
+    assert "vampire hunter" not in classic
+    assert {"veteran", "vigilante", "mayor", "spy"} <= classic
+    dealt = [deal(("any",) * 8, seed) for seed in range(300)]
+    assert all(len({ROLES[role].group for role in roles} - {None}) > 1 for roles in dealt)
+    assert {role for roles in dealt for role in roles} == set(ROLES)
 
 
 def test_slots_are_public_and_what_became_of_them_is_not() -> None:
@@ -102,48 +88,81 @@ def test_slots_are_public_and_what_became_of_them_is_not() -> None:
 
     assert state.lobby == slots
     assert start.data["lobby"] == list(slots)
-
-
-def test_roles_players_may_turn_into_are_in_play() -> None:
+    # The roles that players may turn into are in play.
     in_play = {role.id for role in roles_in_play(("executioner", "framer", "vampire hunter"))}
-
     assert in_play == {"executioner", "jester", "framer", "mafioso", "godfather", "vampire hunter", "vigilante"}
 
 
-def test_written_list_is_taken_however_its_roles_are_spelt() -> None:
+UNPLAYABLE: list[tuple[str | list[str], str]] = [
+    ("classic-99", "there are: classic-7"),
+    (["sheriff", "wizard", "godfather"], "unknown roles: wizard"),
+    (["jailor", "jailor", "godfather"], "one at most of: jailor"),
+    (["sheriff", "godfather"], "3 to 20 players"),
+    (["sheriff"] * 20 + ["godfather"], "3 to 20 players"),
+    (["sheriff", "doctor", "jester"], "nobody opposes anybody"),
+    (["town support", "random-town", "doctor"], "nobody opposes anybody"),
+    (["sheriff", "mafia killing", "mafia killing", "mafioso"], "more unique roles than there are"),
+    (["sheriff", "random wizard", "godfather"], "slots filled by lot: any"),
+]
+
+
+def test_list_that_cannot_be_played_is_refused_with_the_reason_and_others_taken_however_they_are_spelt() -> None:
+    for lobby, why in UNPLAYABLE:
+        with pytest.raises(ConfigError, match=why) as refusal:
+            role_list(lobby)
+        assert refusal.value.key == ("game", "lobby")
     assert role_list(["Sheriff", " DOCTOR", "godfather"]) == ("sheriff", "doctor", "godfather")
 
 
-@pytest.mark.parametrize(
-    ("lobby", "why"),
-    [
-        ("classic-99", "there are: classic-7"),
-        (["sheriff", "wizard", "godfather"], "unknown roles: wizard"),
-        (["jailor", "jailor", "godfather"], "one at most of: jailor"),
-        (["sheriff", "godfather"], "3 to 20 players"),
-        (["sheriff"] * 20 + ["godfather"], "3 to 20 players"),
-        (["sheriff", "doctor", "jester"], "nobody opposes anybody"),
-        (["town support", "random-town", "doctor"], "nobody opposes anybody"),
-        (["sheriff", "mafia killing", "mafia killing", "mafioso"], "more unique roles than there are"),
-        (["sheriff", "random wizard", "godfather"], "slots filled by lot: any"),
-    ],
-)
-def test_list_that_cannot_be_played_is_refused_with_the_reason(lobby: str | list[str], why: str) -> None:
-    with pytest.raises(ConfigError, match=why) as refusal:
-        role_list(lobby)
-    assert refusal.value.key == ("game", "lobby")
-
-
-def test_no_name_is_part_of_another_or_of_a_role() -> None:
+def test_roles_say_what_they_are_and_no_name_is_part_of_another_or_of_a_role() -> None:
     words = [*NAMES, *(role.name for role in ROLES.values()), "Medium", "Jailor"]
     for name in NAMES:
         assert [word for word in words if name.casefold() in word.casefold()] == [name]
+    for key, role in ROLES.items():
+        assert role.id == key
+        assert role.card_text(tuple(ROLES.values()), Options()).endswith("."), key
+        assert role.goal.endswith("."), key
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_role_says_what_it_is(role: str) -> None:
-    entry = ROLES[role]
+PACKAGE = Path(town_of_salem.__file__).parent
+RULEBOOK = {"game/lobbies.py", "view/texts.py"}
+"""The line-ups of the named lobbies, and the sentences that players read: data, which decides nothing."""
+KEYS = {("record/nights.py", "jailor")}
+"""Keys of transcripts."""
+ROLE_NAMES = {role.name for role in ROLES.values()} - {faction.title() for faction in Faction}
+"""The Vampires are a faction too, and factions may be named."""
+NAME = re.compile(rf"\b(?:{'|'.join(re.escape(name).replace(chr(92) + ' ', '[ _]') for name in ROLE_NAMES)})s?\b", re.I)
 
-    assert entry.id == role
-    assert entry.card_text(tuple(ROLES.values()), Options()).endswith(".")
-    assert entry.goal.endswith(".")
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """The literals of a module but for its docstrings, and the names that it imports."""
+    documented = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documented:
+            yield node.value
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield " ".join((getattr(node, "module", None) or "", *(alias.name for alias in node.names)))
+
+
+def test_no_code_outside_the_roles_names_a_role() -> None:
+    found = {
+        (name, role.lower())
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (name := path.relative_to(PACKAGE).as_posix()) not in RULEBOOK and not name.startswith("roles/")
+        for text in strings(ast.parse(path.read_text(encoding="utf-8")))
+        for role in NAME.findall(text)
+    }
+
+    assert found == KEYS
+
+
+def test_names_of_roles_are_found_in_literals_and_imports() -> None:
+    code = """
+from mac_runner.environments.town_of_salem.roles.serial_killer import ROLE
+def lie():
+    'Sheriff'
+    return {'Jailor': 'vampire hunter'}.get('doctored')
+"""
+    named = {role.lower() for text in strings(ast.parse(code)) for role in NAME.findall(text)}
+
+    assert named == {"serial_killer", "jailor", "vampire hunter"}

@@ -1,4 +1,4 @@
-"""What happens when roles meet: the cases of `nights.yaml`, and what holds for many seeds, roles or pairs at once."""
+"""What happens when roles meet, and the days around it: the cases of `nights.yaml`, and what holds for many at once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from mac_runner.environments.town_of_salem.testing import (
     Phase,
     has_won,
     line,
+    night_row,
+    play_out,
+    resolve,
 )
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
+CLASSIC = ELEVEN[:10]
 # Enough of the Town and a Mafia that no game ends while a case is played.
 CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather")
 CASES: Mapping[str, Mapping[str, list[dict[str, Any]]]] = yaml.safe_load(
@@ -95,7 +99,7 @@ class Case:
         for who, deed in deeds.items():
             head, _, text = deed.partition(": ")
             verb, _, targets = head.partition(" ")
-            is_choice = verb == "ballot" or targets.startswith("in ")
+            is_choice = verb in ("ballot", "bid") or targets.startswith("in ")
             choice = targets.removeprefix("in ") if is_choice else ""
             self.table.act(who, verb, *listed("" if is_choice else targets), text=text, choice=choice)
 
@@ -167,12 +171,16 @@ class Case:
                 }
             case "prisoner":
                 return "none" if state.prisoner is None else state.players[state.prisoner].dealt
+            case "traced":
+                return self.traced(value)
             case "asks":
                 return self.roles_of(state.order)
             case "standing":
                 return {
                     state.players[voter].dealt: state.players[target].dealt for voter, target in state.votes.items()
                 }
+            case "bids":
+                return {state.players[bidder].dealt: bid for bidder, bid in state.bids.items()}
             case "rounds":
                 return [self.waited() for _ in value]
             case "won":
@@ -181,7 +189,7 @@ class Case:
                 return "none" if state.result is None else " ".join((state.result.ending, *state.result.winners))
             case _:
                 now = {"phase": state.phase, "day": state.day, "quiet": state.quiet_cycles}
-                return {**now, "vote rounds": state.vote_rounds_left}[key]
+                return {**now, "vote rounds": state.vote_rounds_left, "round": state.round_in_phase}[key]
 
     def roles_of(self, seats: Iterable[int] | None) -> str:
         """The roles dealt to some seats, or `all`."""
@@ -191,6 +199,18 @@ class Case:
         """The one event in which words were said."""
         (event,) = (event for event in self.table.events if event.data.get("text") == words)
         return event
+
+    def traced(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The trace of the coming night as far as a line speaks of it; to play it for its trace changes nothing."""
+        before = resolve(self.table.state)
+        trace: dict[str, Any] = {**night_row(self.table.state, play_out(self.table.state))}
+        assert resolve(self.table.state) == before
+        return {
+            part: [{key: row[key] for key in keys} for row, keys in zip(trace[part], rows, strict=True)]
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict)
+            else trace[part]
+            for part, rows in value.items()
+        }
 
     def waited(self) -> str:
         """The day and the phase; all wait until its round is over."""
@@ -231,15 +251,6 @@ def test_sheriff_finds_the_mafia_but_not_its_godfather_and_an_investigator_a_lis
         assert (finding.count(","), finding.count(" or ")) == (1, 1)
 
 
-def test_spy_learns_where_the_mafia_went_and_not_who() -> None:
-    table = Table(("spy", "framer", *CROWD))
-    table.night({"framer": ("frame", "doctor"), "godfather": ("kill", "sheriff")})
-
-    (told,) = table.told("spy", EventKind.MAFIA_VISITS)
-    assert isinstance(told["visited"], list)
-    assert sorted(map(str, told["visited"])) == sorted([table.name("doctor"), table.name("sheriff")])
-
-
 def test_everything_a_bug_picks_up_can_be_told_in_words() -> None:
     table = Table(("spy", "escort", *CROWD))
     table.night({"spy": ("bug", "sheriff"), "escort": ("block", "sheriff")})
@@ -276,29 +287,75 @@ def test_quarry_is_of_the_town_and_never_the_jailor_and_a_jester_who_chooses_nob
         assert last["player"] in (table.name("medium"), table.name("medium 2"), table.name("escort"))
 
 
-@pytest.mark.parametrize(
-    ("living", "ended"),
-    [
-        (("arsonist", "mafioso"), "win arsonist"),
-        (("arsonist", "serial killer"), "win arsonist"),
-        (("serial killer", "godfather"), "win serial killer"),
-        (("werewolf", "serial killer"), "win werewolf"),
-        (("consort", "escort"), "win mafia"),
-        *(((member, "escort"), "win mafia") for member in ("godfather", "mafioso", "framer")),
-        (("godfather", "transporter"), "win mafia"),
-        (("mafioso", "transporter"), "win town"),
-        (("serial killer", "sheriff"), None),
-        (("serial killer", "jailor"), None),
-        (("escort", "godfather", "doctor"), None),
-        (("vigilante", "witch", "sheriff"), None),
-        (("sheriff", "witch", "doctor"), "win town"),
-        (("jester", "executioner"), "draw"),
-    ],
-)
-def test_game_is_decided_by_who_is_left(living: tuple[str, ...], ended: str | None) -> None:
-    """A stalemate of two is awarded, and an armed player holds a game up."""
-    table = Table((*living, "medium", "framer"))
-    table.bury("medium", f"framer {1 + ('framer' in living)}")
+LEFT: list[tuple[tuple[str, ...], str | None]] = [
+    (("arsonist", "mafioso"), "win arsonist"),
+    (("arsonist", "serial killer"), "win arsonist"),
+    (("serial killer", "godfather"), "win serial killer"),
+    (("werewolf", "serial killer"), "win werewolf"),
+    (("consort", "escort"), "win mafia"),
+    *(((member, "escort"), "win mafia") for member in ("godfather", "mafioso", "framer")),
+    (("godfather", "transporter"), "win mafia"),
+    (("mafioso", "transporter"), "win town"),
+    (("serial killer", "sheriff"), None),
+    (("serial killer", "jailor"), None),
+    (("escort", "godfather", "doctor"), None),
+    (("vigilante", "witch", "sheriff"), None),
+    (("sheriff", "witch", "doctor"), "win town"),
+    (("jester", "executioner"), "draw"),
+]
 
-    result = check(table.state)
-    assert (" ".join((result.ending, *result.winners)) if result else None) == ended
+
+def test_game_is_decided_by_who_is_left() -> None:
+    """A stalemate of two is awarded, and an armed player holds a game up."""
+    for living, ended in LEFT:
+        table = Table((*living, "medium", "framer"))
+        table.bury("medium", f"framer {1 + ('framer' in living)}")
+        result = check(table.state)
+        assert (" ".join((result.ending, *result.winners)) if result else None) == ended, living
+
+
+def test_more_than_half_of_the_living_must_vote_and_more_be_guilty_than_innocent() -> None:
+    for living, needed in ((15, 8), (14, 8), (10, 6), (5, 3), (2, 2)):
+        table = Table(("godfather", *["sheriff"] * 14))
+        table.bury(*range(living, 15))
+        assert table.state.votes_needed == needed, living
+    for guilty, innocent in ((1, 0), (5, 4), (3, 2), (4, 4), (4, 5), (0, 0)):
+        table = Table(CLASSIC)
+        judges = [seat for seat in range(10) if seat != table.seat("mafioso")]
+        ballots = ["guilty"] * guilty + ["innocent"] * innocent
+        table.judge("mafioso", dict(zip(judges, ballots, strict=False)), others="abstain")
+
+        assert table.is_in(Phase.LAST_WORDS) == (guilty > innocent), (guilty, innocent)
+        assert table.shown(EventKind.VERDICT) == [{"accused": table.name("mafioso"), "is_guilty": guilty > innocent}]
+
+
+def test_order_of_speakers_is_drawn_anew_each_round_by_the_seed() -> None:
+    table, other = Table(CLASSIC, seed=1), Table(CLASSIC, seed=2)
+    first = table.state.order
+    table.go_to(Phase.DISCUSSION)
+    second = table.state.order
+    table.end_round()
+
+    assert len({first, second, table.state.order, other.state.order}) == 4
+    assert Table(CLASSIC, seed=1).state.order == first
+
+
+def test_nobody_speaks_before_those_they_must_speak_after_who_live() -> None:
+    gates = {0: frozenset({1, 2}), 1: frozenset({3}), 9: frozenset({0})}
+    for seed in range(20):
+        table = Table(CLASSIC, seed=seed, speak_after=gates)
+        for phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
+            table.go_to(phase)
+            place = {seat: index for index, seat in enumerate(table.state.order)}
+            assert all(place[seat] > place[first] for seat, firsts in gates.items() for first in firsts)
+    table = Table(CLASSIC, speak_after={0: frozenset({1})})
+    table.bury(1)
+    table.go_to(Phase.DISCUSSION)
+    assert 0 in table.state.order
+
+
+def test_cards_and_team_are_told_to_those_they_concern() -> None:
+    table = Table(CLASSIC)
+    for role in CLASSIC:
+        assert table.told(role, EventKind.ROLE_CARD) == [{"role": role.title()}]
+        assert len(table.told(role, EventKind.TEAM)) == (role in ("godfather", "framer", "mafioso"))

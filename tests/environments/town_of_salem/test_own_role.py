@@ -101,13 +101,10 @@ def test_registered_role_is_played_to_the_end_by_all_players() -> None:
         assert receipts <= {ReceiptKind.ACT, ReceiptKind.OBSERVATION}
         assert game.outcome is not None
         validate(game.state)
-        for event in game.log.events:
-            if event.kind is EventKind.ACTION_CHOSEN and event.data["verb"] == "poison":
-                seen["poison"] += 1
-            elif event.kind is EventKind.DEATH and event.data["causes"] == ["poisoner"]:
-                seen["dead"] += 1
-            elif event.kind is EventKind.RESULT and event.data["finding"] == "a Poisoner":
-                seen["found"] += 1
+        data = [(event.kind, event.data) for event in game.log.events]
+        seen["poison"] += sum(k is EventKind.ACTION_CHOSEN and told["verb"] == "poison" for k, told in data)
+        seen["dead"] += sum(k is EventKind.DEATH and told["causes"] == ["poisoner"] for k, told in data)
+        seen["found"] += sum(k is EventKind.RESULT and told["finding"] == "a Poisoner" for k, told in data)
         seen["lines"] += sum("poisoned by a Poisoner" in line for line in game.log.public_lines)
         seen["won"] += bool(game.state.result and "poisoner" in game.state.result.winners)
 

@@ -1,15 +1,22 @@
-"""The scripted players: fair, legal, and worth being measured against."""
+"""The scripted players: fair, legal, worth being measured against, and busy with what their role is for.
+
+Nobody idles where acting is always better, nor acts where it is not.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from mac_runner.environments import Policy
 from mac_runner.environments.town_of_salem import bots
@@ -17,33 +24,35 @@ from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     LOBBIES,
     POLICIES,
+    ROLES,
+    TARGET,
     Cause,
     Choice,
     Chosen,
+    Event,
     EventKind,
     Form,
     Game,
+    GameLog,
     Options,
     Phase,
     Problem,
     Room,
     Seance,
     SeatView,
-    Statement,
     accuse,
     chances_of_lie,
     claim,
-    clear,
     form_beliefs,
     private,
     public,
-    read,
     understand,
     view_of,
     write,
 )
-from mac_runner.types import ReceiptKind, Reply
-from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles
+from mac_runner.types import ReceiptKind
+from tests.environments.town_of_salem.table import ELEVEN, Table, advance, open_game, play, random_roles, reading_of
+from tests.environments.town_of_salem.test_nights import Case, listed
 from tests.tiers import first
 
 PAIRINGS = [(town, mafia) for town in ("heuristic", "random") for mafia in ("heuristic", "random")]
@@ -55,6 +64,13 @@ def seated(game: Game, *, town: str, mafia: str) -> dict[int, Policy]:
     return {player.seat: POLICIES[of_faction[player.faction]] for player in game.state.players}
 
 
+def played(game: Game, policies: Policy | Mapping[int, Policy], seed: int) -> Game:
+    """The game, ended, in which every reply was accepted."""
+    for record in play(game, policies, seed=seed):
+        assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), f"seed {seed}: {record}"
+    return game
+
+
 def wins(town: str, mafia: str, games: int) -> Counter[str]:
     """How the same deals end with these players."""
     ended: Counter[str] = Counter()
@@ -62,10 +78,9 @@ def wins(town: str, mafia: str, games: int) -> Counter[str]:
         roles = [*LOBBIES["classic-7"]]
         Random(seed).shuffle(roles)
         game = open_game(roles, seed=seed)
-        for record in play(game, seated(game, town=town, mafia=mafia), seed=seed):
-            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), record
-        assert game.state.result is not None
-        ended[game.state.result.winners[0] if game.state.result.winners else game.state.result.ending] += 1
+        result = played(game, seated(game, town=town, mafia=mafia), seed).state.result
+        assert result is not None
+        ended[result.winners[0] if result.winners else result.ending] += 1
     return ended
 
 
@@ -87,22 +102,10 @@ def test_heuristic_players_beat_random_ones_on_both_sides(games: int) -> None:
 
 
 @pytest.mark.ci
-def test_blackmailed_heuristic_player_does_not_try_to_speak() -> None:
-    blackmailed = 0
-    for seed in range(6):
-        game = open_game([*LOBBIES["social-10"]], seed=seed)
-        for record in play(game, dict.fromkeys(range(10), POLICIES["heuristic"]), seed=seed):
-            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), record
-        blackmailed += sum(event.kind is EventKind.BLACKMAILED for event in game.log.events)
-
-    assert blackmailed
-
-
-@pytest.mark.ci
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
-    """Over role lists and calendars of every kind, with no correction asked for."""
-    chance = Random(11)
+    """Over role lists and calendars of every kind, with no correction asked for; who is blackmailed does not speak."""
+    chance, blackmailed = Random(11), 0
     for seed in range(20):
         options = Options(
             discussion_rounds=chance.randint(0, 2),
@@ -111,28 +114,22 @@ def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
             sheriff=chance.choice(["binary", "typed"]),
             max_days=6,
         )
-        game = open_game(random_roles(chance), seed=seed, options=options, max_retries=0)
-        for record in play(game, POLICIES[name], seed=seed):
-            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), f"seed {seed}: {record}"
-
-
-def draws(view: SeatView, count: int) -> Counter[tuple[str, tuple[int, ...], str]]:
-    """How often the random player chose each act, as the game would read it."""
-    game = open_game(ELEVEN)
-    state = game.state
-    drawn: Counter[tuple[str, tuple[int, ...], str]] = Counter()
-    for number in range(count):
-        reading = read(Reply(text=POLICIES["random"](view, Random(number))), state, 0)
-        assert isinstance(reading, Chosen)
-        drawn[reading.act.verb, reading.act.targets, reading.act.choice] += 1
-    return drawn
+        played(open_game(random_roles(chance), seed=seed, options=options, max_retries=0), POLICIES[name], seed)
+    for seed in range(6):
+        game = played(open_game(LOBBIES["social-10"], seed=seed), POLICIES[name], seed)
+        blackmailed += sum(event.kind is EventKind.BLACKMAILED for event in game.log.events)
+    assert blackmailed
 
 
 def test_random_player_is_uniform_over_everything_it_may_do() -> None:
     game = open_game(ELEVEN)
     view = view_of(game.state, game.log, 0)
     options = sum(len(choice.targets) or 1 for choice in view.choices if not ACTS[choice.verb].is_side_act)
-    drawn = draws(view, options * 200)
+    drawn: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+    for number in range(options * 200):
+        reading = reading_of(game.state, POLICIES["random"](view, Random(number)))
+        assert isinstance(reading, Chosen)
+        drawn[reading.act.verb, reading.act.targets, reading.act.choice] += 1
 
     assert len(drawn) == options == 12
     chi_square = sum((count - 200) ** 2 / 200 for count in drawn.values())
@@ -151,19 +148,10 @@ def test_scripted_players_look_at_nothing_but_their_view() -> None:
                 assert not truth & {name.name for name in node.names}, path.name
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_scripted_player_answers_the_same_view_the_same(name: str) -> None:
-    one = open_game(("sheriff", "doctor", "escort", "godfather", "jester"))
-    other = open_game(("sheriff", "jester", "godfather", "escort", "doctor"))
-    replies = {POLICIES[name](view_of(game.state, game.log, 0), Random(4)) for game in (one, other)}
-
-    assert len(replies) == 1
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_scripted_player_refuses_a_view_of_another_game(name: str) -> None:
-    with pytest.raises(TypeError, match="a SeatView, not"):
-        POLICIES[name]("view", Random(1))
+def test_scripted_player_refuses_a_view_of_another_game() -> None:
+    for policy in POLICIES.values():
+        with pytest.raises(TypeError, match="a SeatView, not"):
+            policy("view", Random(1))
 
 
 def test_heuristic_player_keeps_a_long_will_within_its_limit() -> None:
@@ -172,29 +160,28 @@ def test_heuristic_player_keeps_a_long_will_within_its_limit() -> None:
     found = [private(game.state, EventKind.RESULT, (0,), about=name, finding="not suspicious") for name in names[1:]]
     game.log.append(tuple(found))
     for phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
-        while game.state.phase is not phase:
-            game.receive(game.turns()[0], Reply(text="<wait/>"))
+        advance(game, phase)
         text = POLICIES["heuristic"](view_of(game.state, game.log, 0, ("asked",)), Random(1))
-        assert isinstance(read(Reply(text=text), game.state, 0), Chosen)
+        assert isinstance(reading_of(game.state, text), Chosen)
 
 
-@pytest.mark.parametrize("verb", ACTS)
-def test_written_act_is_read_as_what_was_written(verb: str) -> None:
+def test_written_act_is_read_as_what_was_written() -> None:
     """The writer is the inverse of the parser, up to what is legal now."""
-    game = open_game(ELEVEN)
-    choice = "guilty" if ACTS[verb].form is Form.CHOICE else ""
-    text = write(verb, target="Beatrice", second="Caleb", text="words", choice=choice, thought="<wait/>", will="mine")
-    reading = read(Reply(text=text), game.state, 0)
-
-    if ACTS[verb].is_side_act:
-        assert isinstance(reading, Problem)
-        assert reading.cause is Cause.NO_ACT
-    elif isinstance(reading, Problem):
-        assert reading.reason.startswith(f"{verb} cannot be chosen")
-    else:
-        assert isinstance(reading, Chosen)
-        assert reading.act.verb == verb
-        assert [act.text for act in reading.side_acts] == ["mine"]
+    state = open_game(ELEVEN).state
+    for verb, spec in ACTS.items():
+        choice = "guilty" if spec.form is Form.CHOICE else ""
+        text = write(
+            verb, target="Beatrice", second="Caleb", text="words", choice=choice, thought="<wait/>", will="mine"
+        )
+        reading = reading_of(state, text)
+        if spec.is_side_act:
+            assert isinstance(reading, Problem)
+            assert reading.cause is Cause.NO_ACT, verb
+        elif isinstance(reading, Problem):
+            assert reading.reason.startswith(f"{verb} cannot be chosen")
+        else:
+            assert isinstance(reading, Chosen)
+            assert (reading.act.verb, [act.text for act in reading.side_acts]) == (verb, ["mine"])
 
 
 @pytest.mark.parametrize("role", ["godfather", "framer", "mafioso", "executioner"])
@@ -216,21 +203,6 @@ def test_heuristic_player_betrays_itself_to_no_medium(role: str) -> None:
     assert claims.lower() in ("medium", "sheriff", "doctor", "jailor", "investigator", "escort")
 
 
-def test_fixed_sentences_are_understood_as_they_were_meant() -> None:
-    text = f"{claim('Wizard')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
-
-    assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
-    assert understand(claim("Doctor", dead=True)).claims == "Doctor"
-    for said in (
-        "I like the Sheriff.",
-        "I do not think Abel is suspicious.",
-        "I am the Sheriff's friend.",
-        "Caleb told me: I am the Sheriff.",
-        "Never would I say I found that Abel is suspicious.",
-    ):
-        assert understand(said) == Statement(claims=None, accuses=(), clears=()), said
-
-
 def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
     game = open_game(ELEVEN)
     text = accuse(["Beatrice"])
@@ -248,9 +220,7 @@ def test_silent_players_say_nothing_and_honest_ones_outside_the_town_nothing_but
     said: dict[str, Counter[tuple[str, str]]] = {"silent": Counter(), "honest": Counter()}
     for name, counts in said.items():
         for seed in range(3):
-            game = open_game([*LOBBIES["classic-12"]], seed=seed)
-            for record in play(game, dict.fromkeys(range(12), POLICIES[name]), seed=seed):
-                assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), (name, record)
+            game = played(open_game(LOBBIES["classic-12"], seed=seed), POLICIES[name], seed)
             # In jail and with the dead, the Town's Jailor and Medium talk under the name of their role.
             sides = {player.name: player.faction.value for player in game.state.players}
             sides |= {"Jailor": "town", "Medium": "town"}
@@ -294,3 +264,188 @@ def test_chances_add_up_to_the_claims_there_is_no_room_for() -> None:
 
         assert all(0 <= chance <= 1 for chance in chances.values()), name
         assert sum(chances.values()) >= len(claims) - places, name
+
+
+# What the heuristic player does in each role.
+
+DEEDS: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("deeds.yaml").read_text(encoding="utf-8")
+)
+COMPANY = ("sheriff", "doctor", "escort", "lookout", "godfather", "mafioso", "framer", "survivor", "vampire")
+
+# What each role does every night in which it can, in a town where one of the Town's Sheriffs is dead.
+NIGHTLY = {
+    "sheriff": "interrogate",
+    "investigator": "investigate",
+    "lookout": "watch",
+    "spy": "bug",
+    "doctor": "heal",
+    "bodyguard": "guard",
+    "vampire hunter": "check",
+    "escort": "block",
+    "retributionist": "raise",
+    "godfather": "kill",
+    "mafioso": "kill",
+    "framer": "frame",
+    "janitor": "clean",
+    "forger": "forge",
+    "disguiser": "disguise",
+    "blackmailer": "blackmail",
+    "consigliere": "look_into",
+    "consort": "block",
+    "amnesiac": "remember",
+    "witch": "control",
+    "arsonist": "douse",
+    "serial killer": "stab",
+    "werewolf": "rampage",
+    "vampire": "bite",
+}
+# Who acts at night only when there is a reason to, or has nothing to do at night.
+WITH_REASON = {
+    *("jailor", "veteran", "vigilante", "mayor", "medium", "transporter", "survivor", "executioner", "jester"),
+}
+
+
+def town_of(role: str) -> Table:
+    """A table at which `role` sits first, with company of every kind and one dead Sheriff."""
+    company = [other for other in COMPANY if other != role or not ROLES[role].is_unique]
+    return Table((role, "sheriff", *company))
+
+
+def deed(table: Table, *heard: Event, seat: int = 0, seed: int = 1) -> tuple[str, str]:
+    """The verb and what it is aimed at that the heuristic player in a seat chooses after `heard`."""
+    view = seen(table, *heard, seat=seat)
+    reply = POLICIES["heuristic"](view, Random(seed))
+    act = re.sub(r"<(thinking|will|death_note)>.*?</\1>", "", reply).strip()
+    found = re.match(r'<(\w+)(?: to="(\w+)")?[^>]*?(?:/>|>(.*)</)', act)
+    assert found is not None, reply
+    return found[1], found[2] or found[3] or ""
+
+
+def seen(table: Table, *heard: Event, seat: int = 0) -> SeatView:
+    log = GameLog(len(table.state.players))
+    log.append((*table.events, *heard))
+    return view_of(table.state, log, seat, ("the card",))
+
+
+def says(table: Table, who: str, text: str) -> Event:
+    return public(table.state, EventKind.SPEECH, player=table.name(who), text=text)
+
+
+def finds(table: Table, about: str, finding: str) -> Event:
+    return private(table.state, EventKind.RESULT, (0,), about=table.name(about), finding=finding)
+
+
+class Doing(Case):
+    """A case of `deeds.yaml` at its table."""
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        seats = setup.get("seats") or ", ".join(player.dealt for player in town_of(setup["town"]).state.players)
+        super().__init__({"seats": seats})
+        self.heard: list[Event] = []
+
+    def line(self, told: Mapping[str, Any]) -> None:
+        """Follow a line, of which the words come first."""
+        self.heard = [finds(self.table, about, finding) for about, finding in told.get("finds", {}).items()]
+        for who, said in told.get("say", {}).items():
+            kind, _, role = said.partition(" ")
+            words = claim(role) if kind == "claims" else accuse([self.table.name(role)])
+            self.heard.append(says(self.table, who, words))
+        for key, value in told.items():
+            if key not in ("town", "finds", "say"):
+                self.follow(key, value)
+
+    def look(self, key: str, value: Any) -> Any:
+        if key not in ("does", "verb", "claim"):
+            return super().look(key, value)
+        verb, aim = deed(self.table, *self.heard)
+        if key == "claim":
+            return understand(aim).claims or "none"
+        dealt = {player.name: player.dealt for player in self.table.state.players}
+        shown = "" if verb == "speak" or key == "verb" else ", ".join(dealt.get(name, name) for name in listed(aim))
+        return f"{verb} {shown}".strip()
+
+
+def test_heuristic_players_do_what_their_role_is_for(subtests: pytest.Subtests) -> None:
+    for title, lines in DEEDS.items():
+        with subtests.test(title):
+            case = Doing(lines[0])
+            for told in lines:
+                case.line(told)
+
+
+@pytest.mark.parametrize("seed", first(2, range(5), tier="ci", rest="nightly"))
+@pytest.mark.parametrize("role", NIGHTLY)
+def test_no_role_idles_where_acting_is_always_better(role: str, seed: int) -> None:
+    table = town_of(role)
+    table.night({"mafioso": ("kill", "sheriff 2")}, day=1)
+    table.go_to(Phase.NIGHT, day=2)
+    verb, target = deed(table, seed=seed)
+
+    assert verb == NIGHTLY[role]
+    assert target
+
+
+def test_role_without_a_reason_harms_nobody() -> None:
+    assert NIGHTLY.keys() | WITH_REASON == ROLES.keys()
+    assert not NIGHTLY.keys() & WITH_REASON
+    for role in sorted(WITH_REASON - {"survivor"}):
+        table = town_of(role)
+        table.go_to(Phase.NIGHT, day=2)
+        assert deed(table)[0] in ("wait", "alert"), role
+
+
+def test_veteran_goes_on_alert_once_known() -> None:
+    table = town_of("veteran")
+    table.go_to(Phase.NIGHT, day=1)
+    known = says(table, "veteran", claim("Veteran"))
+
+    assert all(deed(table, known, seed=seed)[0] == "alert" for seed in range(10))
+    assert any(deed(table, seed=seed)[0] == "wait" for seed in range(10))
+
+
+def test_jester_claims_what_cannot_be_true() -> None:
+    table = town_of("jester")
+    table.go_to(Phase.DISCUSSION, day=2)
+    # There are two Sheriffs on the list, and one Doctor.
+    claims = says(table, "sheriff", claim("Sheriff")), says(table, "doctor", claim("Doctor"))
+
+    deeds = [deed(table, *claims, seed=seed) for seed in range(10)]
+    assert {(verb, understand(words).claims) for verb, words in deeds} == {("speak", "Doctor")}
+
+
+def test_executioner_accuses_his_target_as_one_who_could_know() -> None:
+    table = town_of("executioner")
+    table.go_to(Phase.DISCUSSION, day=2)
+    quarry = table.player("executioner").quarry
+    assert quarry is not None
+    verb, words = deed(table)
+
+    assert verb == "speak"
+    assert understand(words).accuses == (table.name(quarry),)
+    assert understand(words).claims in ("Sheriff", "Lookout")
+
+
+def test_escort_leaves_alone_who_is_as_good_as_caught_while_a_serial_killer_may_live() -> None:
+    """One who is blocked kills the blocker; without such a one the worst is kept busy."""
+    for list_of_roles, is_spared in ((("escort", "serial killer", *COMPANY), True), (("escort", *COMPANY), False)):
+        table = Table(list_of_roles)
+        table.go_to(Phase.NIGHT, day=1)
+        blocked = {deed(table, finds(table, "mafioso", "suspicious"), seed=seed)[1] for seed in range(30)}
+
+        assert (table.name("mafioso") not in blocked) is is_spared
+        assert is_spared is (len(blocked) > 1)
+
+
+def test_mafia_kills_whom_its_leader_named_last() -> None:
+    table = town_of("godfather")
+    table.go_to(Phase.NIGHT, day=1)
+    team = [table.seat(who) for who in ("godfather", "mafioso", "framer")]
+
+    def named(who: str, whom: str) -> Event:
+        said = {"channel": "mafia", "player": table.name(who), "text": TARGET.wordings[0].format(name=table.name(whom))}
+        return private(table.state, EventKind.CHAT, team, **said)
+
+    chat = named("mafioso", "doctor"), named("godfather", "escort"), named("framer", "lookout")
+    for who in ("godfather", "mafioso"):
+        assert deed(table, *chat, seat=table.seat(who)) == ("kill", table.name("escort"))

@@ -1,13 +1,16 @@
-"""The modes of taking turns in a discussion: who is asked when, on which view, and what becomes of it."""
+"""The modes of taking turns in a discussion: who is asked when, on which view, and what becomes of it.
+
+Information lag is first in, first out, on a clock that depends on nothing but the replies. `nights.yaml` has the bids.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
+from itertools import permutations
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -15,83 +18,77 @@ from mac_runner.environments.testing import replay
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     POLICIES,
+    Completed,
     DiscussionMode,
     EventKind,
     Game,
     GameCalendar,
+    GameLatency,
     Options,
     Phase,
+    SpeakingQueue,
     deal,
-    offers,
     system_text,
     turn_taking_rule,
     validate,
 )
-from mac_runner.types import Prompt, Reply, Turn, TurnRecord
-from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded
+from mac_runner.types import Prompt, Receipt, Reply, TokenCount, Turn, TurnRecord
+from tests.environments.town_of_salem.table import (
+    ELEVEN,
+    Table,
+    advance,
+    answer,
+    clumsy,
+    open_game,
+    play,
+    recorded,
+    rows,
+    told_now,
+)
 from tests.tiers import first
 
 MODES = list(DiscussionMode)
-TALK = (Phase.BIDDING, Phase.DISCUSSION)
 FIVE = ("sheriff", "doctor", "investigator", "escort", "godfather")
 
 
-def options(mode: DiscussionMode, *, floors: int = 6, slots: int = 3, max_days: int = 4) -> Options:
-    return Options(discussion_mode=mode, discussion_floors=floors, speaking_slots=slots, max_days=max_days)
+def options(mode: DiscussionMode, *, rounds: int = 2, max_days: int = 4) -> Options:
+    return Options(discussion_mode=mode, discussion_rounds=rounds, speaking_slots=3, max_days=max_days)
 
 
-def at_discussion(mode: DiscussionMode, *, floors: int = 6) -> Table:
-    table = Table(FIVE, options=options(mode, floors=floors))
-    table.go_to(Phase.BIDDING if mode is DiscussionMode.BIDDING else Phase.DISCUSSION)
+def talk_of(mode: DiscussionMode) -> Phase:
+    """With what the talk of a day begins."""
+    return Phase.BIDDING if mode is DiscussionMode.BIDDING else Phase.DISCUSSION
+
+
+def at_discussion(mode: DiscussionMode, *, seed: int = 1) -> Table:
+    table = Table(FIVE, options=options(mode), seed=seed)
+    table.go_to(talk_of(mode))
     return table
 
 
 def game_at_discussion(mode: DiscussionMode, *, rounds: int = 2, roles: Sequence[str] = FIVE) -> Game:
     """A game whose first discussion has just begun."""
-    game = open_game(roles, options=replace(options(mode), discussion_rounds=rounds))
-    while game.state.phase not in TALK:
-        game.receive(game.turns()[0], Reply(text="<wait/>"))
-    return game
+    return advance(open_game(roles, options=options(mode, rounds=rounds)), talk_of(mode))
 
 
-def test_modes_of_the_file_are_those_of_the_rules() -> None:
-    allowed = get_args(GameCalendar.model_fields["discussion_mode"].annotation)
-
-    assert [*allowed] == [mode.value for mode in MODES]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_players_are_told_how_turns_are_taken(mode: DiscussionMode) -> None:
-    rule = turn_taking_rule(options(mode))
-    text = system_text(FIVE, options(mode))
-
-    assert rule in text
-    assert bool(rule) == (mode is not DiscussionMode.RANDOM)
-    assert (ACTS["bid"].help in text) == (mode is DiscussionMode.BIDDING)
-
-
-def test_random_mode_draws_an_order_for_each_round() -> None:
-    table = at_discussion(DiscussionMode.RANDOM)
-    orders = set()
-    for _ in range(2):
-        orders.add(table.state.order)
-        table.end_round()
-
-    assert len(orders) == 2
+def test_modes_are_those_of_the_rules_and_players_are_told_how_turns_are_taken() -> None:
+    assert [*get_args(GameCalendar.model_fields["discussion_mode"].annotation)] == [mode.value for mode in MODES]
+    for mode in MODES:
+        rule, text = turn_taking_rule(options(mode)), system_text(FIVE, options(mode))
+        assert rule in text
+        assert bool(rule) == (mode is not DiscussionMode.RANDOM)
+        assert (ACTS["bid"].help in text) == (mode is DiscussionMode.BIDDING)
 
 
 def test_seat_order_mode_asks_in_seat_order_in_every_talk_of_the_day() -> None:
+    """`test_nights.py` sees that the random mode draws an order for each round."""
     table = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER))
     while table.state.day < 3:
         if not table.state.phase.is_night:
             assert table.state.order == tuple(sorted(table.state.order))
         table.end_round()
-
-
-def test_seat_order_mode_respects_who_speaks_after_whom() -> None:
-    table = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER), speak_after={0: frozenset({3})})
-
-    assert table.state.order == (1, 2, 3, 0, 4)
+    gated = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER), speak_after={0: frozenset({3})})
+    assert gated.state.order == (1, 2, 3, 0, 4)
 
 
 def test_simultaneous_mode_shows_nobody_the_words_of_the_same_round() -> None:
@@ -104,10 +101,10 @@ def test_simultaneous_mode_shows_nobody_the_words_of_the_same_round() -> None:
         game.receive(turn, Reply(text=f"<speak>{turn.agent} was here</speak>"))
 
     assert game.prompt(turns[0]).sha256 == before[0]
-    game.receive(turns[0], Reply(text="<speak>and I</speak>"))
+    answer(game, "<speak>and I</speak>")
     said = [event.data["player"] for event in game.log.public if event.kind is EventKind.SPEECH]
     assert said == [player.name for player in game.state.players]
-    assert game.prompt(game.turns()[0]).messages[1].content.count("was here”") == 4
+    assert told_now(game).count("was here”") == 4
 
 
 def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
@@ -115,14 +112,9 @@ def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
     game = game_at_discussion(DiscussionMode.SIMULTANEOUS, rounds=1, roles=("mayor", *FIVE))
     mayor, *others = game.turns()
     for turn in (*others, mayor):
-        is_mayor = turn is mayor
-        receipt = game.receive(
-            turn, Reply(text="<reveal/>" if is_mayor else f'<whisper to="{mayor.agent}">psst</whisper>')
-        )
-        assert receipt.kind == "act"
-    acts = game.record()["acts"]
-    assert isinstance(acts, list)
-    of_day = [act for act in acts if isinstance(act, dict) and act["day"] == 2]
+        text = "<reveal/>" if turn is mayor else f'<whisper to="{mayor.agent}">psst</whisper>'
+        assert game.receive(turn, Reply(text=text)).kind == "act"
+    of_day = [act for act in rows(game, "acts") if act["day"] == 2]
 
     assert of_day[0]["act"] == "reveal"
     assert [act["act"] for act in of_day[1:]] == ["whisper", "wait"] * 5
@@ -132,7 +124,7 @@ def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
     assert game.state.phase is Phase.VOTING
 
 
-def test_bids_are_made_at_once_and_shown_to_nobody() -> None:
+def test_bids_are_made_at_once_shown_to_nobody_and_corrected_out_of_range() -> None:
     game = game_at_discussion(DiscussionMode.BIDDING)
     first, second, *_ = game.turns()
     before = game.prompt(second).sha256
@@ -146,26 +138,8 @@ def test_bids_are_made_at_once_and_shown_to_nobody() -> None:
     assert (floor.agent, game.state.phase) == (first.agent, Phase.DISCUSSION)
     assert all(event.kind is not EventKind.SPEECH for event in game.log.public if event.day == 2)
     assert game.prompt(floor).sha256 != before
-
-
-@pytest.mark.parametrize("bid", ["5", "-1", "", "two", "1.5"])
-def test_bid_out_of_range_is_corrected(bid: str) -> None:
-    game = game_at_discussion(DiscussionMode.BIDDING)
-
-    assert game.receive(game.turns()[0], Reply(text=f"<bid>{bid}</bid>")).kind == "correction"
-
-
-def test_highest_bidder_alone_speaks_and_then_all_bid_again() -> None:
-    table = at_discussion(DiscussionMode.BIDDING)
-    for seat, bid in enumerate("01431"):
-        table.act(seat, "bid", choice=bid)
-    table.end_round()
-    assert (table.state.phase, table.state.order, table.state.round_in_phase) == (Phase.DISCUSSION, (2,), 1)
-    table.act(2, "speak", text="words")
-    table.end_round()
-
-    assert (table.state.phase, table.state.order) == (Phase.BIDDING, (0, 1, 2, 3, 4))
-    assert (table.state.bids, table.state.round_in_phase) == ({}, 2)
+    for bid in ("5", "-1", "", "two", "1.5"):
+        assert answer(game_at_discussion(DiscussionMode.BIDDING), f"<bid>{bid}</bid>").kind == "correction", bid
 
 
 def test_equal_bids_go_to_whom_the_last_words_named() -> None:
@@ -184,69 +158,13 @@ def test_equal_bids_go_to_whom_the_last_words_named() -> None:
 def test_equal_bids_of_players_nobody_named_are_drawn() -> None:
     speakers = Counter[int]()
     for seed in range(60):
-        table = Table(FIVE, seed=seed, options=options(DiscussionMode.BIDDING))
-        table.go_to(Phase.BIDDING)
+        table = at_discussion(DiscussionMode.BIDDING, seed=seed)
         for seat in range(4):
             table.act(seat, "bid", choice="4")
         table.end_round()
         speakers.update(table.state.order)
 
     assert set(speakers) == {0, 1, 2, 3}
-
-
-def test_talk_is_over_when_nobody_wants_the_floor() -> None:
-    table = at_discussion(DiscussionMode.BIDDING)
-    table.act(1, "bid", choice="0")
-    table.end_round()
-
-    assert table.is_in(Phase.VOTING)
-
-
-def test_floors_of_a_day_are_limited() -> None:
-    table = at_discussion(DiscussionMode.BIDDING, floors=3)
-    floors = 0
-    while table.state.phase in TALK:
-        if table.is_in(Phase.BIDDING):
-            table.act(0, "bid", choice="4")
-        else:
-            floors += 1
-        table.end_round()
-
-    assert floors == 3
-    assert table.is_in(Phase.VOTING)
-
-
-def test_day_ability_may_be_used_in_place_of_a_bid() -> None:
-    table = Table(("jailor", *FIVE), options=options(DiscussionMode.BIDDING))
-    table.go_to(Phase.BIDDING)
-    table.act("jailor", "jail", "sheriff")
-    table.act("doctor", "bid", choice="1")
-    table.end_round()
-
-    assert table.state.jail_choice == table.seat("sheriff")
-    assert table.state.order == (table.seat("doctor"),)
-
-
-def test_dead_medium_is_asked_for_the_seance_before_the_first_floor_and_cannot_bid() -> None:
-    game = open_game(("medium", *FIVE), options=options(DiscussionMode.BIDDING))
-    while game.state.phase is not Phase.BIDDING:
-        kills = game.state.phase is Phase.NIGHT and game.turns()[0].agent == game.state.players[5].name
-        text = f"<kill>{game.state.players[0].name}</kill>" if kills else "<wait/>"
-        game.receive(game.turns()[0], Reply(text=text))
-    assert not game.state.players[0].alive
-    asked = next(turn for turn in game.turns() if turn.agent == game.state.players[0].name)
-    text = game.prompt(asked).messages[1].content.partition("Choose one act:")[2]
-
-    assert "<seance>" in text
-    assert "<bid>" not in text
-
-
-def test_blackmailed_player_cannot_bid_for_a_floor_they_could_not_use() -> None:
-    table = at_discussion(DiscussionMode.BIDDING)
-    assert offers(table.state, 1)[0].verb == "bid"
-    table.state = table.state.with_player(replace(table.player(1), is_blackmailed=True))
-
-    assert "bid" not in {offer.verb for offer in offers(table.state, 1)}
 
 
 @pytest.mark.ci
@@ -296,10 +214,13 @@ def played_in(mode: DiscussionMode) -> tuple[Game, list[TurnRecord]]:
 def test_game_of_any_mode_replays_in_canonical_order_with_every_prompt(mode: DiscussionMode) -> None:
     played, records = played_in(mode)
     rebuilt = open_game(ELEVEN, seed=5, options=options(mode))
-    replies = recorded(sorted(records, key=lambda record: record.turn.canonical))
+    in_order = sorted(records, key=lambda record: record.turn.canonical)
+    replayed = replay(rebuilt, recorded(in_order), check_prompts=True)
 
-    assert replay(rebuilt, replies, check_prompts=True).changed_prompts == ()
+    assert replayed.changed_prompts == ()
+    assert [*replayed.records] == in_order
     assert rebuilt.fingerprint() == played.fingerprint()
+    assert (rebuilt.record(), rebuilt.outcome) == (played.record(), played.outcome)
 
 
 @pytest.mark.parametrize("share", first(2, (0.15, 0.41, 0.4, 0.75), tier="ci", rest="nightly"))
@@ -311,3 +232,199 @@ def test_game_of_any_mode_goes_on_from_any_recorded_turn(mode: DiscussionMode, s
     play(resumed, clumsy, seed=5, order=Random(3))
 
     assert resumed.fingerprint() == played.fingerprint()
+
+
+# Information lag.
+
+SECONDS = GameLatency(prefill_ms=0, kernel_ms=1000, quantum=1, tool_ms=500)
+"""A token a second, so that the tokens of a reply are its seconds."""
+
+RUNTIMES_S = {"Abel": [4, 3], "Beatrice": [8, 6], "Caleb": [4, 2]}
+WORDS = {
+    ("Abel", 0): "I suggest we hang the quiet player.",
+    ("Beatrice", 0): "Hold on: I am the doctor.",
+    ("Caleb", 0): "Seconded: quiet is sus.",
+    ("Abel", 1): "Fine. Beatrice, any proof? Caleb, why agree so fast?",
+    ("Caleb", 1): "Quiet players are often evil. The claim of Beatrice is convenient.",
+    ("Beatrice", 1): "My logs will prove it. Jailor can confirm I healed them.",
+}
+COMPLETED = [
+    *((0, 4, "Abel", 0), (0, 8, "Beatrice", 0), (4, 8, "Caleb", 0)),
+    *((8, 11, "Abel", 1), (11, 13, "Caleb", 1), (8, 14, "Beatrice", 1)),
+]
+"""Seconds of start and end, agent and turn: the timeline of three agents on two slots."""
+
+
+def lagged_game(*, rounds: int = 2, slots: int = 2, latency: GameLatency = SECONDS) -> Game:
+    """A game of three at the beginning of its first discussion."""
+    lagged = Options(
+        discussion_mode=DiscussionMode.INFORMATION_LAG,
+        discussion_rounds=rounds,
+        speaking_slots=slots,
+        greeting_rounds=0,
+    )
+    return advance(open_game(("sheriff", "doctor", "godfather"), options=lagged, latency=latency), Phase.DISCUSSION)
+
+
+def say(game: Game, turn: Turn, text: str, *, tokens: int) -> Receipt:
+    return game.receive(turn, Reply(text=text, tokens=TokenCount(completion=tokens)))
+
+
+def heard(game: Game, turn: Turn) -> set[tuple[str, int]]:
+    """Which of WORDS the prompt of a turn shows."""
+    text = told_now(game, turn.agent)
+    return {key for key, words in WORDS.items() if f"{key[0]} says: “{words}”" in text}
+
+
+def spoken(game: Game) -> list[Any]:
+    return [act for act in rows(game, "acts") if act["phase"] == "discussion" and act["act"]]
+
+
+@pytest.mark.parametrize("dice", range(6))
+def test_three_agents_on_two_slots_speak_at_the_times_of_the_timeline_and_hear_what_was_said_by_then(
+    dice: int,
+) -> None:
+    """The timeline of the information-lag model, whatever the order in which the replies really come in.
+
+    Where a well-known table of it lists an agent both as queued and as active (the third at 4 s) or leaves the queue of
+    13 s with agents that have started, the rules stand: who takes a slot leaves the queue.
+    """
+    game, chance = lagged_game(), Random(dice)
+    seen: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    turn_of = dict.fromkeys(RUNTIMES_S, 0)
+    queues: list[tuple[list[str], list[str]]] = []
+    while game.state.phase is Phase.DISCUSSION:
+        turn = chance.choice(game.turns())
+        key = (turn.agent, turn_of[turn.agent])
+        seen[key] = heard(game, turn)
+        turn_of[turn.agent] += 1
+        say(game, turn, f"<speak>{WORDS[key]}</speak>", tokens=RUNTIMES_S[turn.agent][key[1]])
+        queue = game._game._queue
+        if queue is not None:
+            names = [*RUNTIMES_S]
+            state = [names[seat] for seat in queue.waiting], [names[turn.seat] for turn in queue.active]
+            queues += [state] if not queues or queues[-1] != state else []
+
+    spans = [(act["simulated"], act["player"], act["text"]) for act in spoken(game)]
+    assert spans == [
+        ({"started_ms": 1000 * start, "ended_ms": 1000 * end}, agent, WORDS[agent, turn])
+        for start, end, agent, turn in COMPLETED
+    ]
+    said = [(event.data["player"], event.data["text"]) for event in game.log.public if event.kind is EventKind.SPEECH]
+    assert said == [(agent, WORDS[agent, turn]) for _, _, agent, turn in COMPLETED]
+    firsts = {("Abel", 0), ("Beatrice", 0), ("Caleb", 0)}
+    assert seen == {
+        ("Abel", 0): set(),
+        ("Beatrice", 0): set(),
+        ("Caleb", 0): {("Abel", 0)},
+        ("Abel", 1): firsts,
+        # It started at 8 s, and Abel spoke at 11 s and Caleb at 13 s.
+        ("Beatrice", 1): firsts,
+        ("Caleb", 1): firsts | {("Abel", 1)},
+    }
+    assert queues == [
+        (["Caleb"], ["Abel", "Beatrice"]),
+        (["Abel"], ["Beatrice", "Caleb"]),
+        (["Caleb"], ["Abel", "Beatrice"]),
+        ([], ["Beatrice", "Caleb"]),
+    ]
+
+
+def test_each_turn_is_a_round_of_its_own_numbered_as_they_start() -> None:
+    game = lagged_game()
+    begun = game.state.round
+    rounds = []
+    while game.state.phase is Phase.DISCUSSION:
+        turn = game.turns()[0]
+        rounds.append(turn.round)
+        assert game.rounds_completed <= turn.round
+        say(game, turn, "<wait/>", tokens=1)
+
+    assert rounds == list(range(begun, begun + 6))
+    assert game.state.round == begun + 6
+    assert {act["round"] for act in spoken(game)} == set(rounds)
+
+
+def test_turn_takes_the_time_of_its_requests_and_its_tools() -> None:
+    latency = GameLatency(prefill_ms=100, kernel_ms=10, quantum=16, tool_ms=7)
+    game = lagged_game(rounds=1, slots=1, latency=latency)
+    say(game, game.turns()[0], '<tool_request name="get_lobby"></tool_request>', tokens=16)
+    say(game, game.turns()[0], "no act", tokens=17)
+    say(game, game.turns()[0], "<wait/>", tokens=1)
+    # An engine that does not count: 4 characters a token, so 33 tokens.
+    answer(game, "<wait/>" + " " * 123)
+    ends = [act["simulated"]["ended_ms"] for act in spoken(game)]
+
+    assert ends == [340 + 7, 340 + 7 + 130]
+
+
+def test_prompt_of_a_turn_shows_what_was_said_when_it_started_in_all_its_steps() -> None:
+    game = lagged_game()
+    quick, slow = game.turns()
+    before = told_now(game, slow.agent)
+    say(game, quick, "<speak>early words</speak>", tokens=1)
+    say(game, slow, '<tool_request name="get_lobby"></tool_request>', tokens=9)
+    (slow,) = game.turns()
+
+    assert told_now(game) == before
+    say(game, slow, "<wait/>", tokens=1)
+    assert "early words" in told_now(game)
+
+
+def test_player_is_told_which_of_its_own_turns_this_is() -> None:
+    game = lagged_game(rounds=2, slots=3)
+    for number in (1, 2):
+        turns = game.turns()
+        assert {told_now(game, turn.agent).count(f"round {number}.") for turn in turns} == {1}
+        for turn in turns:
+            say(game, turn, "<wait/>", tokens=1)
+
+
+def run_queue(durations: Sequence[Sequence[int]], *, slots: int, chance: Random) -> list[Completed]:
+    """Answer the turns of a queue in a drawn order."""
+    turns = {seat: len(of_seat) for seat, of_seat in enumerate(durations)}
+    queue = SpeakingQueue.begin(range(len(durations)), turns, slots=slots)
+    completed: list[Completed] = []
+    answered = dict.fromkeys(turns, 0)
+    while unanswered := queue.unanswered():
+        assert len(queue.active) <= slots
+        turn = chance.choice(unanswered)
+        took_ms = durations[turn.seat][answered[turn.seat]]
+        answered[turn.seat] += 1
+        completed += queue.answered(turn.seat, took_ms)
+    return completed
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 9])
+def test_queue_is_fair_and_does_not_depend_on_the_order_of_answers(slots: int) -> None:
+    for seed in range(40):
+        chance = Random(seed)
+        durations = [[chance.randint(0, 6) for _ in range(3)] for _ in range(5)]
+        done = run_queue(durations, slots=slots, chance=Random(0))
+
+        assert all(run_queue(durations, slots=slots, chance=Random(dice)) == done for dice in range(1, 4))
+        assert sorted(turn.number for turn in done) == list(range(15))
+        assert [turn.span.ended_ms for turn in done] == sorted(turn.span.ended_ms for turn in done)
+        starts = sorted(done, key=lambda turn: turn.number)
+        assert [turn.span.started_ms for turn in starts] == sorted(turn.span.started_ms for turn in starts)
+        assert sorted(turn.seat for turn in starts[:5]) == list(range(5))
+        running = [sum(turn.span.started_ms <= at < turn.span.ended_ms for turn in done) for at in range(100)]
+        assert max(running) <= slots
+
+
+def test_turns_that_end_together_are_heard_in_seat_order_before_the_next_start() -> None:
+    for order in permutations(range(3)):
+        queue = SpeakingQueue.begin(order, dict.fromkeys(range(3), 2), slots=3)
+        done = [turn for seat in order for turn in queue.answered(seat, 5)]
+
+        assert [turn.seat for turn in done] == [0, 1, 2]
+        assert [(turn.seat, turn.started_ms) for turn in queue.unanswered()] == [(0, 5), (1, 5), (2, 5)]
+
+
+def test_nothing_is_heard_before_every_turn_under_way_is_known() -> None:
+    queue = SpeakingQueue.begin(range(3), dict.fromkeys(range(3), 1), slots=2)
+
+    assert queue.answered(0, 1) == ()
+    assert [turn.seat for turn in queue.answered(1, 100)] == [0]
+    # With nobody left to wait for, the rest follows at once.
+    assert [turn.seat for turn in queue.answered(2, 50)] == [2, 1]

@@ -20,12 +20,8 @@ AGAINST = {"suspicious", "mafia", "vampire"}
 
 class _Game:
     def __init__(self, outcome: Any, record: Any) -> None:
-        self.outcome, self.events, self.claims, self.nights = (
-            outcome,
-            record["events"],
-            record["claims"],
-            record["nights"],
-        )
+        self.outcome, self.events = outcome, record["events"]
+        self.claims, self.nights = record["claims"], record["nights"]
         self.dealt = {player["name"]: player["role"] for player in record["cast"]}
 
         self.dead: dict[str, int] = {}

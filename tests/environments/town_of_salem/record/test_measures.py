@@ -1,17 +1,22 @@
-"""What is measured of each seat: small games counted by hand, and played games counted anew from their transcripts."""
+"""What is measured of each seat, counted by hand and anew from transcripts, added up by game and shown as declared."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import (
     COUNTED,
+    GROUPS,
     MEASURES,
     POLICIES,
+    RESULTS,
     Act,
     ActRecord,
     Count,
@@ -25,12 +30,16 @@ from mac_runner.environments.town_of_salem.testing import (
     hindsight_of,
     measure,
 )
-from mac_runner.types import JsonObject, TurnRecord
+from mac_runner.errors import RunDirectoryError
+from mac_runner.intervals import ClusteredMean, ClusteredRate
+from mac_runner.reports import render_summary
+from mac_runner.types import JsonObject, JsonValue, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play
 from tests.tiers import first
 
 MOST = 60
+
 SIX = ("sheriff", "doctor", "investigator", "escort", "godfather", "mafioso")
 
 
@@ -78,11 +87,9 @@ def test_votes_ballots_and_a_trial_are_counted_as_by_hand() -> None:
     table = Recorded(*SIX)
     boss = table.name("godfather")
     table.go_to(Phase.VOTING, day=2)
-    table.act("sheriff", "vote", "godfather")
-    table.act("doctor", "vote", "escort")
-    table.act("investigator", "vote", "godfather")
-    table.act("escort", "vote", "godfather")
-    table.act("godfather", "vote", "sheriff")
+    votes = {"doctor": "escort", "investigator": "godfather", "escort": "godfather", "godfather": "sheriff"}
+    for voter, whom in {"sheriff": "godfather", **votes}.items():
+        table.act(voter, "vote", whom)
     table.end_round()
     table.act("doctor", "vote", "godfather")
     assert table.is_in(Phase.DEFENCE)
@@ -231,7 +238,7 @@ def test_stated_probabilities_are_scored_by_what_was_so() -> None:
     assert "pn" not in table.counts("doctor")
 
 
-def _games(count: int) -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord]]]:
+def _games(count: int) -> Iterator[tuple[Any, JsonObject, list[TurnRecord]]]:
     for seed in range(count):
         game = open_game(ELEVEN, seed=seed)
         others = {0: clumsy, 5: POLICIES["random"]}
@@ -251,16 +258,9 @@ def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_
     for outcome, record, turns in _games(games):
         results.add(outcome, "here")
         expected = counted_anew(outcome, record, turns)
-        players = outcome["players"]
-        assert isinstance(players, list)
-        for player in players:
-            assert isinstance(player, dict)
-            measured = player["measures"]
-            assert measured == expected[str(player["agent"])], player
-            assert isinstance(measured, dict)
-            sums.update({key.partition(".")[0]: 0 for key in measured})
-            for key, count in measured.items():
-                assert isinstance(count, int)
+        for player in outcome["players"]:
+            assert player["measures"] == expected[player["agent"]], player
+            for key, count in player["measures"].items():
                 sums[key.partition(".")[0]] += count
             sums[Count.SEAT] += 1
         if not COUNTED.keys() - sums.keys() - elsewhere:
@@ -275,3 +275,135 @@ def test_measures_are_those_counted_anew_from_the_transcripts_and_add_up_in_the_
             hits = sum(cell["wins" if declared.unit == "rate" else "total"] for cell in found)
             assert sum(cell["n"] for cell in found) == sum(sums[count] for count in declared.of), declared
             assert hits == sum(sums[count] * weight for count, weight in declared.hits.items()), declared
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "town_of_salem.md"
+
+
+def game(*seats: tuple[str, str, str, dict[str, int] | None], model: str = "m") -> JsonObject:
+    """An outcome of players with a definition, a role, a faction and counts."""
+    players: list[JsonValue] = []
+    for definition, role, faction, counts in seats:
+        player: JsonObject = {"definition": definition, "model": model, "role": role, "faction": faction, "won": False}
+        players.append(player if counts is None else {**player, "measures": {**counts}})
+    return {"kind": "game", "ending": "win", "days": 3, "winners": [], "players": players}
+
+
+def measured(*games: JsonObject) -> Any:
+    results = MeasureResults()
+    for outcome in games:
+        results.add(outcome, "here")
+    return json.loads(json.dumps(results.report())).get("measures", {})
+
+
+GAMES = (
+    game(
+        ("a", "sheriff", "town", {"vn.2": 2, "vr.2": 1, "vc.2": 600, "vn.10": 1, "vr.10": 1, "re": 4, "x.illegal": 1}),
+        ("a", "doctor", "town", {"vn.2": 1, "vc.2": 300, "re": 6, "li": 1, "ld": 2}),
+        ("b", "framer", "mafia", {"li": 1, "ld": 3, "cl": 2, "ch": 1}),
+    ),
+    game(("a", "sheriff", "town", {"vn.2": 1, "vr.2": 1, "vc.2": 250}), ("b", "framer", "mafia", None)),
+)
+
+
+def test_counts_of_a_game_are_added_up_before_games_are_compared() -> None:
+    """Four votes of one game and one of another, of which two and one were right."""
+    town = measured(*GAMES)["by_definition"]["a"]["town"]
+    counted = ClusteredRate()
+    counted.add(2, 4)
+    counted.add(1, 1)
+    interval = counted.interval
+    assert interval is not None
+
+    by_day = town["vote_accuracy"].pop("by_day")
+    bounds = [round(interval.lo, 4), round(interval.hi, 4)]
+    assert town["vote_accuracy"] == {"n": 5, "games": 2, "wins": 3, "rate": 0.6, "interval": bounds}
+    assert {day: (told["n"], told["wins"]) for day, told in by_day.items()} == {"2": (4, 2), "10": (1, 1)}
+    assert [*by_day] == ["2", "10"]
+    lift = town["vote_lift"]
+    assert (lift["n"], lift["total"], lift["mean"]) == (5, 3000 - 1150, 0.37)
+    by_cause = town["refusals"].pop("by_cause")
+    assert by_cause == {"illegal": town["refusals"]}
+    assert (town["refusals"]["n"], town["refusals"]["wins"]) == (10, 1)
+    assert (town["liars"]["n"], town["liars"]["wins"]) == (3, 1)
+    assert (town["first_lie_day"]["mean"], town["first_lie_day"]["interval"]) == (2.0, None)
+    assert json.dumps(measured(*GAMES)) == json.dumps(measured(*reversed(GAMES))), "in any order"
+
+
+def test_measures_are_by_definition_and_model_with_faction_and_by_role_with_definition() -> None:
+    found = measured(*GAMES)
+
+    assert {group: {name: [*cells] for name, cells in names.items()} for group, names in found.items()} == {
+        "by_definition": {"a": ["town"], "b": ["mafia"]},
+        "by_model": {"m": ["mafia", "town"]},
+        "by_role": {"doctor": ["a"], "framer": ["b"], "sheriff": ["a"]},
+    }
+    assert "by_day" not in found["by_role"]["sheriff"]["a"]["vote_accuracy"]
+    assert found["by_model"]["m"]["mafia"]["lies"]["n"] == 3
+
+
+def test_outcomes_of_earlier_versions_have_no_measures_and_damaged_ones_are_refused_by_name() -> None:
+    old = game(("a", "sheriff", "town", None))
+
+    assert measured(old) == {}
+    assert measured(old, *GAMES) == measured(*GAMES)
+    counter = RESULTS.counter()
+    counter.add(old, "here")
+    assert "measures" not in counter.report()
+    with pytest.raises(RunDirectoryError, match=r"the row: .*measures"):
+        MeasureResults().add(game(("a", "sheriff", "town", {"vn.2": "many"})), "the row")  # type: ignore[dict-item]
+
+
+def test_tables_have_a_row_for_each_measure_and_rates_are_figures_of_a_grid_but_no_headlines(
+    snapshot: SnapshotAssertion,
+) -> None:
+    summary: JsonObject = {"measures": measured(*GAMES)}
+    tables = [part for part in RESULTS.tables(summary) if not isinstance(part, str)]
+    detection = next(table for table in tables if table.title.startswith("detection by definition"))
+    text = render_summary({**summary, "experiment_name": "x"}, width=120)
+
+    assert [table.title.split()[0] for table in tables[:3]] == ["deception", "detection", "form"]
+    assert detection.words == ("measure", "definition")
+    assert detection.numbers == ("mafia", "town")
+    assert [" | ".join(row[:2]) for row in detection.rows] == snapshot
+    assert detection.rows[1][3].startswith("+37 (")
+    assert detection.rows[1][3].endswith(" n 5")
+    assert "by model and" in text
+    assert "interval by game" in text
+    assert "measures" not in render_summary({"experiment_name": "x"})
+    figures = RESULTS.figures(summary)
+    assert (figures["vote_accuracy.a.town"].n, figures["vote_accuracy.a.town"].value) == (5, 0.6)
+    assert not any(figure.is_headline or name.startswith("vote_lift") for name, figure in figures.items())
+
+
+def test_what_is_documented_is_what_is_declared_and_each_count_is_used() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = [f"| `{each.key}` | {each.unit} | `{each.formula}` | {each.meaning} |" for each in MEASURES]
+    rows += [f"| `{count}` | {meaning} |" for count, meaning in COUNTED.items()]
+    section = page.partition("\n## What is measured\n")[2].partition("\n## ")[0]
+    documented = [line for line in section.splitlines() if line.startswith("| `")]
+
+    assert documented == rows
+    assert all(f"**{group.capitalize()}**" in section for group in GROUPS)
+    used = {count for declared in MEASURES for count in (*declared.of, *declared.hits)}
+
+    assert used == set(COUNTED)
+    for names in ([declared.key for declared in MEASURES], [declared.name for declared in MEASURES]):
+        assert len(set(names)) == len(names)
+
+
+def test_mean_over_games_is_as_wide_as_games_differ() -> None:
+    """Games of equal totals and cases say the mean for sure, one game says nothing of it."""
+    equal, one, unlike = ClusteredMean(), ClusteredMean(), ClusteredMean()
+    one.add(30, 10)
+    for total, n in ((10, 10), (50, 10), (0, 0)):
+        unlike.add(total, n)
+        equal.add(3 * n, n)
+
+    assert one.interval is None
+    assert equal.interval == (3.0, 3.0)
+    interval = unlike.interval
+    assert interval is not None
+    assert (unlike.n, unlike.total, unlike.games) == (20, 60, 2)
+    # Between two games of means 1 and 5 the standard error is 2.
+    assert interval == pytest.approx((3 - 1.96 * 2, 3 + 1.96 * 2), abs=1e-3)
