@@ -1,8 +1,11 @@
-"""Experiments that are written in Python, and experiments as YAML."""
+"""The public names, and experiments that are written in Python or as YAML."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner import ConfigError, Experiment, load
+import mac_runner
+from mac_runner import ConfigError, Experiment, errors, load
 from mac_runner.api.experiment import written_of
 from mac_runner.config import Grid, Written, identity_of, plain_value, yaml_text
 from mac_runner.config import load as load_config
@@ -132,3 +136,41 @@ def test_content_is_a_copy() -> None:
     built.content["seed"] = 99
 
     assert built.content["seed"] == 11
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in mac_runner.__all__:
+        found = getattr(mac_runner, name)
+        if isinstance(found, type) or callable(found):
+            assert found.__doc__, name
+            assert found.__module__.startswith("mac_runner."), name
+        else:
+            assert typing.get_args(found) or isinstance(found, str), name
+
+
+def test_name_that_is_not_public_is_an_attribute_error() -> None:
+    assert not hasattr(mac_runner, "play")
+
+
+def test_errors_that_come_out_of_the_interface_are_public() -> None:
+    """An error that a caller may tell apart by its class; the others are subclasses that say more in words."""
+    private = {"FormRefusedError", "EngineCrashedError", "MissingPackageError", "UnusablePathError"}
+    ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+
+    assert ours - private <= {*mac_runner.__all__}
+
+
+@pytest.mark.ci
+def test_importing_the_package_imports_nothing_else() -> None:
+    program = (
+        "import sys, typing, __future__; before = {*sys.modules}\n"
+        "import mac_runner\n"
+        "print(sorted({*sys.modules} - before))\n"
+        "mac_runner.ConfigError\n"
+        "print(any(name in sys.modules for name in ('pydantic', 'asyncio', 'aiohttp', 'rich', 'pyarrow')))\n"
+        "mac_runner.run, mac_runner.open_run\n"
+        "print('pyarrow' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert told.stdout.splitlines() == ["['mac_runner']", "False", "False"]

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import shutil
+import struct
 import subprocess
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import Lab, experiment, run_main
+from tests.cli.lab import MAC_RUN, QUESTIONS, AtOnce, Lab, Terminal, environ, experiment
+from tests.kit import copied
 
 
 @pytest.fixture
@@ -16,6 +22,13 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(path=tmp_path)
     yield lab
     lab.close()
+
+
+@pytest.fixture
+def asked(lab: Lab) -> Lab:
+    """A working directory with questions in it."""
+    copied(QUESTIONS, lab.path / "q.jsonl")
+    return lab
 
 
 @pytest.fixture(scope="session")
@@ -34,13 +47,29 @@ def finished(lab: Lab, played: Path) -> Lab:
 
 
 @pytest.fixture
-def at_once(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
+def at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> AtOnce:
     """The whole command line in this process: what needs no process of its own then costs milliseconds."""
     monkeypatch.chdir(lab.path)
+    return AtOnce(lab=lab, heard=capsys.readouterr)
 
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(args, run_main(*args), *capsys.readouterr())
 
-    return run
+@pytest.fixture
+def on_terminal(lab: Lab) -> Iterator[Callable[..., Terminal]]:
+    """Starts `mac-run` on a terminal of the given size."""
+    opened: list[Terminal] = []
+
+    def start(*args: str, columns: int = 120, lines: int = 40, program: tuple[str, ...] = MAC_RUN) -> Terminal:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        process = subprocess.Popen(
+            [*program, *args], cwd=lab.path, env=environ(), stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        opened.append(Terminal(process=process, descriptor=ours))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.descriptor)

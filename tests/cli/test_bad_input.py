@@ -1,15 +1,29 @@
-"""Bad input ends with code 2, names its place and what is allowed, and touches nothing."""
+"""Bad input and what is no file where one belongs: code 2, its place and what is allowed, and nothing is touched."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from types import FrameType
+from typing import Final
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from tests.cli.lab import AtOnce, Lab, experiment, refusals
+from tests.cli.lab import AtOnce, Lab, discussion, experiment, refusals, served
+from tests.faults.tier import one_in
+from tests.patience import LIMIT_S
 
+HANGS_S: Final = int(LIMIT_S)
+NOWHERE = "http://127.0.0.1:9"
 SMALL = """\
 experiment_metadata: {experiment_name: small}
 conversation_config:
@@ -63,17 +77,17 @@ def test_flags_and_the_file_refuse_the_same_numbers_in_the_same_words(lab: Lab, 
     wrong: list[str] = []
     for number in NUMBERS:
         (lab.path / "small.yaml").write_text(f"{SMALL}seed: {number}\n")
-        in_file = at_once("small.yaml", "--dry-run")
+        in_file = at_once("small.yaml --dry-run")
         (lab.path / "small.yaml").write_text(SMALL)
         for flags in (("--seed", number), ("--set", f"seed={number}"), ("--limit", number), ("--concurrency", number)):
-            ended = at_once("small.yaml", "--dry-run", *flags)
+            ended = at_once("small.yaml --dry-run", *flags)
             # Behind a flag nothing is empty, where in a file it is null.
             reason = "empty" if not number.strip() else in_file.stderr.rpartition(": ")[2]
             if (ended.returncode, in_file.returncode) != (2, 2) or reason not in ended.stderr:
                 wrong.append(f"{flags}: {ended.stderr}; the file: {in_file.stderr}")
 
     assert not wrong, "\n".join(wrong)
-    assert at_once("small.yaml", "--dry-run", "--seed", "9" * 18).returncode == 0
+    at_once("small.yaml --dry-run --seed", "9" * 18).done()
 
 
 FLAGS = (
@@ -101,26 +115,18 @@ def test_flags_and_what_is_not_there_are_named_with_found_and_allowed(
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
-def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment())
+@pytest.mark.parametrize("flags", ["", "--set=_grid={sweep: {seed: [1, 2]}}", "--shard=auto/3"])
+def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab, at_once: AtOnce, flags: str) -> None:
     (lab.path / "thesis").mkdir()
     (lab.path / "thesis" / "chapter1.tex").write_text("It was a dark night.")
-
-    process = at_once(file, "--out", "thesis")
-
-    assert process.returncode == 2
-    assert "thesis holds 'chapter1.tex'" in process.stderr
-    assert "--out" in process.stderr
-    assert [path.name for path in (lab.path / "thesis").iterdir()] == ["chapter1.tex"]
+    lab.write(experiment())
+    with lab.unchanged():
+        at_once("small.yaml --out thesis", *([flags] if flags else [])).refused("thesis holds 'chapter1.tex'", "--out")
 
 
 @pytest.mark.ci
 def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
-    process = lab.run("nosuch.yaml")
-
-    assert process.returncode == 2
-    assert process.stdout == ""
-    assert process.stderr.startswith("mac-run: nosuch.")
+    assert lab.run("nosuch.yaml").refused().stderr.startswith("mac-run: nosuch.")
 
 
 @pytest.mark.ci
@@ -152,20 +158,168 @@ def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_wor
 
     assert not wrong, "\n".join(wrong)
     config.write_text(text.replace("seed: 11", "sead: many"))
-    told = at_once("verify", "run").stderr
+    told = at_once("verify run").stderr
     assert f"{config.relative_to(lab.path)}: sead: " in told
 
 
+@pytest.mark.parametrize("verb", ["verify runs/small", "merge whole runs/small --quiet"])
+def test_run_whose_file_holds_no_experiment_is_bad_input(finished: Lab, at_once: AtOnce, verb: str) -> None:
+    for content in ("seed: [", "seed: many", "[]", "", "{}\n", "experiment_metadata: {experiment_name: small}\n"):
+        (finished.path / "runs/small/experiment.yaml").write_text(content)
+        with finished.unchanged():
+            process = at_once(verb).refused("small/experiment.yaml", "put back")
+        assert "pydantic" not in process.stderr
+
+
 def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
-    process = at_once("compare", "runs/one", "runs/other")
-
-    assert process.returncode == Exit.BAD_INPUT
     verbs = "the verbs are calibrate, check, doctor, export, fleet, fork, format, import, init, merge"
-    assert f"'compare'; {verbs}" in process.stderr
+    at_once("compare runs/one runs/other").refused(f"'compare'; {verbs}")
 
 
-def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce, lab: Lab) -> None:
-    process = at_once(lab.write(experiment()), "--set", "conversations=5")
+def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce) -> None:
+    at_once(experiment(), "--set", "conversations=5").refused("at conversation_config.conversations")
 
-    assert process.returncode == Exit.BAD_INPUT
-    assert "at conversation_config.conversations" in process.stderr
+
+def make_odd(path: Path, kind: str) -> None:
+    """Have something of a kind at `path`, in the place of what is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    match kind:
+        case "FIFO":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(os.path.relpath(path))
+        case "directory":
+            path.mkdir()
+        case "file":
+            path.write_text("It was a dark night.")
+        case "link":
+            path.symlink_to("nowhere")
+        case "loop":
+            path.symlink_to(path.name)
+        case "device":
+            path.symlink_to("/dev/zero")
+
+
+@contextmanager
+def no_hanging() -> Iterator[None]:
+    """Break off what waits for ever."""
+
+    def break_off(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, break_off)
+    signal.alarm(HANGS_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("FIFO", "it is a FIFO"),
+        ("socket", "it is a socket"),
+        ("directory", "it is a directory"),
+        ("device", "it is a device"),
+        ("link", "it is a link to a file that is not there"),
+        ("loop", "Too many levels of symbolic links"),
+    ],
+)
+def test_experiment_question_and_template_that_are_no_files_are_bad_input(
+    lab: Lab, at_once: AtOnce, kind: str, told: str
+) -> None:
+    make_odd(lab.path / "odd", kind)
+    for name, section in (
+        ("questions.yaml", {"questions": ["odd"]}),
+        ("template.yaml", {"topics": ["Who?"], "prompt": {"template_file": "odd"}}),
+    ):
+        lab.write(discussion(served(NOWHERE, "m"), discussion=section), name)  # type: ignore[arg-type]
+    for file in ("odd", "questions.yaml", "template.yaml"):
+        with no_hanging():
+            at_once(f"{file} --dry-run").refused(f"be read: {told}")
+    with no_hanging():
+        at_once("format bbq odd --out new.jsonl").refused()
+
+
+def test_experiment_through_a_pipe_is_refused_with_a_reason(at_once: AtOnce) -> None:
+    """`mac-run <(...)` names a pipe: the run could not be gone on with, for it could not be read again."""
+    reader, writer = os.pipe()
+    try:
+        with no_hanging():
+            at_once(f"/dev/fd/{reader}").refused("FIFO (named pipe)")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "link"])
+def test_nothing_in_the_place_of_a_run_file_is_waited_for(finished: Lab, at_once: AtOnce, kind: str) -> None:
+    """Every name of a run directory, as every verb finds it."""
+    done, run = finished.run_dir().path, finished.path / "run"
+    names = sorted(str(path.relative_to(done)) for path in done.rglob("*"))
+    names += [".owner.json", ".lease", ".merging.json", "shard.json", "grid.yaml", "damaged", "journal/000002.jsonl"]
+    names += ["attempts", "attempts/small-000000.1.json", "transcripts/small-000009.json"]
+    verbs = {
+        "run": ("small.yaml", "--out", "run", "--quiet", "--set", "retry_config.max_attempts=4"),
+        "dry run": ("small.yaml", "--out", "run", "--dry-run"),
+        "status": ("status", "run"),
+        "verify": ("verify", "run"),
+        "show": ("show", "run", "1"),
+        "retry": ("retry", "run", "--quiet"),
+        "merge": ("merge", "merged", "run", "--quiet"),
+    }
+    wrong: list[str] = []
+    for name, verb in one_in(3, product(names, verbs)):
+        command = verbs[verb]
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(finished.path / "merged", ignore_errors=True)
+        shutil.copytree(done, run)
+        make_odd(run / name, kind)
+        try:
+            with no_hanging():
+                ended = at_once(*command)
+        except TimeoutError:
+            wrong.append(f"{verb} with a {kind} as {name} hangs")
+            continue
+        if ended.returncode not in {Exit.OK, Exit.FAILURES, Exit.BAD_INPUT} or "Traceback" in ended.stderr:
+            wrong.append(f"{verb} with a {kind} as {name}: {ended.returncode}, {ended.stderr}")
+
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "file", "link", "loop"])
+def test_place_that_can_be_no_directory_is_bad_input_in_a_dry_run_as_well(lab: Lab, at_once: AtOnce, kind: str) -> None:
+    lab.write(experiment())
+    lab.write(experiment(_grid={"sweep": {"seed": [1, 2]}}), "grid.yaml")
+    make_odd(lab.path / "odd", kind)
+    places = ("odd", "odd/below", "odd/below/further")
+    with lab.unchanged():
+        for file, out, flag in product(("small.yaml", "grid.yaml"), places, ("--dry-run", "--quiet")):
+            with no_hanging():
+                at_once(f"{file} --out {out} {flag}").refused(f"cannot use {out} as a directory: odd", "--out")
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--quiet"])
+def test_name_that_no_filesystem_takes_is_bad_input(at_once: AtOnce, flag: str) -> None:
+    at_once(experiment(), "--out", "n" * 300, flag).refused("name too long")
+
+
+@pytest.mark.ci
+def test_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_left_alone(
+    finished: Lab, at_once: AtOnce
+) -> None:
+    thesis, lock = finished.path / "thesis.tex", finished.run_dir().path / ".lock"
+    thesis.write_text("It was a dark night.")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(thesis)
+
+    at_once("small.yaml --set conversation_config.conversations=3").refused(".lock: it is")
+
+    assert thesis.read_text() == "It was a dark night."

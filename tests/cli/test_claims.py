@@ -26,10 +26,18 @@ def checked(run: Path) -> VerifyReport:
     return verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
 
 
+def wrong_in(run: Path) -> list[str]:
+    return [finding.text for finding in checked(run).findings]
+
+
 def checked_tables(directory: Path) -> VerifyReport:
     grid = read_grid(directory)
     assert grid is not None
     return check_tables(directory, grid)
+
+
+def wrong_tables(directory: Path) -> list[str]:
+    return [finding.text for finding in checked_tables(directory).findings]
 
 
 def alterations(value: JsonValue, path: str = "") -> Iterator[tuple[str, Callable[[JsonValue], JsonValue]]]:
@@ -68,8 +76,7 @@ def encoded(value: JsonValue) -> str:
 @pytest.fixture
 def grid(lab: Lab, at_once: AtOnce) -> Path:
     """A grid of two combinations, played to its end."""
-    file = lab.write({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}})
-    assert at_once(file, "--quiet").returncode == Exit.OK
+    at_once({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}}, "--quiet").done()
     return lab.run_dir().path
 
 
@@ -86,7 +93,7 @@ def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(
     missed = []
     for where in one_in(8, alone):
         path.write_text(encoded(every[where](summary)))
-        texts = [finding.text for finding in checked(path.parent).findings]
+        texts = wrong_in(path.parent)
         # The sessions it names decide what everything else should be.
         if not any(text.startswith(f"summary.json: {where} is ") and ", expected " in text for text in texts):
             missed.append((where, texts))
@@ -96,7 +103,7 @@ def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(
     for alter in together.values():
         summary = alter(summary)
     path.write_text(encoded(summary))
-    texts = [finding.text for finding in checked(path.parent).findings]
+    texts = wrong_in(path.parent)
     found = {text.partition(" is ")[0] for text in texts if ", expected " in text}
     assert len(together) > 500
     assert [where for where in together if f"summary.json: {where}" not in found] == []
@@ -108,7 +115,7 @@ def test_key_taken_from_a_summary_or_put_into_it_is_found(finished: Lab) -> None
     summary = json.loads(path.read_bytes())
     path.write_text(encoded({**{key: value for key, value in summary.items() if key != "turns"}, "extra": 1}))
 
-    texts = [finding.text for finding in checked(path.parent).findings]
+    texts = wrong_in(path.parent)
 
     assert [re.sub("summary.json: | is|, expected|;.*", "", text) for text in texts] == [
         f"turns missing {summary['turns']}",
@@ -122,16 +129,13 @@ def test_altered_summary_is_damage_and_written_again_as_the_command_says(finishe
     summary = json.loads(whole)
     path.write_text(encoded({**summary, "turns": 1}))
 
-    told = at_once("verify", "runs/small")
-    path.unlink()
-    again = at_once("small.yaml", "--quiet")
-
-    assert told.returncode == Exit.FAILURES
     line = f"- mismatched: summary.json: turns is 1, expected {summary['turns']}; remove it and run the same command"
-    assert line in told.stdout
-    assert again.returncode == Exit.OK
+    at_once("verify runs/small").ends(Exit.FAILURES, printed=line)
+    path.unlink()
+    at_once("small.yaml --quiet").done()
+
     assert json.loads(path.read_bytes())["turns"] == summary["turns"]
-    assert at_once("verify", "runs/small").returncode == Exit.OK
+    at_once("verify runs/small").done()
 
 
 def test_summary_of_an_earlier_session_is_right_where_the_later_ones_were_killed(
@@ -140,7 +144,7 @@ def test_summary_of_an_earlier_session_is_right_where_the_later_ones_were_killed
     """Whatever they ended, and however many more they planned."""
     path = finished.run_dir().path
     earlier = (path / "summary.json").read_bytes()
-    assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=4").returncode == Exit.OK
+    at_once("small.yaml --quiet --set conversation_config.conversations=4").done()
     (path / "summary.json").write_bytes(earlier)
 
     found = checked(path)
@@ -207,7 +211,7 @@ def test_what_the_event_log_and_the_journal_both_tell_is_compared(finished: Lab)
     missed = []
     for text, data in wrong.items():
         path.write_bytes(data)
-        found = [finding.text for finding in checked(path.parent).findings]
+        found = wrong_in(path.parent)
         if not any(text.rstrip(",") in line and line.startswith("events.jsonl: the line at offset") for line in found):
             missed.append((text, found))
     assert missed == []
@@ -224,13 +228,10 @@ def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table
     conversations: JsonObject = {"planned": 2, "finished": 77, "failed": 0}
     (slug / "summary.json").write_text(encoded({**summary, "conversations": conversations}))
 
-    told = at_once("verify", "runs/small")
+    at_once("verify runs/small").ends(Exit.FAILURES, printed=("conversations.finished is 77,", "what the combinations"))
     (grid / "grid.csv").unlink()
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
 
-    assert told.returncode == Exit.FAILURES
-    assert "conversations.finished is 77," in told.stdout
-    assert "what the combinations" in told.stdout
     assert (grid / "grid.csv").read_bytes() == table
 
 
@@ -250,7 +251,7 @@ def test_any_cell_of_a_table_altered_is_found_with_its_line_and_column(grid: Pat
         out = io.StringIO()
         csv.writer(out, lineterminator="\r\n").writerows(changed)
         path.write_text(out.getvalue(), newline="")
-        texts = [finding.text for finding in checked_tables(grid).findings]
+        texts = wrong_tables(grid)
         if not any(text.startswith(f"grid.csv: line {line + 1}, column {name}: is ") for text in texts):
             missed.append((line, name, texts))
     assert missed == []
@@ -282,7 +283,7 @@ def test_any_value_of_the_summary_of_a_grid_altered_is_found(grid: Path) -> None
     missed = []
     for where, alter in one_in(10, alterations(summary)):
         path.write_text(encoded(alter(summary)))
-        texts = [finding.text for finding in checked_tables(grid).findings]
+        texts = wrong_tables(grid)
         if not any(text.startswith("summary.json: ") and " is " in text for text in texts):
             missed.append(where)
     assert missed == []
@@ -296,7 +297,7 @@ def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -
     table = parquet.read_table(path)
     place = table.column_names.index("turns")
     parquet.write_table(table.set_column(place, "turns", pyarrow.array([1, 2])), path)
-    altered_cells = [finding.text for finding in checked_tables(grid).findings]
+    altered_cells = wrong_tables(grid)
     path.write_bytes(b"PAR1")
 
     turns = table.column("turns").to_pylist()
@@ -313,10 +314,10 @@ def test_tables_are_right_as_of_when_they_were_written(
     """A combination that was resumed by itself, or a session killed before its tables, is not damage."""
     kept = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
     shutil.copytree(grid, tmp_path / "alone")
-    more = ("--set", "conversation_config.conversations=3")
+    more = "--set=conversation_config.conversations=3"
     slug = next((tmp_path / "alone").glob("seed-1*"))
-    alone = at_once(str(slug / "experiment.yaml"), "--out", str(slug), *more, "--quiet")
-    assert at_once("small.yaml", *more, "--quiet").returncode == Exit.OK
+    at_once(slug / "experiment.yaml", "--out", slug, more, "--quiet").done()
+    at_once("small.yaml", more, "--quiet").done()
     assert checked_tables(grid).findings == ()
     for name, data in kept.items():
         (grid / name).write_bytes(data)
@@ -325,7 +326,6 @@ def test_tables_are_right_as_of_when_they_were_written(
     (tmp_path / "alone/grid.csv").write_bytes(kept["grid.csv"].replace(b",2,", b",3,", 1))
     wrong = checked_tables(tmp_path / "alone")
 
-    assert alone.returncode == Exit.OK, alone.stderr
     assert (killed.findings, played_on.findings) == ((), ())
     assert (*killed.notes, *played_on.notes) == snapshot
     assert wrong.findings[0].text.startswith("grid.csv: line 2, ")

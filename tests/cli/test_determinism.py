@@ -3,68 +3,79 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
+from typing import Final
 
 import pytest
 
 from mac_runner.backends.testing import ScriptedBackend
-from mac_runner.store import without_timing
+from mac_runner.config import load_experiment
+from mac_runner.environments import build_environment
+from mac_runner.runs.testing import rebuilt_transcript
+from mac_runner.store import in_wall_clock_order, read_run, without_timing
 from mac_runner.types import JsonObject, Reply, Request, TokenCount
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
-from tests.patience import ended
 
-pytestmark = pytest.mark.ci
-
-QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow.scripted_config"
+MODES: Final = ("seat_order", "simultaneous", "bidding", "information_lag")
+QUICK, SLOW = (f"--set=model_definitions.{name}.scripted_config.latency_ms" for name in ("quick", "slow"))
 
 
-def mixed() -> JsonObject:
-    """Ten seats shared by two models that play differently; one of them can be made to answer later."""
-    models = {"quick": scripted(capacity=256), "slow": scripted("random", capacity=256)}
-    return experiment(lobby="classic-10", models=models)
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The transcripts as one request after the other makes them."""
-    lab = Lab(path=tmp_path_factory.mktemp("reference"))
-    lab.done(lab.write(mixed()), "--concurrency", "1", env={"PYTHONHASHSEED": "0"})
-    lab.verified(lab.run_dir().path)
-    return lab.run_dir().transcripts
-
-
-@pytest.mark.parametrize(("concurrency", "slow_ms", "quick_ms", "hash_seed"), [(8, 3, 0, 1), (256, 0, 3, 2)])
-def test_transcripts_do_not_depend_on_concurrency_or_latency(
-    lab: Lab, reference: dict[str, bytes], concurrency: int, slow_ms: int, quick_ms: int, hash_seed: int
-) -> None:
-    latencies = ("--set", f"{SLOW}.latency_ms={slow_ms}", "--set", f"{QUICK}.latency_ms={quick_ms}")
-
-    lab.done(
-        lab.write(mixed()),
-        "--concurrency",
-        str(concurrency),
-        *latencies,
-        env={"PYTHONHASHSEED": str(hash_seed)},
+def mixed(mode: str = "seat_order", *, conversations: int = 2, lobby: str = "classic-7") -> JsonObject:
+    """Seats shared by two models that play differently; one of them can be made to answer later."""
+    calendar: JsonObject = {"discussion_mode": mode, "discussion_floors": 5, "speaking_slots": 3, "max_days": 5}
+    return experiment(
+        conversations=conversations,
+        models={"quick": scripted(capacity=256), "slow": scripted("random", capacity=256)},
+        game={"lobby": lobby, "calendar": calendar},
     )
 
-    assert lab.run_dir().transcripts == reference
+
+@pytest.mark.ci
+def test_transcripts_do_not_depend_on_hashes(lab: Lab) -> None:
+    """Nor on the concurrency and the latencies of other processes."""
+    file = lab.write(mixed(lobby="classic-10"))
+    for seed, (concurrency, slow_ms, quick_ms) in enumerate(((1, 0, 0), (8, 3, 0), (256, 0, 3))):
+        flags = (f"--out={seed}", f"--concurrency={concurrency}", f"{SLOW}={slow_ms}", f"{QUICK}={quick_ms}")
+        lab.done(file, *flags, env={"PYTHONHASHSEED": str(seed)})
+
+        assert lab.dir(str(seed)).transcripts == lab.dir("0").transcripts
+    lab.verified(lab.path / "0")
 
 
-def test_transcripts_do_not_depend_on_a_stop_and_resume_in_between(lab: Lab, reference: dict[str, bytes]) -> None:
-    file, run = lab.write(mixed()), lab.run_dir()
-    for replies in (40, 80):
-        process = lab.start_held(replies, file, "--set", f"{SLOW}.latency_ms=4")
-        process.send_signal(signal.SIGTERM)
-        assert ended(process)[0] == 3
+@pytest.mark.ci
+@pytest.mark.parametrize("mode", MODES)
+def test_transcripts_do_not_depend_on_concurrency_or_latency(lab: Lab, at_once: AtOnce, mode: str) -> None:
+    for concurrency, slow_ms in ((1, 0), (8, 2), (256, 0)):
+        out = f"at_{concurrency}"
+        at_once(mixed(mode), f"--out={out}", f"--concurrency={concurrency}", f"{SLOW}={slow_ms}").done()
 
-    lab.play(file, "--concurrency", "8")
+        lab.verified(lab.path / out)
+        assert lab.dir(out).transcripts == lab.dir("at_1").transcripts
+    assert len(lab.dir("at_1").transcripts) == 2
 
-    assert run.transcripts == reference
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("mode", "first"),
+    [("seat_order", signal.SIGTERM), ("bidding", signal.SIGKILL), ("information_lag", signal.SIGKILL)],
+)
+def test_transcripts_do_not_depend_on_a_stop_or_a_kill_in_between(
+    lab: Lab, at_once: AtOnce, mode: str, first: signal.Signals
+) -> None:
+    """And where every session was let end in good order, each reply was generated once."""
+    file, run = lab.write(mixed(mode)), lab.run_dir()
+    at_once(file, "--out", "reference", "--concurrency", "1").done()
+    for by in (first, signal.SIGTERM):
+        lab.stop_held(40, file, f"{SLOW}=4", by=by)
+    at_once(file, "--concurrency", "8").done()
+
+    assert run.transcripts == lab.dir("reference").transcripts
     assert len(run.events("EVENT_RUN_START")) == 3
-    assert _paid(run.path) == {1}
+    done = [(event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE")]
+    assert first is signal.SIGKILL or len(done) == len({*done})
     lab.verified(run.path)
 
 
+@pytest.mark.ci
 def test_results_do_not_depend_on_what_an_engine_had_in_its_cache(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,34 +90,67 @@ def test_results_do_not_depend_on_what_an_engine_had_in_its_cache(
         return Reply(text=reply.text, finish_reason=reply.finish_reason, tokens=tokens)
 
     monkeypatch.setattr(ScriptedBackend, "generate", caching)
-    file = lab.write({**experiment(conversations=1), "_grid": {"sweep": {"seed": [1, 2]}}})
-    first, second = lab.path / "first", lab.path / "second"
-    for out in (first, second):
-        assert at_once(file, "--out", str(out), "--quiet").returncode == 0
+    for out in ("first", "second"):
+        at_once(experiment(conversations=1, _grid={"sweep": {"seed": [1, 2]}}), "--out", out, "--quiet").done()
+    first, second = lab.dir("first"), lab.dir("second")
 
-    assert (first / "grid.csv").read_bytes() == (second / "grid.csv").read_bytes()
+    assert (first.path / "grid.csv").read_bytes() == (second.path / "grid.csv").read_bytes()
     assert _tokens(first) == _tokens(second)
-    assert _cached(second) > _cached(first) > 0
-    for one, other in zip(sorted(first.glob("seed-*")), sorted(second.glob("seed-*")), strict=True):
-        assert RunDir(path=one).transcripts == RunDir(path=other).transcripts
-        assert _counts(one) == _counts(other)
+    assert second.summary["tokens"]["timing"]["cached"] > first.summary["tokens"]["timing"]["cached"] > 0
+    for slug in ("seed-1", "seed-2"):
+        one, other = lab.dir(f"first/{slug}"), lab.dir(f"second/{slug}")
+        assert one.transcripts == other.transcripts
         assert _tokens(one) == _tokens(other)
+        assert [without_timing(row["counts"]) for row in one.index] == [
+            without_timing(row["counts"]) for row in other.index
+        ]
 
 
-def _tokens(path: Path) -> object:
-    return without_timing(RunDir(path=path).summary["tokens"])
+def _tokens(run: RunDir) -> object:
+    return without_timing(run.summary["tokens"])
 
 
-def _cached(path: Path) -> int:
-    found: int = RunDir(path=path).summary["tokens"]["timing"]["cached"]  # type: ignore[index,call-overload,assignment]
-    return found
+def test_simulated_times_of_information_lag_are_in_the_record(lab: Lab, at_once: AtOnce) -> None:
+    at_once(mixed("information_lag", conversations=1)).done()
+    acts = lab.run_dir().transcript()["record"]["acts"]
+    spans = [act["simulated"] for act in acts if act["phase"] == "discussion"]
+
+    assert len(spans) > 14
+    assert all(0 <= span["started_ms"] < span["ended_ms"] for span in spans)
 
 
-def _counts(path: Path) -> list[object]:
-    return [without_timing(row["counts"]) for row in RunDir(path=path).index]
+def test_replay_and_show_take_the_course_the_run_took_by_the_clock(lab: Lab, at_once: AtOnce) -> None:
+    """Of a game between engines of different latency."""
+    models: JsonObject = {
+        "quick": {**scripted(), "latency": {"prefill_ms": 0, "kernel_ms": 0}},
+        "slow": {**scripted(), "latency": {"prefill_ms": 5, "kernel_ms": 0}},
+    }
+    game: JsonObject = {"lobby": "classic-7", "calendar": {"max_days": 3}}
+    at_once(experiment(conversations=1, models=models, game=game)).done()
+    run = read_run(lab.run_dir().path)
+    transcript, answers = run.transcript("small-000000"), list(run.answers("small-000000"))
+    slow_ms = [answer["latency_ms"] for answer in answers if answer["model"] == "slow"]
+    assert all(isinstance(latency_ms, float) and latency_ms >= 4.9 for latency_ms in slow_ms)
+
+    ordered = in_wall_clock_order(transcript, answers)
+
+    assert keys(ordered) == [answer["turn"] for answer in answers]
+    # Where all are asked at once, the slow ones answer last.
+    assert keys(ordered) != keys(transcript)
+    environment = build_environment(load_experiment(lab.path / "small.yaml").experiment)
+    assert rebuilt_transcript(ordered, environment)["final_state_sha256"] == transcript["final_state_sha256"]
+    shown = at_once("show runs/small 0 --turns").stdout.splitlines()
+    assert [line.split("  ")[0] for line in shown] == [answer["time"] for answer in answers]
+    assert len(shown) == len(keys(transcript))
+    assert " ms  " in shown[0]
 
 
-def _paid(path: Path) -> set[int]:
-    """How often the replies of a run were generated."""
-    done = [(event["task"], event["turn"]) for event in RunDir(path=path).events("EVENT_INFER_DONE")]
-    return {done.count(turn) for turn in set(done)}
+def test_turn_whose_event_was_lost_stays_behind_the_one_before_it() -> None:
+    transcript: JsonObject = {"turns": [{"turn": key} for key in "abcde"]}
+    answers: list[JsonObject] = [{"turn": key} for key in "cbe"]
+
+    assert keys(in_wall_clock_order(transcript, answers)) == ["a", "c", "d", "b", "e"]
+
+
+def keys(transcript: JsonObject) -> list[str]:
+    return [str(turn["turn"]) for turn in transcript["turns"]]  # type: ignore[union-attr, index, call-overload]

@@ -1,102 +1,95 @@
-"""The table of answers: what a program of statistics finds in it is what the summary says."""
+"""Exported tables: their figures are those of the summary; they follow a run, survive a kill, and are never stale."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import pandas
 import pyarrow.parquet
 import pytest
 import yaml
+from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.cli.process import Exit
+from mac_runner.data import parts
 from mac_runner.environments.discussion.testing import ANSWER_COLUMNS, answer_rows
-from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import ROOT, AtOnce, Lab, scripted
-from tests.kit import copied
+from mac_runner.environments.town_of_salem.testing import Game
+from mac_runner.errors import ConfigError, StoreError
+from mac_runner.runs.testing import Exported, ExportRequest, export, exported, followed, open_run
+from mac_runner.store import Disk
+from mac_runner.store.testing import StagedFile
+from mac_runner.types import JsonObject, Reply, Turn
+from tests.cli.lab import ROOT, AtOnce, Lab, discussion, ending, experiment, refusals, scripted
+from tests.patience import wait_for
 
-QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
-ROLES: list[JsonValue] = [
-    {"agent_id": "ann", "role": "participant", "model": "m", "persona": "=economist", "demographics": {"age": "old"}},
-    {"agent_id": "bob", "role": "participant", "model": "m", "if_as_human": True},
-    {"agent_id": "cat", "role": "participant", "model": "m"},
-    {"agent_id": "mod", "role": "moderator", "model": "m"},
+ROLES: tuple[JsonObject, ...] = (
+    {"agent_id": "ann", "persona": "=economist", "demographics": {"age": "old"}},
+    {"agent_id": "bob", "if_as_human": True},
+    {"agent_id": "cat"},
+    {"agent_id": "mod", "role": "moderator"},
     {
         "agent_id": "jud",
         "role": "judge",
-        "model": "m",
         "role_specific_config": {"speak_after_within_round": ["ann", "bob", "cat"]},
     },
-]
+)
 
 
-def experiment(*, conversations: int = 12, **more: JsonValue) -> JsonObject:
+def talk(*, conversations: int = 12, **more: Any) -> JsonObject:
     """A discussion of all roles but one, whose replies are often without use."""
-    return {
-        "experiment_metadata": {"experiment_name": "small"},
-        "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"questions": ["q.jsonl"], "max_rounds": 3, "identity_reveal_config": {"persona": True}},
-        "agent_definitions": [*ROLES],
-        "model_definitions": {"m": scripted("clumsy")},
-        "retry_config": {"max_retries": 0},
-        **more,
+    section: JsonObject = {
+        "questions": ["q.jsonl"],
+        "max_rounds": 3,
+        "identity_reveal_config": {"persona": True},
     }
+    more = {"discussion": section, "retry_config": {"max_retries": 0}, **more}
+    return discussion(scripted("clumsy"), "small", conversations=conversations, agents=ROLES, **more)
 
 
-@pytest.fixture
-def asked(lab: Lab) -> Lab:
-    """A working directory with questions in it."""
-    copied(QUESTIONS, lab.path / "q.jsonl")
-    return lab
-
-
-def exported(at_once: AtOnce, lab: Lab, run: str = "runs/small", *flags: str) -> pandas.DataFrame:
-    process = at_once("export", run, "--to", "tables", *flags)
-    assert process.returncode == 0, process.stderr
+def answers_of(at_once: AtOnce, lab: Lab, *flags: str) -> pandas.DataFrame:
+    at_once("export runs/small --to tables", *flags).done()
     return pandas.read_csv(lab.path / "tables" / "answers.csv")
 
 
-def part(record: object, *path: str) -> JsonObject:
-    for key in path:
-        assert isinstance(record, dict)
-        record = record[key]
-    assert isinstance(record, dict)
-    return record
-
-
-def assert_sums_to(answers: pandas.DataFrame, summary: JsonObject) -> None:
+def assert_sums_to(answers: pandas.DataFrame, summary: Any) -> None:
     """Every figure of the summary that the table has the cases of, counted again."""
-    report = part(summary, "discussions")
+    report = summary["discussions"]
     given = answers[(answers.role == "participant") & (answers.status == "finished")]
     last = given[given["round"] == given.groupby("task_id")["round"].transform("max")]
     for kind, cases in (("first", given[given["round"] == 1]), ("final", last)):
-        accuracy = part(report, "accuracy", kind)
+        accuracy = report["accuracy"][kind]
         right = cases.right.astype(bool)
         assert (accuracy["n"], accuracy["count"]) == (len(cases), right.sum())
         assert accuracy["rate"] == round(right.mean(), 4)
         for context, name in (("ambig", "ambiguous"), ("disambig", "disambiguated")):
-            scored = part(report, "bias", kind, "all", name)
+            scored = report["bias"][kind]["all"][name]
             kinds = cases[cases.context == context].kind.value_counts()
             for each in ("biased", "counter", "unknown"):
                 assert scored[each] == kinds.get(each, 0)
             assert scored["unscored"] == kinds.get("pass", 0) + kinds.get("refusal", 0)
-    for number, rate in part(report, "accuracy_by_round").items():
-        assert isinstance(rate, dict)
+    for number, rate in report["accuracy_by_round"].items():
         assert rate["count"] == given[given["round"] == int(number)].right.sum()
     finished = answers[answers.status == "finished"]
     assert report["passes"] == finished.kind.isin(["pass", "refusal"]).sum()
-    assert part(summary, "tokens")["prompt"] == answers.prompt_tokens.sum()
-    assert part(summary, "tokens")["completion"] == answers.completion_tokens.sum()
+    assert summary["tokens"]["prompt"] == answers.prompt_tokens.sum()
+    assert summary["tokens"]["completion"] == answers.completion_tokens.sum()
     assert summary["turns"] == answers.attempts.sum()
     verdicts = answers[(answers.role == "judge") & answers.answer.notna()]
-    assert part(report, "roles", "jud")["verdicts"] == len(verdicts)
+    assert report["roles"]["jud"]["verdicts"] == len(verdicts)
 
 
 def test_the_figures_of_the_summary_follow_from_the_table(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(experiment())
-    assert at_once("small.yaml", "--quiet").returncode == 0
+    at_once(talk(), "--quiet").done()
 
-    answers = exported(at_once, asked)
+    answers = answers_of(at_once, asked)
 
     assert list(answers.columns) == list(ANSWER_COLUMNS)
     assert set(answers.kind) >= {"biased", "counter", "unknown", "pass", "statement"}
@@ -111,13 +104,12 @@ def test_the_figures_of_the_summary_follow_from_the_table(asked: Lab, at_once: A
 
 
 def test_a_run_that_is_not_done_yet_has_the_rows_of_what_has_ended(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(experiment())
-    assert at_once("small.yaml", "--limit", "5", "--quiet").returncode == 0
+    at_once(talk(), "--limit", "5", "--quiet").done()
 
-    process = at_once("export", "runs/small", "--to", "tables")
+    process = at_once("export runs/small --to tables")
 
     answers = pandas.read_csv(asked.path / "tables" / "answers.csv")
-    assert f"{len(answers)} rows of 5 of " in process.stdout
+    process.done(f"{len(answers)} rows of 5 of ")
     assert sorted(set(answers["index"])) == [0, 1, 2, 3, 4]
     assert_sums_to(answers, asked.run_dir().summary)
 
@@ -138,11 +130,9 @@ def test_a_recorded_run_keeps_its_tokens_and_what_failed_discussions_said() -> N
 
 
 def test_a_grid_is_one_table_with_its_values_first(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(experiment(conversations=2, _grid={"sweep": {"discussion.max_rounds": [2, 3]}}))
-    process = at_once("small.yaml", "--quiet")
-    assert process.returncode == 0, process.stderr
+    at_once(talk(conversations=2, _grid={"sweep": {"discussion.max_rounds": [2, 3]}}), "--quiet").done()
 
-    answers = exported(at_once, asked)
+    answers = answers_of(at_once, asked)
 
     assert list(answers.columns[:2]) == ["combination", "discussion.max_rounds"]
     assert list(answers.columns[2:]) == list(ANSWER_COLUMNS)
@@ -152,9 +142,8 @@ def test_a_grid_is_one_table_with_its_values_first(asked: Lab, at_once: AtOnce) 
 
 
 def test_parquet_has_the_same_cells_each_of_its_type(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(experiment(conversations=3))
-    assert at_once("small.yaml", "--quiet").returncode == 0
-    exported(at_once, asked, "runs/small", "--format", "csv", "--format", "parquet", "--tables", "answers")
+    at_once(talk(conversations=3), "--quiet").done()
+    answers_of(at_once, asked, "--format", "csv", "--format", "parquet", "--tables", "answers")
 
     table = pyarrow.parquet.read_table(asked.path / "tables" / "answers" / "part-000000.parquet")
 
@@ -174,41 +163,31 @@ def _as_text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (("--to", "tables", "--tables", "votes"), "no table 'votes'; allowed: agents, answers"),
-        (("--to", "small.yaml"), "small.yaml is not a directory"),
-        (("--to", "full"), "answers.csv is there already; name another directory"),
-    ],
-)
 def test_what_cannot_be_written_is_refused_before_anything_is(
-    asked: Lab, at_once: AtOnce, flags: tuple[str, ...], told: str
+    finished: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
-    asked.write(experiment(conversations=1))
-    assert at_once("small.yaml", "--quiet").returncode == 0
-    (asked.path / "full").mkdir()
-    (asked.path / "full" / "answers.csv").write_text("mine")
-
-    process = at_once("export", "runs/small", *flags)
-
-    assert (process.returncode, process.stdout) == (2, "")
-    assert told in process.stderr
-    assert not (asked.path / "tables").exists()
-    assert (asked.path / "full" / "answers.csv").read_text() == "mine"
+    (finished.path / "full").mkdir()
+    (finished.path / "full" / "conversations.csv").write_text("mine")
+    flags = (
+        *("tables --tables answers", "small.yaml", "full"),
+        *(f"tables {more}" for more in ("--follow", "--jobs 2", "--format parquet --tables turns,nope")),
+    )
+    with finished.unchanged():
+        assert refusals(at_once, [f"export runs/small --to {more}" for more in flags]) == snapshot
 
 
-def test_a_transcript_that_was_changed_is_not_exported(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(experiment(conversations=2))
-    assert at_once("small.yaml", "--quiet").returncode == 0
-    path = next((asked.run_dir().path / "transcripts").glob("*.json"))
-    path.write_text(path.read_text().replace('"biased"', '"counter"', 1))
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_is_repaired(
+    finished: Lab, at_once: AtOnce, form: str
+) -> None:
+    path = finished.run_dir().path / "transcripts" / "small-000001.json"
+    path.write_text(path.read_text().replace("Night", "Knight", 1))
+    command = f"export runs/small --to tables --format {form}"
 
-    process = at_once("export", "runs/small", "--to", "tables")
-
-    assert process.returncode == 2
-    assert f"{path.name} is not what was acknowledged" in process.stderr
-    assert not (asked.path / "tables" / "answers.csv").exists()
+    at_once(command).refused("small-000001.json is not what was acknowledged")
+    assert not [*finished.path.glob(f"tables/**/*.{form}")]
+    at_once("repair runs/small").done()
+    at_once(command).done("2 of 2")
 
 
 def test_the_page_has_every_column_in_its_order_and_words() -> None:
@@ -217,3 +196,277 @@ def test_the_page_has_every_column_in_its_order_and_words() -> None:
     items = " ".join(f"- `{name}` ({column.kind}): {column.meaning}" for name, column in ANSWER_COLUMNS.items())
 
     assert items in page
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of two conversations."""
+    monkeypatch.setattr(parts, "PART_CONVERSATIONS", 2)
+
+
+def asked_for(lab: Lab, to: str, **more: Any) -> ExportRequest:
+    return ExportRequest(
+        directories=[lab.run_dir().path], to=lab.path / to, **{"formats": ("parquet", "jsonl"), **more}
+    )
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Every exported file by its name."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
+
+
+def rows_of(query: str) -> list[Any]:
+    """What DuckDB answers."""
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
+@pytest.fixture(scope="module")
+def straight(played: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an export of that run writes that nothing disturbs, in parts of two conversations."""
+    lab = Lab(path=tmp_path_factory.mktemp("straight"))
+    shutil.copytree(played, lab.path, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART_CONVERSATIONS", 2)
+        made(lab, "tables")
+    return files(lab.path / "tables")
+
+
+def table_of(directory: Path, table: str, part: int = 0) -> list[dict[str, Any]]:
+    """The rows of a part."""
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(directory / table / f"part-{part:06d}.parquet").to_pylist()
+    return rows
+
+
+def made(lab: Lab, to: str, **more: Any) -> list[Exported]:
+    return [*exported(asked_for(lab, to, **more))]
+
+
+def written(made: list[Exported], table: str = "turns") -> int:
+    return sum(each.written for each in made if each.path.parent.name == table)
+
+
+@pytest.mark.ci
+def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
+    models = {"good": scripted(), "odd": scripted("random")}
+    at_once(experiment(conversations=4, models=models), "--quiet").done()
+
+    at_once("export runs/small --to tables --format parquet").done()
+
+    summary = lab.run_dir().summary
+    tables = lab.path / "tables"
+
+    def asked(text: str) -> Any:
+        places = {name: f"'{tables}/{name}/*.parquet'" for name in os.listdir(tables)}
+        (row,) = rows_of(text.format(**places))
+        return row
+
+    tokens = summary["tokens"]
+    assert asked("select count(*), sum(prompt_tokens), sum(completion_tokens) from {turns}") == (
+        summary["turns"],
+        tokens["prompt"],
+        tokens["completion"],
+    )
+    assert asked("select sum(turns), sum(corrections), sum(defaults), sum(prompt_tokens) from {conversations}") == (
+        summary["turns"],
+        summary["corrections"],
+        summary["defaults"],
+        tokens["prompt"],
+    )
+    assert asked("select count(*) from {turns} where receipt = 'correction'") == (summary["corrections"],)
+    wins = Counter(
+        player["faction"] for row in lab.run_dir().index for player in row["outcome"]["players"] if player["won"]
+    )
+    assert dict(rows_of(f"select faction, count(*) from '{tables}/agents/*.parquet' where won group by all")) == wins
+    schema = json.loads((tables / "_schema.json").read_text())
+    for name, declared in schema["tables"].items():
+        if (tables / name).exists():
+            (part,) = (tables / name).iterdir()
+            assert pyarrow.parquet.read_schema(part).names == [*declared["columns"]]
+
+
+@pytest.mark.ci
+def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce, small_parts: None) -> None:
+    lab.write(experiment(conversations=5))
+    at_once("small.yaml --limit 3 --quiet").done()
+
+    first = made(lab, "tables")
+    again = made(lab, "tables")
+    before = files(lab.path / "tables")
+    at_once("small.yaml --quiet").done()
+    more = made(lab, "tables")
+    straight = made(lab, "straight")
+
+    assert (written(first), written(again), written(more), written(straight)) == (4, 0, 4, 6)
+    after = files(lab.path / "tables")
+    assert after == files(lab.path / "straight")
+    assert {name for name, data in before.items() if after[name] == data} >= {
+        "turns/part-000000.parquet",
+        "turns/part-000000.jsonl",
+    }
+    assert [each.rows for each in more] == [each.rows for each in straight]
+
+
+class FullDisk(Disk):
+    """A disk that has no room for the replies."""
+
+    def stage(self, path: Path) -> StagedFile:
+        staged = super().stage(path)
+        return _Full(self, staged._file, path) if path.name == "turns.csv" else staged
+
+
+class _Full(StagedFile):
+    def append(self, data: bytes) -> None:
+        raise StoreError("no room")
+
+
+def test_a_csv_export_that_found_the_disk_full_can_be_made_again(finished: Lab) -> None:
+    with pytest.raises(StoreError):
+        made(finished, "tables", formats=("csv",), disk=FullDisk())
+
+    assert files(finished.path / "tables") == {}
+    assert made(finished, "tables", formats=("csv",))
+
+
+def test_a_part_that_was_removed_or_altered_is_written_again(finished: Lab) -> None:
+    assert made(finished, "tables")
+    whole = files(finished.path / "tables")
+    (finished.path / "tables/turns/part-000000.parquet").unlink()
+    (finished.path / "tables/agents/part-000000.jsonl").write_text("")
+    (finished.path / "tables/events/part-000000.parquet").write_text("altered")
+
+    again = made(finished, "tables")
+
+    assert [written(again, table) for table in ("turns", "agents", "events", "claims")] == [1, 1, 1, 0]
+    assert files(finished.path / "tables") == whole
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("moment", [0, 11, 23])
+def test_an_export_that_is_cut_short_leaves_no_half_file_and_the_next_one_goes_on(
+    finished: Lab, small_parts: None, straight: dict[str, bytes], moment: int
+) -> None:
+    class CutShort(Disk):
+        left = moment
+
+        def rename(self, source: Path, target: Path) -> None:
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            super().rename(source, target)
+
+    with pytest.raises(KeyboardInterrupt):
+        made(finished, "tables", disk=CutShort())
+    for name, data in files(finished.path / "tables").items():
+        assert not Path(name).name.startswith(".tmp-")
+        if name.endswith(".parquet"):
+            pyarrow.parquet.read_table(finished.path / "tables" / name)
+        elif name.endswith(".jsonl"):
+            assert data.endswith(b"\n") or not data
+
+    made(finished, "tables")
+
+    assert files(finished.path / "tables") == straight
+
+
+@pytest.mark.ci
+def test_an_export_that_is_killed_is_swept_up_by_the_next(finished: Lab) -> None:
+    place = finished.path / "tables" / "turns"
+    command = ("export", "runs/small", "--to", "tables", "--format", "parquet")
+    process = finished.start(*command)
+    wait_for(lambda: place.exists() and any(place.iterdir()), "the first file")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    finished.done(*command, "--jobs", "2")
+
+    made(finished, "straight", formats=("parquet",))
+    assert files(finished.path / "tables") == files(finished.path / "straight")
+
+
+@pytest.mark.ci
+def test_a_conversation_that_is_played_again_replaces_its_rows(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, small_parts: None
+) -> None:
+    lab.write(experiment(conversations=4))
+    receive = Game.receive
+
+    def refuse(self: Game, turn: Turn, reply: Reply) -> Any:
+        if turn.round == 3 and self._task.index == 2:
+            raise RuntimeError("not today")
+        return receive(self, turn, reply)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Game, "receive", refuse)
+        at_once("small.yaml --quiet").ends(Exit.FAILURES)
+    failed = made(lab, "tables")
+    assert open_run(lab.run_dir().path).conversation(2).status == "failed"
+
+    at_once("retry runs/small --quiet").done()
+    retried = made(lab, "tables")
+
+    assert (written(failed), written(retried)) == (4, 2)
+    made(lab, "straight")
+    assert files(lab.path / "tables") == files(lab.path / "straight")
+    rows = [row for part in (0, 1) for row in table_of(lab.path / "tables", "conversations", part)]
+    assert [row["attempts"] for row in rows] == [1, 1, 2, 1]
+
+
+@pytest.mark.ci
+def test_a_followed_export_equals_one_that_is_made_at_the_end(lab: Lab, at_once: AtOnce, small_parts: None) -> None:
+    lab.write(experiment(conversations=7))
+    at_once("small.yaml --quiet --limit 3").done()
+    running = lab.start_held(1, "small.yaml", "--quiet")
+
+    def sleep(_delay_s: float) -> None:
+        running.send_signal(signal.SIGTERM)
+        ending(running).ends(Exit.INTERRUPTED)
+        at_once("small.yaml --quiet").done()
+
+    looked = [*followed(asked_for(lab, "tables"), sleep)]
+
+    assert [*dict.fromkeys(each.ended for each in looked)] == [3, 7]
+    made(lab, "straight")
+    assert files(lab.path / "tables") == files(lab.path / "straight")
+
+
+@pytest.mark.ci
+def test_following_a_run_that_has_ended_ends_and_an_interrupt_ends_it_cleanly(finished: Lab, at_once: AtOnce) -> None:
+    at_once("export runs/small --to tables --format parquet --follow").done("2 of 2 conversations")
+
+    running = finished.start_held(1, finished.write(experiment("slow")), "--quiet")
+    following = finished.start("export", "runs/slow", "--to", "slow", "--format", "parquet", "--follow")
+    wait_for(lambda: (finished.path / "slow").exists(), "the first look")
+    following.send_signal(signal.SIGINT)
+
+    assert len(ending(following).ends(Exit.INTERRUPTED).stderr.splitlines()) == 1
+    running.send_signal(signal.SIGKILL)
+
+
+def test_a_directory_with_the_export_of_another_run_is_refused(finished: Lab, at_once: AtOnce) -> None:
+    finished.write(experiment("other", conversations=1))
+    at_once("other.yaml --quiet").done()
+    export(finished.run_dir().path, finished.path / "tables")
+
+    with pytest.raises(ConfigError, match=r"export of \['small'\]"):
+        export(finished.run_dir("other").path, finished.path / "tables")
+
+
+@pytest.mark.ci
+def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: AtOnce) -> None:
+    at_once(experiment(conversations=1, _grid={"sweep": {"game.lobby": ["classic-7", "classic-10"]}}), "--quiet").done()
+
+    made = export(lab.path / "runs" / "small", lab.path / "tables", tables=["agents"], format=["parquet"])
+
+    names = [path.name for path in sorted((lab.path / "tables" / "agents").iterdir())]
+    assert [name.split("-part")[0].endswith("000000.parquet") for name in names] == [True, True]
+    assert all(name.startswith("part-lobby-classic-") for name in names)
+    table = pyarrow.parquet.read_table(lab.path / "tables" / "agents")
+    assert Counter(table.column("game.lobby").to_pylist()) == {"classic-7": 7, "classic-10": 10}
+    assert made[0].rows == table.num_rows == 17
+    declared = json.loads((lab.path / "tables" / "_schema.json").read_text())["tables"]["agents"]["key"]
+    for one in (table, open_run(lab.path / "runs" / "small").agents(["won"])):
+        assert one.schema.metadata[b"mac_runner.key"].decode().split(",") == declared

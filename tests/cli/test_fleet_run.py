@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import Lab, RunDir
+from tests.cli.lab import Lab, RunDir, discussion, ending
 from tests.faults.tier import SCALE
 from tests.patience import ended, wait_for
 from tests.sim.engine_stub import command
@@ -37,24 +38,20 @@ def stub(*, latency_ms: float = 0.0, slots: int = 2, orders: Path | str = "", **
 
 
 def on_fleet(**section: JsonValue) -> JsonObject:
-    """An entry of `model_definitions`."""
     return {"backend": "fleet", "fleet_config": section}
 
 
-def talk(*models: JsonObject, conversations: int = 8, lanes: int = 2, **more: JsonValue) -> JsonObject:
+def on_nano(model: Path, slots: int) -> JsonObject:
+    """A model on engines of nano."""
+    arguments: JsonObject = {"num_threads": 1, "kv_cache_gib": 0.02}
+    return on_fleet(model=str(model), engine="nano", max_num_seqs=slots, engine_args=arguments)
+
+
+def talk(*models: JsonObject, conversations: int = 8, lanes: int = 2, **more: Any) -> JsonObject:
     """Discussions of two agents; each of these models speaks for one, or one model for both."""
-    agents = [{"agent_id": name, "role": "participant", "max_tokens": 6} for name in ("a", "b")]
-    names = [f"m{number}" for number in range(len(models))]
-    return {
-        "experiment_metadata": {"experiment_name": NAME},
-        "seed": 5,
-        "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 2},
-        "fleet": {"gpus": lanes},
-        "model_definitions": dict(zip(names, models, strict=True)),
-        "agent_definitions": [{**agent, "model": names[number % len(names)]} for number, agent in enumerate(agents)],
-        **more,
-    }
+    agents: list[JsonObject] = [{"max_tokens": 6}, {"max_tokens": 6}]
+    more = {"fleet": {"gpus": lanes}, **more}
+    return discussion([*models], NAME, conversations=conversations, agents=agents, max_rounds=2, seed=5, **more)
 
 
 def engines(parent: int) -> list[psutil.Process]:
@@ -109,15 +106,13 @@ def killed_again_and_again(lab: Lab, slow: JsonObject, kills: int, seed: int, la
         wait_for_events(process, run, "EVENT_INFER_DONE", len(run.events("EVENT_INFER_DONE")) + chance.randrange(1, 40))
         assert process.poll() is None, f"over before kill {kill + 1}: {ended(process)}"
         chance.choice(engines(process.pid)).kill()
-    code, _, err = ended(process)
-    assert code == Exit.OK, err
+    ending(process).done()
 
 
 def done(lab: Lab, *args: str) -> None:
     """Play to a good end."""
     process = lab.start(*args, "--no-live")
-    code, _, err = ended(process)
-    assert code == Exit.OK, err
+    ending(process).done()
 
 
 @pytest.mark.ci
@@ -136,8 +131,7 @@ def test_killed_engines_change_no_transcript(lab: Lab) -> None:
     process = lab.start(lab.write(talk(dying, conversations=CONVERSATIONS, fleet=budget), "dying.yaml"), "--no-live")
     wait_for_events(process, run, "EVENT_LANE_UP", LANES)
     (orders / "hold").unlink()
-    code, _, err = ended(process)
-    assert code == Exit.OK, err
+    ending(process).done()
     calm = lab.write(talk(stub(slots=8), conversations=CONVERSATIONS, lanes=1), "calm.yaml")
     done(lab, calm, "--out", "runs/calm")
 
@@ -157,10 +151,7 @@ def test_killed_engines_change_no_transcript(lab: Lab) -> None:
 @pytest.mark.skipif(not HAS_NANO, reason="the packages of nano are not installed")
 def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> None:
     """As above, with models that generate; the run is held at sixty replies until one of two engines is killed."""
-    nano = on_fleet(
-        model=str(tiny), engine="nano", max_num_seqs=2, engine_args={"num_threads": 1, "kv_cache_gib": 0.02}
-    )
-    conversations, run, gate = 40, lab.run_dir(NAME), lab.path / "gate"
+    nano, conversations, run, gate = on_nano(tiny, 2), 40, lab.run_dir(NAME), lab.path / "gate"
     file = lab.write(talk(nano, conversations=conversations))
     process = lab.start(file, "--no-live", program=held(60, gate, FLEET))
     wait_for_events(process, run, "EVENT_LANE_UP", 2)
@@ -169,8 +160,7 @@ def test_killed_engines_of_nano_change_no_transcript(lab: Lab, tiny: Path) -> No
     engines(process.pid)[0].kill()
     wait_for_events(process, run, "EVENT_LANE_DEAD", 1)
     gate.touch()
-    code, _, err = ended(process)
-    assert code == Exit.OK, err
+    ending(process).done()
     done(lab, lab.write(talk(nano, conversations=conversations, lanes=1), "calm.yaml"), "--out", "runs/calm")
 
     assert run.statuses == {"finished": conversations}
@@ -199,10 +189,8 @@ def test_run_whose_engines_are_lost_for_good_can_be_gone_on_with_and_says_the_la
     (lab.path / "broken").touch()
     for engine in leftovers(process.pid):
         engine.kill()
-    code, _, err = ended(process)
+    ending(process).ends(Exit.INTERRUPTED, "RuntimeError: no memory")
 
-    assert code == Exit.INTERRUPTED, err
-    assert "RuntimeError: no memory" in err
     assert {event["lane"] for event in lab.run_dir(NAME).events("EVENT_LANE_RETIRED")} == {"m0@0", "m0@1"}
     (lab.path / "broken").unlink()
     quick = command(port="{port}", latency_ms=0)
@@ -222,9 +210,8 @@ def test_end_of_the_run_is_the_end_of_its_engines(
     started = leftovers(process.pid)
     assert started
     process.send_signal(number)
-    code, _, err = ended(process)
+    ending(process).ends(-number if number is signal.SIGKILL else Exit.INTERRUPTED)
 
-    assert code == (-number if number is signal.SIGKILL else Exit.INTERRUPTED), err
     wait_for(lambda: all_gone(started), "the end of all engines")
 
 
@@ -234,10 +221,7 @@ def test_engine_that_does_not_start_ends_the_run_with_the_reason_and_leaves_noth
         model="stub", engine="command", command=["/bin/sh", "-c", "echo 'no such model' >&2; exit 1", "{port}"]
     )
     process = lab.start(lab.write(talk(model)), "--no-live")
-    code, _, err = ended(process)
-
-    assert code == Exit.INTERRUPTED, err
-    assert "no such model" in err
+    ending(process).ends(Exit.INTERRUPTED, "no such model")
 
 
 @pytest.mark.smoke
@@ -254,10 +238,8 @@ def test_grid_starts_each_engine_once(lab: Lab) -> None:
 def test_fleet_that_does_not_fit_is_refused_before_anything_is_touched(lab: Lab) -> None:
     file = lab.write(talk(stub(lanes=5), fleet={"gpus": 2, "max_agents_per_gpu": 2}))
     process = lab.start(file)
-    code, _, err = ended(process)
+    ending(process).ends(Exit.BAD_INPUT, f"{file}:")
 
-    assert code == Exit.BAD_INPUT, err
-    assert f"{file}:" in err
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
@@ -268,10 +250,7 @@ def test_models_that_take_turns_on_one_place_say_what_they_say_on_places_of_thei
     lab: Lab, tiny: Path, policy: str
 ) -> None:
     other = make_nano_model(lab.path / "other")
-    models = [
-        on_fleet(model=str(path), engine="nano", max_num_seqs=4, engine_args={"num_threads": 1, "kv_cache_gib": 0.02})
-        for path in (tiny, other)
-    ]
+    models = [on_nano(path, 4) for path in (tiny, other)]
     swap: JsonObject = {"policy": policy, "residency_s": 0.5}
     turns: JsonObject = {"gpus": 1, "max_agents_per_gpu": 1, "swap": swap}
     apart: JsonObject = {"gpus": 2, "max_agents_per_gpu": 1}

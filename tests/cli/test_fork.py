@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,49 +20,27 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import request_seed
 from mac_runner.runs.testing import ForkRequest, parent_conversation, plan_fork, trust
 from mac_runner.store import read_run, without_timing
-from mac_runner.store.testing import Branch, decode_transcript, encode_json, entry
-from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
+from mac_runner.store.testing import Branch, encode_json
+from mac_runner.types import JsonObject, RecordedReply, Reply, Task, Turn
 from mac_runner.viewer.testing import NotThereError, RunSource
 from mac_runner.views.testing import compare_view, fork_trees
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, refusals, scripted
+from tests.cli.lab import ROOT, AtOnce, Lab, discussion, echoes, experiment, refusals, scripted
 from tests.faults.tier import SCALE
 from tests.kit import copied
 
 MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
 
 
-def two_models(conversations: int) -> JsonObject:
-    """Games in which a heuristic and a random player meet."""
-    return experiment(models=MODELS, conversations=conversations)
-
-
-def discussion() -> JsonObject:
-    """Three who speak at once and a moderator who waits for them."""
-    agents: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b", "c")]
-    waits: JsonObject = {"speak_after_within_round": ["a", "b", "c"]}
-    moderator: JsonObject = {"agent_id": "mod", "role": "moderator", "model": "m", "role_specific_config": waits}
-    return {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": 4},
-        "discussion": {"max_rounds": 3, "topics": ["Bridge or ferry?"]},
-        "model_definitions": {"m": scripted("discussant")},
-        "agent_definitions": [*agents, moderator],
-    }
-
-
-def echo() -> JsonObject:
-    """Three who answer at once, in six rounds."""
-    return {
-        "experiment_metadata": {"experiment_name": "echo"},
-        "conversation_config": {"environment": "echo", "conversations": 4},
-        "echo": {"rounds": 6},
-        "model_definitions": {"m": scripted("echo")},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b", "c")],
-    }
-
-
-def transcript(run: Path, task_id: str) -> Any:
-    return decode_transcript((run / "transcripts" / f"{task_id}.json").read_bytes())
+THREE: tuple[JsonObject, ...] = ({}, {}, {})
+MODERATOR: JsonObject = {
+    "agent_id": "mod",
+    "role": "moderator",
+    "role_specific_config": {"speak_after_within_round": ["a", "b", "c"]},
+}
+GAMES = experiment(models=MODELS, conversations=3)
+"""In which a heuristic and a random player meet."""
+ECHO = echoes(scripted("echo"), agents=THREE, rounds=6, conversations=4)
+TALK = discussion(scripted("discussant"), agents=[*THREE, MODERATOR], conversations=4, max_rounds=3)
 
 
 def essence(found: JsonObject) -> bytes:
@@ -98,14 +75,11 @@ def _waits(after: frozenset[str], turns: tuple[Turn, ...], number: int) -> bool:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("content", [two_models(conversations=4), discussion(), echo()], ids=["game", "talk", "echo"])
+@pytest.mark.parametrize("content", [GAMES, TALK, ECHO], ids=["game", "talk", "echo"])
 def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: AtOnce, content: Any) -> None:
-    file = lab.write(content)
-    assert at_once(file, "--quiet", "--out", "run").returncode == Exit.OK
+    at_once(content, "--quiet", "--out", "run").done()
     contents = read_run(lab.path / "run")
-    policies = {
-        name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
-    }
+    policies = {name: model["scripted_config"]["policy"] for name, model in content["model_definitions"].items()}
     chance, rows = Random(5), list(contents.rows())
     for number in range(8 * SCALE):
         row = chance.choice(rows)
@@ -126,7 +100,7 @@ def test_control_fork_at_any_turn_says_what_its_parent_said(lab: Lab, at_once: A
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a run of four games; not to be changed."""
     lab = Lab(path=tmp_path_factory.mktemp("parent"))
-    lab.play(lab.write(two_models(conversations=3)), "--quiet")
+    lab.play(lab.write(GAMES), "--quiet")
     return lab.path
 
 
@@ -143,33 +117,27 @@ FORK_OF = "is a fork of"
 
 @pytest.mark.ci
 def test_control_fork_is_a_run_equal_to_its_parent(forked: Lab, at_once: AtOnce) -> None:
-    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
+    command = "fork runs/small 0 --turn #60 --out fk"
+    at_once(command).done()
 
-    assert process.returncode == Exit.OK, process.stderr
-    fork = transcript(forked.path / "fk", f"{GAME}-f60-d000")
-    assert essence(fork) == essence(transcript(forked.path / "runs" / "small", GAME))
-    (row,) = RunDir(path=forked.path / "fk").index
-    turn = str(list(replies_in(fork))[60])
-    assert {key: row[key] for key in ("fork_of", "turn", "arm", "draw", "off_policy")} == {
-        "fork_of": GAME,
-        "turn": turn,
-        "arm": "fork",
-        "draw": 0,
-        "off_policy": False,
-    }
+    fork = forked.dir("fk").transcript(f"{GAME}-f60-d000")
+    assert essence(fork) == essence(forked.run_dir().transcript(GAME))
+    (row,) = forked.dir("fk").index
+    due = {"fork_of": GAME, "turn": [*replies_in(fork)][60], "arm": "fork", "draw": 0, "off_policy": False}
+    assert {key: row[key] for key in due} == due
     forked.verified(forked.path / "fk")
-    assert "nothing to run" in at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk").stderr
-    assert "1 finished" in at_once("fork", "fk").stdout
+    at_once(command).done(told="nothing to run")
+    at_once("fork fk").done("1 finished")
 
 
 @pytest.mark.ci
 def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOnce) -> None:
-    assert at_once("fork", "runs/small", "0", "--turn", "#30", "--draws", "4", "--out", "fk").returncode == Exit.OK
+    at_once("fork runs/small 0 --turn #30 --draws 4 --out fk").done()
 
-    said = [*replies_in(transcript(forked.path / "runs" / "small", GAME)).items()]
+    said = [*replies_in(forked.run_dir().transcript(GAME)).items()]
     ends = set()
     for draw in range(4):
-        found = transcript(forked.path / "fk", f"{GAME}-f30-d{draw:03d}")
+        found = forked.dir("fk").transcript(f"{GAME}-f30-d{draw:03d}")
         assert [*replies_in(found).items()][:30] == said[:30]
         ends.add(str(found["final_state_sha256"]))
     assert len(ends) == 4
@@ -178,66 +146,46 @@ def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOn
 
 @pytest.mark.ci
 def test_killed_fork_goes_on_by_the_same_command_and_without_its_parent(forked: Lab, at_once: AtOnce) -> None:
-    command = ("fork", "runs/small", "0", "--turn", "#20", "--draws", "6")
-    assert at_once(*command, "--out", "whole", "--quiet").returncode == Exit.OK
-    process = forked.start_held(120, *command, "--out", "fk", "--concurrency", "1")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    left = forked.run_dir()
+    command = "fork runs/small 0 --turn #20 --draws 6"
+    at_once(f"{command} --out whole --quiet").done()
+    forked.kill_held(120, *command.split(), "--out", "fk", "--concurrency", "1")
     shutil.copytree(forked.path / "fk", forked.path / "copy")
 
-    assert at_once(*command, "--out", "fk", "--quiet").returncode == Exit.OK
-    shutil.rmtree(left.path)
-    assert at_once("fork", "copy", "--quiet").returncode == Exit.OK
+    at_once(f"{command} --out fk --quiet").done()
+    shutil.rmtree(forked.run_dir().path)
+    at_once("fork copy --quiet").done()
 
-    whole = RunDir(path=forked.path / "whole")
-    assert RunDir(path=forked.path / "fk").transcripts == whole.transcripts
-    assert RunDir(path=forked.path / "copy").transcripts == whole.transcripts
+    for name in ("fk", "copy"):
+        assert forked.dir(name).transcripts == forked.dir("whole").transcripts
     forked.verified(forked.path / "copy")
 
 
+PERSONA = "agent_definitions.with_m.persona=You are cautious."
+
+
 def test_change_that_an_earlier_turn_would_see_is_refused_and_names_it(forked: Lab, at_once: AtOnce) -> None:
-    persona = "agent_definitions.with_m.persona=You are cautious."
-    before = forked.run_dir().hashes()
-
-    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--set", persona, "--out", "fk")
-
-    first = next(
-        str(turn["turn"]) for turn in transcript(forked.path / "runs" / "small", GAME)["turns"] if turn["model"] == "m"
-    )
-    assert process.returncode == Exit.BAD_INPUT
-    assert first in process.stderr
-    assert "--rebase" in process.stderr
-    assert not (forked.path / "fk").exists()
-    assert forked.run_dir().hashes() == before
+    first = next(turn["turn"] for turn in forked.run_dir().transcript(GAME)["turns"] if turn["model"] == "m")
+    with forked.unchanged():
+        at_once("fork runs/small 0 --turn #60 --out fk --set", PERSONA).refused(first, "--rebase")
 
 
 def test_rebased_fork_marks_every_number_as_off_policy(forked: Lab, at_once: AtOnce) -> None:
-    persona = "agent_definitions.with_m.persona=You are cautious."
+    at_once("fork runs/small 0 --turn #60 --out fk --rebase --set", PERSONA).done("off-policy")
 
-    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--set", persona, "--rebase", "--out", "fk")
-
-    assert process.returncode == Exit.OK, process.stderr
-    assert "off-policy" in process.stdout
-    run = RunDir(path=forked.path / "fk")
+    run = forked.dir("fk")
     assert run.index[0]["off_policy"] is True
-    assert run.summary["fork"] == {
-        "of": 1,
-        "arms": {"fork": {"planned": 1, "ended": 1, "off_policy": True}},
-        "off_policy": True,
-    }
-    forked.verified(forked.path / "fk")
+    arms = {"fork": {"planned": 1, "ended": 1, "off_policy": True}}
+    assert run.summary["fork"] == {"of": 1, "arms": arms, "off_policy": True}
+    forked.verified(run.path)
 
 
 def test_seat_with_another_model_keeps_the_names_of_the_models_that_spoke_before(forked: Lab, at_once: AtOnce) -> None:
-    source = transcript(forked.path / "runs" / "small", GAME)
-    turns = source["turns"]
-    agent = next(str(turn["agent"]) for turn in turns[40:] if turn["model"] == "m")
+    turns = forked.run_dir().transcript(GAME)["turns"]
+    agent = next(turn["agent"] for turn in turns[40:] if turn["model"] == "m")
 
-    process = at_once("fork", "runs/small", "0", "--turn", "#40", "--seat", f"{agent}.model=r", "--out", "fk")
+    at_once(f"fork runs/small 0 --turn #40 --seat {agent}.model=r --out fk").done()
 
-    assert process.returncode == Exit.OK, process.stderr
-    found = transcript(forked.path / "fk", f"{GAME}-f40-d000")
+    found = forked.dir("fk").transcript(f"{GAME}-f40-d000")
     models = [turn["model"] for turn in found["turns"] if turn["agent"] == agent]
     before = sum(turn["agent"] == agent for turn in turns[:40])
     assert models[:before] == ["m"] * before
@@ -246,8 +194,8 @@ def test_seat_with_another_model_keeps_the_names_of_the_models_that_spoke_before
     (path,) = (forked.path / "fk" / "transcripts").glob("*.json")
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"model": "m"', b'"model": "r"', 1))
-    assert at_once("verify", "fk").returncode == Exit.FAILURES
-    assert at_once("repair", "fk").returncode == Exit.OK
+    at_once("verify fk").ends(Exit.FAILURES)
+    at_once("repair fk").done()
     assert path.read_bytes() == whole
 
 
@@ -256,127 +204,109 @@ def test_given_reply_is_said_and_marked(forked: Lab, at_once: AtOnce) -> None:
     (forked.path / "reply.txt").write_text(text)
 
     for name, flags in (("one", ("--reply", text)), ("two", ("--reply-file", "reply.txt"))):
-        process = at_once("fork", "runs/small", "0", "--turn", "#30", *flags, "--out", name)
-        assert process.returncode == Exit.OK, process.stderr
+        at_once("fork runs/small 0 --turn #30", *flags, "--out", name).done()
 
-    found = transcript(forked.path / "one", f"{GAME}-f30-d000")
+    found = forked.dir("one").transcript(f"{GAME}-f30-d000")
     key = list(replies_in(found))[30]
     assert replies_in(found)[key] == text
     assert found["task"]["fork"]["forced"] == [key]
-    assert RunDir(path=forked.path / "one").index[0]["off_policy"] is True
-    assert RunDir(path=forked.path / "one").transcripts == RunDir(path=forked.path / "two").transcripts
+    assert forked.dir("one").index[0]["off_policy"] is True
+    assert forked.dir("one").transcripts == forked.dir("two").transcripts
     forked.verified(forked.path / "one")
 
 
 def test_fork_of_a_fork_ends_like_it_at_turns_before_and_after_the_first(forked: Lab, at_once: AtOnce) -> None:
-    assert at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "2", "--out", "fk").returncode == Exit.OK
+    at_once("fork runs/small 0 --turn #60 --draws 2 --out fk").done()
     shutil.rmtree(forked.path / "runs")
-    drawn = transcript(forked.path / "fk", f"{GAME}-f60-d001")
+    drawn = forked.dir("fk").transcript(f"{GAME}-f60-d001")
 
-    for place in ("#20", "#60", "#70"):
-        name = f"again{place[1:]}"
-        assert at_once("fork", "fk", "1", "--turn", place, "--out", name).returncode == Exit.OK
-        again = transcript(forked.path / name, f"{GAME}-f60-d001-f{place[1:]}-d000")
-        assert essence(again) == essence(drawn)
-        forked.verified(forked.path / name)
+    for place in (20, 60, 70):
+        at_once(f"fork fk 1 --turn #{place} --out again{place}").done()
+        again = forked.dir(f"again{place}")
+        assert essence(again.transcript(f"{GAME}-f60-d001-f{place}-d000")) == essence(drawn)
+        forked.verified(again.path)
 
 
 def test_filter_forks_all_games_that_meet_it_and_names_those_without_the_turn(forked: Lab, at_once: AtOnce) -> None:
-    rows: Any = forked.run_dir().index
-    counts: dict[str, int] = {row["task_id"]: row["counts"]["turns"] for row in rows}
+    counts: dict[str, int] = {row["task_id"]: row["counts"]["turns"] for row in forked.run_dir().index}
     shortest = min(counts, key=lambda task_id: counts[task_id])
+    turn = f"#{counts[shortest]}"
 
-    process = at_once("fork", "runs/small", "--where", "finished", "--turn", f"#{counts[shortest]}", "--out", "fk")
+    at_once(f"fork runs/small --where finished --turn {turn} --out fk").done(told=f"a turn {turn}: {shortest}")
 
-    assert process.returncode == Exit.OK, process.stderr
-    assert f"a turn #{counts[shortest]}: {shortest}" in process.stderr
-    assert {row["fork_of"] for row in RunDir(path=forked.path / "fk").index} == counts.keys() - {shortest}
+    assert {row["fork_of"] for row in forked.dir("fk").index} == counts.keys() - {shortest}
 
 
 def test_dry_run_says_the_budget_and_touches_nothing(forked: Lab, at_once: AtOnce) -> None:
-    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "5", "--out", "fk", "--dry-run")
-
-    rest = len(replies_in(transcript(forked.path / "runs" / "small", GAME))) - 60
-    assert f"5 conversations, about {5 * rest} turns" in process.stdout
-    assert not (forked.path / "fk").exists()
+    rest = len(replies_in(forked.run_dir().transcript(GAME))) - 60
+    with forked.unchanged():
+        at_once("fork runs/small 0 --turn #60 --draws 5 --out fk --dry-run").done(
+            f"5 conversations, about {5 * rest} turns"
+        )
 
 
 def test_forks_merge_with_forks_alone(forked: Lab, at_once: AtOnce) -> None:
-    for place in ("#30", "#60"):
-        assert at_once("fork", "runs/small", "0", "--turn", place, "--out", f"fk{place[1:]}").returncode == Exit.OK
+    for place in (30, 60):
+        at_once(f"fork runs/small 0 --turn #{place} --out fk{place}").done()
 
-    assert at_once("merge", "both", "fk30", "fk60").returncode == Exit.OK
-    mixed = at_once("merge", "mixed", "fk30", "runs/small")
+    at_once("merge both fk30 fk60").done()
+    at_once("merge mixed fk30 runs/small").refused("forks with forks")
 
     forked.verified(forked.path / "both")
-    assert [row["task_id"] for row in RunDir(path=forked.path / "both").index] == [
-        f"{GAME}-f30-d000",
-        f"{GAME}-f60-d000",
-    ]
-    assert entry(RunDir(path=forked.path / "both").summary, "fork", dict)["of"] == 2
-    assert mixed.returncode == Exit.BAD_INPUT
-    assert "forks with forks" in mixed.stderr
+    assert [row["task_id"] for row in forked.dir("both").index] == [f"{GAME}-f{place}-d000" for place in (30, 60)]
+    assert forked.dir("both").summary["fork"]["of"] == 2
 
 
 def test_what_cannot_be_forked_is_refused_with_a_reason(
     forked: Lab, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
-    command = ("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
-    assert at_once(*command).returncode == Exit.OK
-    before = RunDir(path=forked.path / "fk").hashes()
-    lobby = "game.lobby=[sheriff, doctor, godfather, mafioso]"
-    fork = ("fork", "runs/small", "0")
-    refused: list[Sequence[str]] = [
-        ("fork", "runs/small", "9", "--turn", "#60", "--out", "x"),
-        *((*fork, "--turn", turn, "--out", "x") for turn in ("#9999", "99/Nobody")),
-        *((*fork, "--turn", "#60", "--set", change, "--out", "x") for change in ("seed=3", lobby)),
-        (*fork, "--turn", "#60", "--seat", "Nobody.model=r", "--out", "x"),
-        (*fork, "--turn", "#60", "--draws", "2", "--out", "fk"),
-        *((*fork, "--turn", "#60", "--out", out) for out in ("runs/small", ".")),
-        *((*fork, "--turn", "#60"), (*fork, "--out", "x"), ("fork", "runs/small"), ("small.yaml", "--out", "fk")),
-    ]
-    assert refusals(at_once, refused) == snapshot
-    assert not (forked.path / "x").exists()
-    assert RunDir(path=forked.path / "fk").hashes() == before
+    fork, at = "fork runs/small 0", "fork runs/small 0 --turn #60"
+    at_once(f"{at} --out fk").done()
+    refused = (
+        "fork runs/small 9 --turn #60 --out x",
+        *(f"{fork} --turn {turn} --out x" for turn in ("#9999", "99/Nobody")),
+        *(
+            f"{at} --set {change} --out x"
+            for change in ("seed=3", "'game.lobby=[sheriff, doctor, godfather, mafioso]'")
+        ),
+        *(f"{at} --seat Nobody.model=r --out x", f"{at} --draws 2 --out fk", f"{at} --out runs/small", f"{at} --out ."),
+        *(at, f"{fork} --out x", "fork runs/small", "small.yaml --out fk"),
+    )
+    with forked.unchanged():
+        assert refusals(at_once, refused) == snapshot
 
 
 def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
     path = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
     path.write_bytes(path.read_bytes().replace(b"Sheriff", b"sheriff"))
 
-    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
-
-    assert process.returncode == Exit.BAD_INPUT
-    assert "not what was" in process.stderr
+    at_once("fork runs/small 0 --turn #60 --out fk").refused("not what was")
 
 
 @pytest.mark.ci
 def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None:
-    command = ("value", "runs/small", "0", "--turn", "#30", "--draws", "6", "--silence", "--out", "fk", "--quiet")
-    process = at_once(*command)
+    command = "value runs/small 0 --turn #30 --draws 6 --silence --out fk --quiet"
+    process = at_once(command).done("said less resampled")
 
-    assert process.returncode == Exit.OK, process.stderr
     value = json.loads((forked.path / "fk" / "value.json").read_text())
     assert {name: arm["n"] for name, arm in value["arms"].items()} == {"said": 6, "resampled": 6, "silent": 6}
     assert [(pair["first"], pair["second"], pair["pairs"]) for pair in value["differences"]] == [
         ("said", "resampled", 6),
         ("said", "silent", 6),
     ]
-    assert "said less resampled" in process.stdout
-    key = list(replies_in(transcript(forked.path / "runs" / "small", GAME)))[30]
-    said = replies_in(transcript(forked.path / "runs" / "small", GAME))[key]
+    key, said = [*replies_in(forked.run_dir().transcript(GAME)).items()][30]
     for draw in range(1, 7):
-        kept = transcript(forked.path / "fk", f"{GAME}-f30-said-d{draw:03d}")
-        other = transcript(forked.path / "fk", f"{GAME}-f30-resampled-d{draw:03d}")
+        kept = forked.dir("fk").transcript(f"{GAME}-f30-said-d{draw:03d}")
+        other = forked.dir("fk").transcript(f"{GAME}-f30-resampled-d{draw:03d}")
         assert replies_in(kept)[key] == said
         if replies_in(other)[key] == said:
             assert essence(kept) == essence(other)
-    assert at_once(*command).stdout == process.stdout
+    assert at_once(command).stdout == process.stdout
     forked.verified(forked.path / "fk")
 
 
 def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, at_once: AtOnce) -> None:
-    assert at_once(lab.write(echo()), "--quiet", "--out", "run").returncode == Exit.OK
+    at_once(ECHO, "--quiet", "--out", "run").done()
     found = {
         is_round: plan_fork(ForkRequest(run=lab.path / "run", game="0", turn="2/b", is_round=is_round)).branches[0]
         for is_round in (False, True)
@@ -391,23 +321,21 @@ def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, a
 def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once: AtOnce) -> None:
     for name in ("werewolf.py", "werewolf.yaml"):
         copied(ROOT / "examples" / name, lab.path)
-    assert at_once("werewolf.yaml", "--limit", "4", "--out", "run", "--quiet").returncode == Exit.OK
+    at_once("werewolf.yaml --limit 4 --out run --quiet").done()
     command = ("fork", "run", "0", "--turn", "#9", "--out", "fk", "--quiet")
 
-    refused = lab.run(*command)  # In a process that has not imported the code.
-    assert at_once(*command, "--trust").returncode == Exit.OK
+    lab.run(*command).refused("--trust")  # In a process that has not imported the code.
+    at_once(*command, "--trust").done()
 
-    assert refused.returncode == Exit.BAD_INPUT
-    assert "--trust" in refused.stderr
     assert not (lab.path / "x").exists()
-    fork = transcript(lab.path / "fk", "werewolf-000000-f9-d000")
-    assert essence(fork) == essence(transcript(lab.path / "run", "werewolf-000000"))
+    fork = lab.dir("fk").transcript("werewolf-000000-f9-d000")
+    assert essence(fork) == essence(lab.dir("run").transcript("werewolf-000000"))
     trust([lab.path / "run"])
     chance = Random(8)
     rows = [*read_run(lab.path / "run").rows()]
     for _ in range(20):
         row = chance.choice(rows)
-        said = replies_in(transcript(lab.path / "run", str(row["task_id"])))
+        said = replies_in(lab.dir("run").transcript(str(row["task_id"])))
         key = chance.choice([*said])
         planned = plan_fork(ForkRequest(run=lab.path / "run", game=str(row["task_id"]), turn=key))
         assert played_on(planned.environment, planned.branches[0], {"village": "random"}) == said, key
@@ -415,30 +343,27 @@ def test_game_of_a_plug_in_is_forked_where_its_code_is_trusted(lab: Lab, at_once
 
 @pytest.mark.ci
 def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
-    run, verbs, functions = forked.path / "runs" / "small", forked.path / "verbs", forked.path / "functions"
-    assert at_once("fork", str(run), "0", "--turn", "#60", "--draws", "2", "--out", str(verbs)).returncode == Exit.OK
-    measured = ("value", str(run), "0", "--turn", "#60", "--draws", "3", "--out", f"{verbs}-value", "--outcome", "days")
-    assert at_once(*measured).returncode == Exit.OK
+    run, fork = forked.run_dir().path, partial(mac_runner.fork, turn="#60", progress=False)
+    at_once("fork runs/small 0 --turn #60 --draws 2 --out verbs").done()
+    at_once("value runs/small 0 --turn #60 --draws 3 --out verbs-value --outcome days").done()
 
-    view = mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False)
-    value = mac_runner.value(run, 0, turn="#60", draws=3, outcome="days", out=f"{functions}-value", progress=False)
+    view = fork(run, 0, draws=2, out="functions")
+    value = mac_runner.value(run, 0, turn="#60", draws=3, outcome="days", out="functions-value", progress=False)
 
-    assert view.summary["fork"] == RunDir(path=verbs).summary["fork"]
-    assert RunDir(path=functions).transcripts == RunDir(path=verbs).transcripts
+    assert view.summary["fork"] == forked.dir("verbs").summary["fork"]
+    assert forked.dir("functions").transcripts == forked.dir("verbs").transcripts
     assert value == json.loads((forked.path / "verbs-value" / "value.json").read_text())
-    assert mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False).summary == view.summary
+    assert fork(run, 0, draws=2, out="functions").summary == view.summary
     with pytest.raises(mac_runner.ConfigError, match="game, or conditions"):
-        mac_runner.fork(run, turn="#60", out="x")
+        fork(run, out="x")
     with pytest.raises(mac_runner.ConfigError, match=r"where: .*\['finished'\]"):
-        mac_runner.fork(run, where="finished", turn="#60", out="x")
-    several = mac_runner.fork(
-        run, where=(one for one in ["finished"]), turn="#60", out=f"{functions}-all", progress=False
-    )
+        fork(run, where="finished", out="x")
+    several = fork(run, where=(one for one in ["finished"]), out="functions-all")
     assert len(several) == len(mac_runner.open_run(run))
 
 
 def test_a_fork_is_compared_with_its_parent_while_that_is_there(forked: Lab, at_once: AtOnce) -> None:
-    assert at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "3", "--out", "fk").returncode == Exit.OK
+    at_once("fork runs/small 0 --turn #60 --draws 3 --out fk").done()
     contents = read_run(forked.path / "fk")
     tree, *others = fork_trees(contents.rows())
     parent = parent_conversation(contents, GAME)[1]

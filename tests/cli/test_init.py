@@ -1,27 +1,26 @@
-"""`mac-run init` writes a project that runs as written; the examples come with the wheel."""
+"""What a user begins with: `mac-run init`, the examples, and words that the shell completes."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.init import FOLDERS
-from tests.cli.lab import AtOnce, Lab, refusals
-from tests.patience import run
-
-ROOT = Path(__file__).parents[2]
+from tests.cli.lab import ROOT, AtOnce, Lab, ending, refusals
 
 
 @pytest.mark.ci
 def test_a_new_project_runs_is_checked_and_tested_as_its_readme_says(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert at_once("init", "my-game").returncode == 0
+    at_once("init my-game").done()
     project = lab.path / "my-game"
     commands = [line.split("#")[0].split() for line in (project / "README.md").read_text().splitlines()]
     commands = [words for words in commands if words[:1] in (["mac-run"], ["pytest"]) and "ollama" not in words]
@@ -36,19 +35,17 @@ def test_a_new_project_runs_is_checked_and_tested_as_its_readme_says(
     ]
     for program, *arguments in commands:
         if program == "mac-run":
-            done = at_once(*arguments)
+            at_once(*arguments).done()
         else:
             command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments)
-            done = run(command, cwd=project, stdout=PIPE, stderr=PIPE)
-        assert done.returncode == 0, done.stdout + done.stderr
+            ending(lab.start(program=command, cwd=project)).done()
 
 
 def test_a_project_may_begin_with_an_example(lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = at_once("init", "wolves", "--example", "werewolf")
+    at_once("init wolves --example werewolf").done()
     monkeypatch.chdir(lab.path / "wolves")
-    done = at_once("wolves.yaml", "--limit", "3")
+    at_once("wolves.yaml --limit 3").done()
 
-    assert (begun.returncode, done.returncode) == (0, 0), begun.stderr + done.stderr
     assert "werewolf" not in Path("wolves.yaml").read_text()
 
 
@@ -64,7 +61,7 @@ def test_what_is_there_stays_as_it_is(lab: Lab, at_once: AtOnce, snapshot: Snaps
 
 
 def test_the_examples_are_written_and_come_with_the_wheel(lab: Lab, at_once: AtOnce) -> None:
-    assert at_once("init", "--examples", "all").returncode == 0
+    at_once("init --examples all").done()
     written = {
         path.relative_to(lab.path / "all").as_posix() for path in (lab.path / "all").rglob("*") if path.is_file()
     }
@@ -73,3 +70,55 @@ def test_the_examples_are_written_and_come_with_the_wheel(lab: Lab, at_once: AtO
 
     assert {"examples/werewolf.py", "examples/werewolf.yaml", "experiments/echo.yaml"} <= written
     assert included == {folder: f"mac_runner/shipped/{folder}" for folder in FOLDERS}
+
+
+PAGE = ROOT / "docs" / "index.md"
+
+LINES = dict(re.findall(r"^- (bash|zsh|fish), `.*`: `(.*)`$", PAGE.read_text("utf-8"), re.MULTILINE))
+
+
+ASKED = """
+COMP_WORDS=({words}) COMP_CWORD={place} COMPREPLY=()
+compopt() {{ COMPREPLY+=("$*"); }}
+_mac_run_completion mac-run
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A search path with `mac-run` of this source on it."""
+    command = tmp_path / "mac-run"
+    command.write_text(f"#!{sys.executable}\nfrom mac_runner.cli import main\nmain()\n")
+    command.chmod(0o755)
+    return f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+
+
+def shell(path: str, script: str) -> str:
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    command = ("bash", "--norc", "-c", script)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+@pytest.mark.ci
+def test_bash_completes_verbs_flags_and_files(path: str) -> None:
+    """What `compopt` gets: `-o default` has the shell complete names of files."""
+    due = {
+        "mac-run ver": "verify",
+        "mac-run show --whe": "--where",
+        "mac-run FILE.yaml --dry": "--dry-run",
+        "mac-run show runs/": "-o default",
+    }
+    asked = [ASKED.format(words=words, place=len(words.split()) - 1) for words in due]
+
+    assert shell(path, "\n".join((LINES["bash"], *asked))).split() == " ".join(due.values()).split()
+
+
+def test_each_documented_line_is_answered_with_a_script_for_its_shell(
+    at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("zsh", "fish"):  # That of bash is tried above.
+        variable = f"_MAC_RUN_COMPLETE={name}_source"
+        assert variable in LINES[name]
+        monkeypatch.setenv(*variable.split("="))
+        at_once().done("mac-run")

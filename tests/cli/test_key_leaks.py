@@ -8,7 +8,7 @@ import string
 import traceback
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
@@ -17,8 +17,8 @@ from mac_runner.backends.ollama.testing import survey
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError
-from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab
+from mac_runner.types import JsonObject
+from tests.cli.lab import AtOnce, Lab, discussion, served
 from tests.faults.tier import one_in
 from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer
 from tests.sim.leaks import leak_in
@@ -51,29 +51,20 @@ KEYS: Final = (
 
 def model(backend: str, host: str) -> JsonObject:
     """A definition of the model `stub` at `host`."""
-    section: dict[str, JsonValue] = {"model": "stub"}
-    if backend == "openai":
-        section |= {"base_urls": [f"{host}/v1"], "api_key_env": VARIABLES["openai"]}
-    elif backend == "anthropic":
-        section |= {"base_url": host}
-    else:
-        section |= {"host": host, "max_in_flight": 16}
-    return {"backend": backend, f"{backend}_config": section}
+    url = f"{host}/v1" if backend == "openai" else host
+    more: dict[str, dict[str, Any]] = {
+        "openai": {"api_key_env": VARIABLES["openai"]},
+        "ollama": {"max_in_flight": 16},
+    }
+    return served(url, backend=backend, **more.get(backend, {}))
 
 
 def talk(name: str, *models: JsonObject, conversations: int = 1) -> JsonObject:
     """A discussion of two agents of the first model, and one of each other model."""
-    agents = ["m0", "m0", *(f"m{number}" for number in range(1, len(models)))]
-    return {
-        "experiment_metadata": {"experiment_name": name},
-        "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"topics": ["Bridge or ferry?"]},
-        "retry_config": {"backoff_s": 0.01, "backoff_s_max": 0.02, "max_attempts": 2},
-        "model_definitions": {f"m{number}": definition for number, definition in enumerate(models)},
-        "agent_definitions": [
-            {"agent_id": f"a{number}", "role": "participant", "model": agent} for number, agent in enumerate(agents)
-        ],
-    }
+    places = [0, *range(len(models))]
+    agents: list[JsonObject] = [{"agent_id": f"a{n}", "model": f"m{place}"} for n, place in enumerate(places)]
+    retry: JsonObject = {"backoff_s": 0.01, "backoff_s_max": 0.02, "max_attempts": 2}
+    return discussion(models, name, conversations=conversations, agents=agents, retry_config=retry)
 
 
 def leaks(key: str, ended: CompletedProcess[str], path: Path) -> list[str]:
@@ -115,9 +106,8 @@ def test_key_that_a_server_repeats_is_shown_by_no_doctor(
         count = len(server.tricks)
         places = (*(f"reply-{trick}" for trick in range(count)), *(f"any-{trick}" for trick in range(0, count, 3)))
         hosts = [f"{server.host}/{place}" for place in places]
-        ended = at_once("doctor", lab.write(talk("talk", *(model(backend, host) for host in hosts))))
+        ended = at_once("doctor", talk("talk", *(model(backend, host) for host in hosts))).ends(Exit.FAILURES)
 
-    assert ended.returncode == Exit.FAILURES, ended.stderr
     assert ended.stdout.count("PROBLEM: ") > count
     assert leaks(key, ended, lab.path) == []
 
@@ -161,8 +151,9 @@ def test_key_that_a_server_repeats_at_the_start_is_shown_nowhere(
             missing = {"/api/show": lambda _: answer({"error": "no"}, "404 Not Found")}
             tricks = {place: trick} | (missing if place == "/api/pull" else {})
             with in_a_thread(EchoingServer(TRICKS[backend], tricks)) as server:
-                file = lab.write(talk(f"talk{number}", model(backend, server.host)))
-                ended = at_once(file, *(["--pull"] if place == "/api/pull" else []))
+                ended = at_once(
+                    talk(f"talk{number}", model(backend, server.host)), *(["--pull"] if place == "/api/pull" else [])
+                )
             assert server.played[place]
             found += [f"{place}, {number}: {leak}" for leak in leaks(key, ended, lab.path)]
 

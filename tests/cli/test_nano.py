@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.types import JsonObject
-from tests.cli.lab import ROOT, AtOnce, Lab
+from tests.cli.lab import ROOT, AtOnce, Lab, discussion, served
 from tests.sim.nano_model import make_nano_model
 
 pytestmark = [
@@ -33,16 +32,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job(model: Path, out: str, *more: str) -> tuple[str, ...]:
     """The main job with a model of ours; one small game of it."""
-    settings = {
-        "model_definitions.townsfolk.nano_config.model": str(model),
-        "model_definitions.townsfolk.nano_config.num_threads": "1",
-        "model_definitions.townsfolk.nano_config.kv_cache_gib": "0.05",
-        "game.lobby": "classic-7",
-        "game.calendar.max_days": "1",
-        "agent_definitions.0.max_tokens": "6",
-    }
-    sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    return (MAIN_JOB, "--profile", "nano", *sets, "--limit", "1", "--out", out, *more)
+    section = "model_definitions.townsfolk.nano_config"
+    settings = (
+        *(f"{section}.model={model}", f"{section}.num_threads=1", f"{section}.kv_cache_gib=0.05"),
+        *("game.lobby=classic-7", "game.calendar.max_days=1", "agent_definitions.0.max_tokens=6"),
+    )
+    return (MAIN_JOB, "--profile=nano", *(f"--set={one}" for one in settings), "--limit=1", f"--out={out}", *more)
 
 
 def test_main_job_is_played_and_played_again_alike(at_once: AtOnce, lab: Lab, model: Path) -> None:
@@ -61,23 +56,17 @@ def test_main_job_is_played_and_played_again_alike(at_once: AtOnce, lab: Lab, mo
 
 
 def test_doctor_has_the_engine_make_a_token(at_once: AtOnce, model: Path) -> None:
-    process = at_once("doctor", *job(model, "runs/none")[:-4])
-
-    assert process.returncode == 0, process.stderr
-    assert f"model        townsfolk (nano, {model} in this process)\n" in process.stdout
-    assert "one token in " in process.stdout
+    at_once("doctor", *job(model, "runs/none")[:-2]).done(
+        f"model        townsfolk (nano, {model} in this process)\n", "one token in "
+    )
 
 
 def test_model_that_is_not_there_is_bad_input(at_once: AtOnce, tmp_path: Path) -> None:
-    process = at_once(*job(tmp_path / "nowhere", "runs/none"))
-
-    assert process.returncode == 2
-    assert "nowhere is not" in process.stderr
-    assert "Traceback" not in process.stderr
+    at_once(*job(tmp_path / "nowhere", "runs/none")).refused("nowhere is not")
 
 
 def test_dry_run_loads_nothing(at_once: AtOnce, tmp_path: Path) -> None:
-    assert at_once(*job(tmp_path / "nowhere", "runs/none", "--dry-run")).returncode == 0
+    at_once(*job(tmp_path / "nowhere", "runs/none", "--dry-run")).done()
 
 
 @pytest.fixture
@@ -94,31 +83,18 @@ def guarded(model: Path) -> Iterator[str]:
             process.terminate()
 
 
-def talk(definition: JsonObject) -> JsonObject:
-    """A discussion of two agents."""
-    return {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": 2},
-        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 1},
-        "model_definitions": {"tiny": definition},
-        "agent_definitions": [
-            {"agent_id": name, "role": "participant", "model": "tiny", "max_tokens": 4} for name in ("a", "b")
-        ],
-    }
-
-
 def test_server_with_a_key_is_played_on_over_both_protocols(
     at_once: AtOnce, lab: Lab, guarded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a run, and by the doctor; without the key, or with a wrong one, they say which variable to set."""
-    at_openai: JsonObject = {"model": "tiny", "base_urls": [f"{guarded}/v1"], "api_key_env": "TALK_KEY"}
-    at_ollama: JsonObject = {"model": "tiny", "host": guarded, "num_ctx": 4096}
-    definitions: tuple[tuple[str, JsonObject], ...] = (
-        ("TALK_KEY", {"backend": "openai", "openai_config": at_openai}),
-        ("OLLAMA_API_KEY", {"backend": "ollama", "ollama_config": at_ollama}),
-    )
-    for variable, definition in definitions:
-        file = lab.write(talk(definition))
+    definitions = {
+        "TALK_KEY": served(f"{guarded}/v1", "tiny", api_key_env="TALK_KEY"),
+        "OLLAMA_API_KEY": served(guarded, "tiny", backend="ollama", num_ctx=4096),
+    }
+    for variable, definition in definitions.items():
+        file = lab.write(
+            discussion(definition, conversations=2, max_rounds=1, agents=({"max_tokens": 4}, {"max_tokens": 4}))
+        )
         for key in ("", "wrong-0123456789"):
             monkeypatch.setenv(variable, key)
             denied = at_once("doctor", file)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, refusals
+from tests.cli.lab import AtOnce, Lab, echoes, refusals, scripted
 
 BIRD = """
 from pydantic import BaseModel
@@ -46,22 +47,16 @@ def even(conversation):
 
 
 def birds(
-    *, conversations: int = 6, metrics: tuple[str, ...] = ("./metrics.py:words", "./metrics.py:even")
+    *, conversations: int = 6, metrics: Sequence[str] = ("./metrics.py:words", "./metrics.py:even")
 ) -> JsonObject:
-    return {
-        "experiment_metadata": {"experiment_name": "birds"},
-        "conversation_config": {"environment": "echo", "conversations": conversations},
-        "echo": {"rounds": 2},
-        "metrics": list(metrics),
-        "model_definitions": {
-            "bird": {"backend": "./bird.py:Bird", "settings": {"mood": "bad"}},
-            "curt": {"backend": "scripted", "scripted_config": {"policy": "./players.py:curt"}},
-        },
-        "agent_definitions": [
-            {"agent_id": "Ann", "role": "participant", "model": "bird"},
-            {"agent_id": "Bob", "role": "participant", "model": "curt"},
-        ],
+    """A bird and a player of a user's own say again what is said."""
+    models: JsonObject = {
+        "bird": {"backend": "./bird.py:Bird", "settings": {"mood": "bad"}},
+        "curt": scripted("./players.py:curt"),
     }
+    agents: list[JsonObject] = [{"agent_id": "Ann", "model": "bird"}, {"agent_id": "Bob", "model": "curt"}]
+    content = echoes({}, "birds", conversations=conversations, rounds=2, agents=agents)
+    return {**content, "model_definitions": models, "metrics": [*metrics]}
 
 
 @pytest.fixture
@@ -72,26 +67,21 @@ def aviary(lab: Lab) -> Lab:
     return lab
 
 
-def numbers(summary: JsonObject) -> dict[str, tuple[object, object, object]]:
+def numbers(summary: dict[str, Any]) -> dict[str, tuple[object, object, object]]:
     """Of each metric the cases, the mean, and the conversations without a value."""
-    found = summary["metrics"]
-    assert isinstance(found, dict)
     return {
         name: (value["n"], value.get("rate", value.get("score")), value["absent"])
-        for name, value in found.items()
-        if isinstance(value, dict)
+        for name, value in summary["metrics"].items()
     }
 
 
 def test_a_file_plays_with_a_backend_a_player_and_metrics_of_its_own(aviary: Lab, at_once: AtOnce) -> None:
     """The values are in the rows and the summary; a metric that raises costs its own value alone."""
-    done = at_once(aviary.write(birds()))
+    at_once(birds()).done("failed on 3 conversations")
     run = aviary.run_dir("birds")
     row, odd = run.index[0], run.index[1]
     summary = run.summary
 
-    assert done.returncode == 0, done.stderr
-    assert "failed on 3 conversations" in done.stdout
     assert row["metrics"] == {"words.ann": 4, "words.curt": True, "even": 1.0}
     assert row["outcome"]  # A metric has a copy.
     assert (odd["metrics"], odd["metric_errors"]) == (
@@ -99,74 +89,56 @@ def test_a_file_plays_with_a_backend_a_player_and_metrics_of_its_own(aviary: Lab
         {"even": "metrics.py:9: ValueError: odd"},
     )
     assert numbers(summary) == {"even": (3, 2.0, 0), "words.ann": (6, 4.0, 0), "words.curt": (6, 1.0, 0)}
-    assert (
-        "sha256" in str(run.path / "experiment.yaml") or (run.path / "experiment.yaml").read_text().count("sha256") == 4
-    )
-    assert at_once("verify", "runs/birds").returncode == 0
-    listed = at_once("show", "runs/birds", "--where", "even>=2").stdout.splitlines()
+    assert (run.path / "experiment.yaml").read_text().count("sha256") == 4
+    at_once("verify runs/birds").done()
+    listed = at_once("show runs/birds --where even>=2").stdout.splitlines()
     assert [line.split()[0] for line in listed] == ["number", "2", "4"]
 
 
 @pytest.mark.ci
 def test_a_run_that_is_extended_says_how_many_rows_have_no_value_of_a_new_metric(aviary: Lab, at_once: AtOnce) -> None:
-    at_once(aviary.write(birds(conversations=2, metrics=())))
-    before = numbers(aviary.run_dir("birds").summary) if "metrics" in aviary.run_dir("birds").summary else {}
-    extended = at_once(aviary.write(birds(conversations=5, metrics=("./metrics.py:words",))))
-    again = at_once("metrics", "runs/birds", "--trust", "--to", "values.jsonl")
-    refused = aviary.run("metrics", "runs/birds")  # In a process that has not imported the code.
+    at_once(birds(conversations=2, metrics=()))
+    assert not aviary.run_dir("birds").summary.get("metrics")
+    at_once(birds(conversations=5, metrics=("./metrics.py:words",))).done()
+    at_once("metrics runs/birds --trust --to values.jsonl").done()
+    aviary.run("metrics", "runs/birds").refused("--trust")  # In a process that has not imported the code.
 
-    assert before == {}
-    assert extended.returncode == 0, extended.stderr
     assert numbers(aviary.run_dir("birds").summary) == {"words.ann": (3, 4.0, 2), "words.curt": (3, 1.0, 2)}
-    assert again.returncode == 0, again.stderr
     assert len((aviary.path / "values.jsonl").read_text().splitlines()) == 5
-    assert (refused.returncode, "--trust" in refused.stderr) == (2, True)
-    assert at_once("verify", "runs/birds").returncode == 0
+    at_once("verify runs/birds").done()
 
 
 def test_other_code_is_refused_for_engines_and_players_and_noted_for_metrics(aviary: Lab, at_once: AtOnce) -> None:
     """A runtime setting of a backend may change, one of identity may not."""
-    at_once(aviary.write(birds(conversations=2)))
-    changes: dict[str, tuple[Callable[[], object], int, str]] = {
-        "metrics": (lambda: (aviary.path / "metrics.py").write_text(METRICS + "# \n"), 0, ""),
-        "players": (lambda: (aviary.path / "players.py").write_text(PLAYERS + "# \n"), 2, "players.py:curt"),
-        "bird": (lambda: (aviary.path / "bird.py").write_text(BIRD + "# \n"), 2, "bird.py:Bird"),
-    }
-    wrong = {}
-    for name, (change, code, text) in changes.items():
-        change()
-        done = at_once(aviary.write(birds(conversations=3)))
-        if done.returncode != code or text not in done.stderr:
-            wrong[name] = (done.returncode, done.stderr)
-        for file, original in (("players", PLAYERS), ("bird", BIRD)):
-            (aviary.path / f"{file}.py").write_text(original)
-    key = "model_definitions.bird.settings"
-    runtime = at_once("birds.yaml", "--set", f"{key}.max_in_flight=2")
-    identity = at_once("birds.yaml", "--set", f"{key}.mood=odd")
+    at_once(birds(conversations=2)).done()
+    for name, code, told in (
+        ("metrics", METRICS, ()),
+        ("players", PLAYERS, ("players.py:curt",)),
+        ("bird", BIRD, ("bird.py:Bird",)),
+    ):
+        (aviary.path / f"{name}.py").write_text(f"{code}# \n")
+        at_once(birds(conversations=3)).ends(Exit.BAD_INPUT if told else Exit.OK, *told)
+        if told:
+            (aviary.path / f"{name}.py").write_text(code)
 
-    assert wrong == {}
-    assert runtime.returncode == 0, runtime.stderr
-    assert (identity.returncode, f"{key}.mood" in identity.stderr) == (2, True), identity.stderr
+    settings = "--set=model_definitions.bird.settings"
+    at_once("birds.yaml", f"{settings}.max_in_flight=2").done()
+    at_once("birds.yaml", f"{settings}.mood=odd").refused("model_definitions.bird.settings.mood")
 
 
 @pytest.mark.ci
-def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab) -> None:
+def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce) -> None:
     """A failure of a backend's code fails its conversation; a mended backend is other code, so it takes a new run."""
     fails = PLAYERS.replace("    return", "    if random.random() < 0.5:\n        raise KeyError('lost')\n    return")
     (aviary.path / "players.py").write_text(fails)
-    played = at_once(aviary.write(birds()))
-    refused = lab.run("retry", "runs/birds")  # In a process that has not imported the code.
-    trusted = at_once("retry", "runs/birds", "--trust")
+    at_once(birds()).ends(Exit.FAILURES)
+    # In a process that has not imported the code.
+    aviary.run("retry", "runs/birds").refused("./bird.py:Bird", "./players.py:curt", "./metrics.py:even", "--trust")
+    at_once("retry runs/birds --trust").ends(Exit.FAILURES)
 
-    assert played.returncode == 1, played.stderr
     (failure, *_) = [row["failure"] for row in aviary.run_dir("birds").index if row["failure"]]
-    assert "players.py:4: KeyError: " in str(failure)
-    assert refused.returncode == 2
-    assert all(
-        name in refused.stderr for name in ("./bird.py:Bird", "./players.py:curt", "./metrics.py:even", "--trust")
-    )
-    assert trusted.returncode == 1, trusted.stderr  # The same seeds lead to the same failures.
-    assert at_once("verify", "runs/birds").returncode == 0
+    assert "players.py:4: KeyError: " in failure
+    at_once("verify runs/birds").done()
 
 
 @pytest.mark.ci
@@ -178,17 +150,15 @@ def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) ->
         aviary.play("birds.yaml", "--shard", part, "--out", f"runs/part-{part[0]}")
     aviary.play("merge", "runs/merged", "runs/part-1", "runs/part-2")
     aviary.play("birds.yaml", "--limit", "3", "--out", "runs/stopped")
-    process = aviary.start_held(3, "birds.yaml", "--out", "runs/stopped")
-    process.kill()
-    process.wait()
+    aviary.kill_held(3, "birds.yaml", "--out", "runs/stopped")
     aviary.play("birds.yaml", "--out", "runs/stopped")
     expected = aviary.run_dir("birds")
 
     for name in ("merged", "stopped"):
         found = aviary.run_dir(name)
         assert found.transcripts == expected.transcripts
-        assert found.summary["metrics"] == expected.summary["metrics"]
-        assert found.summary["metric_errors"] == expected.summary["metric_errors"]
+        for key in ("metrics", "metric_errors"):
+            assert found.summary[key] == expected.summary[key]
         assert {row["index"]: row["metrics"] for row in found.index} == {
             row["index"]: row["metrics"] for row in expected.index
         }
@@ -225,4 +195,4 @@ def test_bad_code_is_refused_with_its_place_before_anything_is_written(
         told += refusals(at_once, [(file, "--set", f"{place}={value}")])
 
     assert told.replace(str(aviary.path), "PLACE") == snapshot
-    assert not Path(aviary.path / "runs").exists()
+    assert not (aviary.path / "runs").exists()

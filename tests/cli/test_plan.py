@@ -1,4 +1,4 @@
-"""`mac-run plan`: what it prints, and what it refuses."""
+"""`mac-run plan`, and `mac-run calibrate` on processes of the stub: what they print, write and refuse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -15,11 +19,13 @@ from mac_runner.cli.process import Exit
 from mac_runner.latency import Calibration, Calibrations
 from mac_runner.store import ShardsRecord
 from mac_runner.store.testing import encode_shards, shard_directory
-from tests.cli.lab import AtOnce, Lab, refusals, scripted
+from mac_runner.types import JsonObject
+from tests.cli.lab import ROOT, AtOnce, Lab, ending, refusals, scripted, served
 from tests.cli.lab import experiment as game
-from tests.patience import ended
 from tests.runs.study import experiment, played, written
 from tests.sim.stepping import TRUE
+
+PLAN = "plan study.yaml --calibration"
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +50,20 @@ def calibration(**changed: object) -> Calibrations:
     return Calibrations(calibrations=(Calibration.model_validate({**fields, "requests": 9, "error": 0.01, **changed}),))
 
 
+def rows(at_once: AtOnce, command: str) -> list[dict[str, Any]]:
+    """The figures of a plan, a row for each size."""
+    found: list[dict[str, Any]] = json.loads(at_once(f"{command} --json --resamplings 0").done().stdout)["rows"]
+    return found
+
+
 @pytest.mark.ci
 def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(
     here: Path, at_once: AtOnce, snapshot: SnapshotAssertion
 ) -> None:
-    before = sorted(here.rglob("*"))
+    with at_once.lab.unchanged():
+        done = at_once(f"{PLAN} pilot --lanes 1,2,8 --price 2.5 --resamplings 2")
+        done.done("lanes is faster", "2 resamplings of")
 
-    done = at_once(
-        *("plan", "study.yaml", "--calibration", "pilot", "--lanes", "1,2,8", "--price", "2.5", "--resamplings", "2")
-    )
-
-    assert done.returncode == Exit.OK, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("study: 12 conversations, about ")
     assert "1 lane of 8 slots" in lines[1]
@@ -66,11 +75,8 @@ def test_it_prints_hours_costs_and_the_limit_and_leaves_nothing(
     rows = [line.split() for line in lines[table + 2 : table + 5]]
     assert [row[:2] for row in rows] == [["1", "8"], ["2", "8"], ["8", "8"]]
     assert [row[7:] for row in (rows[0], rows[2])] == [[rows[0][7], "engine", "panel"], ["0", "gating"]]
-    assert any("lanes is faster" in line for line in lines)
-    assert any("2 resamplings of" in x for x in lines)
     assert [line for line in lines if line.startswith("replies: ")] == snapshot
     assert "1 of 3 (panel: 1 x 8)" in done.stderr.splitlines()[0]
-    assert sorted(here.rglob("*")) == before
 
 
 def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here: Path, at_once: AtOnce) -> None:
@@ -80,26 +86,18 @@ def test_shards_that_are_not_merged_are_a_pilot_like_the_run_of_one_process(here
     for shard in record.shards():
         played(here / "study.yaml", shard_directory(here / "shared", shard), shard=shard)
 
-    whole, parts = (
-        at_once("plan", "study.yaml", "--calibration", name, "--resamplings", "0", "--json")
-        for name in ("pilot", "shared")
-    )
-
-    assert (parts.returncode, whole.returncode) == (Exit.OK, Exit.OK), parts.stderr
-    ((of_parts,), (of_whole,)) = (json.loads(each.stdout)["rows"] for each in (parts, whole))
+    (of_parts,), (of_whole,) = (rows(at_once, f"{PLAN} {name}") for name in ("shared", "pilot"))
     # Six conversations at a time show less of how the engine batches than twelve.
     assert of_parts["hours"] == pytest.approx(of_whole["hours"], rel=0.25)
     assert of_parts["engines"]["panel"]["requests"] == of_whole["engines"]["panel"]["requests"]
     shutil.rmtree(here / "shared" / "shards")
-    refused = at_once("plan", "study.yaml", "--calibration", "shared")
-    assert refused.returncode == Exit.BAD_INPUT
-    assert "none has begun" in refused.stderr
+    at_once(f"{PLAN} shared").refused("none has begun")
 
 
 def test_programs_get_all_figures_and_the_same_ones_each_time(here: Path, at_once: AtOnce) -> None:
-    flags = ("plan", "study.yaml", "--calibration", "pilot", "--slots", "4,8", "--json", "--resamplings", "0")
+    command = f"{PLAN} pilot --slots 4,8 --json --resamplings 0"
 
-    first, second = (json.loads(at_once(*flags).stdout) for _ in range(2))
+    first, second = (json.loads(at_once(command).stdout) for _ in range(2))
 
     assert first == second
     assert (first["experiment"], first["spread"], first["resamplings"]) == ("study", None, 0)
@@ -111,17 +109,10 @@ def test_programs_get_all_figures_and_the_same_ones_each_time(here: Path, at_onc
 
 def test_a_calibration_file_is_planned_with_a_scripted_player(here: Path, at_once: AtOnce) -> None:
     (here / "c.json").write_text(calibration(cache_tokens=4096).model_dump_json())
-    flags = ("plan", "study.yaml", "--calibration", "c.json", "--resamplings", "0")
+    at_once(f"{PLAN} c.json --resamplings 0").done("player 'discussant'", "vllm 1 on H100")
 
-    done = at_once(*flags)
-    longer = at_once(*flags, "--reply-tokens", "40", "--json")
-    short = at_once(*flags, "--reply-tokens", "5", "--json")
-
-    assert done.returncode == Exit.OK, done.stderr
-    assert "player 'discussant'" in done.stdout
-    assert "vllm 1 on H100" in done.stdout
-    hours = [json.loads(found.stdout)["rows"][0]["hours"] for found in (longer, short)]
-    assert hours[0] > 2 * hours[1]
+    (longer,), (short,) = (rows(at_once, f"{PLAN} c.json --reply-tokens {count}") for count in (40, 5))
+    assert longer["hours"] > 2 * short["hours"]
 
 
 @pytest.mark.ci
@@ -131,11 +122,8 @@ def test_what_does_not_fit_is_refused_with_what_to_do(
     lab.write(game(), "game.yaml")
     lab.write(game(models={"m": scripted()}, name="fast"), "scripted.yaml")
     written(here, experiment(12, model="other"), "other.yaml")
-    content = experiment(12)
-    content["model_definitions"] = {
-        "panel": {"backend": "vllm", "vllm_config": {"model": "stub", "tensor_parallel_size": 2}}
-    }
-    written(here, content, "parallel.yaml")
+    parallel: JsonObject = {"backend": "vllm", "vllm_config": {"model": "stub", "tensor_parallel_size": 2}}
+    written(here, experiment(12) | {"model_definitions": {"panel": parallel}}, "parallel.yaml")
     for name, found in {
         "bad.json": calibration(error=0.7),
         "two.json": Calibrations(calibrations=(*calibration().calibrations, *calibration(gpu="A100").calibrations)),
@@ -153,35 +141,109 @@ def test_what_does_not_fit_is_refused_with_what_to_do(
         "study.yaml",
     )
     assert re.sub(r"note: .*\n", "", refusals(at_once, (f"plan {each}" for each in asked))) == snapshot
-    assert at_once("plan", "study.yaml", "--calibration", "two.json", "--gpu", "A100", "--resamplings", "0").stdout
+    at_once(f"{PLAN} two.json --gpu A100 --resamplings 0").done()
 
 
 def test_a_run_of_another_environment_or_without_tokens_is_refused(
     here: Path, at_once: AtOnce, lab: Lab, played: Path
 ) -> None:
     shutil.copytree(played / "runs", here / "runs")
-    other = game(models={"m": {"backend": "openai", "openai_config": {"model": "x", "base_urls": ["http://h/v1"]}}})
-    lab.write(other, "game.yaml")
+    lab.write(game(models={"m": served("http://h/v1", "x")}), "game.yaml")
 
-    environment = at_once("plan", "study.yaml", "--calibration", "runs/small")
-    tokens = at_once("plan", "game.yaml", "--calibration", "runs/small")
-
-    assert environment.returncode == tokens.returncode == Exit.BAD_INPUT
-    assert "environment 'town_of_salem', " in environment.stderr
-    assert "replies of 'x'" in tokens.stderr
+    at_once(f"{PLAN} runs/small").refused("environment 'town_of_salem', ")
+    at_once("plan game.yaml --calibration runs/small").refused("replies of 'x'")
 
 
 @pytest.mark.ci
 def test_a_signal_ends_it_soon_and_says_so(here: Path, lab: Lab) -> None:
-    planning = lab.start(
-        *("plan", "study.yaml", "--calibration", "pilot", "--set", "conversation_config.conversations=100000"),
-        *("--lanes", "64"),
-    )
+    command = f"{PLAN} pilot --lanes 64 --set conversation_config.conversations=100000"
+    planning = lab.start(*command.split())
     assert planning.stderr is not None
     assert planning.stderr.readline().startswith("plan: simulating 1 of 1")
 
     planning.send_signal(signal.SIGINT)
 
-    code, out, err = ended(planning)
-    assert (code, out) == (Exit.INTERRUPTED, "")
-    assert err.startswith("mac-run: interrupted")
+    found = ending(planning).ends(Exit.INTERRUPTED)
+    assert (found.stdout, found.stderr[:20]) == ("", "mac-run: interrupted")
+
+
+def on_stub(*flags: str) -> JsonObject:
+    line = [sys.executable, "-m", "tests.sim.engine_stub", "--port", "{port}", "--model", "{model}", *flags]
+    config: JsonObject = {"model": "stub", "engine": "command", "command": [*line], "max_num_seqs": 4}
+    return {"backend": "fleet", "fleet_config": config}
+
+
+def measured(lab: Lab, model: JsonObject) -> str:
+    fleet: JsonObject = {"gpus": 2, "probe": {"start_s": 20}}
+    return lab.write(game(models={"stub": model}) | ({"fleet": fleet} if model["backend"] == "fleet" else {}))
+
+
+@pytest.mark.ci
+def test_models_are_measured_and_a_latency_can_name_the_file(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file = measured(lab, on_stub("--latency-ms", "40", "--tokens", "16"))
+
+    at_once("calibrate", file, "--seconds", "0.4").done("stub")
+
+    (known,) = json.loads((lab.path / "calibration.json").read_text())["calibrations"]
+    assert (known["model"], known["gpu"], known["engine"], known["in_flight"]) == ("stub", "none", "command", [1, 4])
+    at_once(measured(lab, scripted_with_latency()), "--dry-run").done()
+
+
+def scripted_with_latency() -> JsonObject:
+    return {**scripted(), "latency": {"calibration": {"file": "calibration.json", "model": "stub"}}}
+
+
+@pytest.mark.ci
+def test_what_cannot_be_measured_is_refused_and_leaves_the_file_and_no_process(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    out = lab.path / "calibration.json"
+    out.write_text("notes of mine")
+    file = measured(lab, on_stub())
+
+    at_once("calibrate", file).refused("calibration.json is", "with --out")
+    assert out.read_text() == "notes of mine"
+
+    at_once("calibrate", measured(lab, scripted_with_latency() | {"latency": None}), "--out", "o.json").refused(
+        "are scripted players"
+    )
+
+    broken = on_stub("--no-such-flag", "1")
+    at_once("calibrate", measured(lab, broken), "--out", "other.json").ends(Exit.INTERRUPTED, "no-such-flag")
+    assert not Path("other.json").exists()
+
+
+@pytest.mark.ci
+def test_a_server_is_measured_by_its_address_alone_and_its_gpu_is_what_the_user_says(
+    lab: Lab, at_once: AtOnce, stub_url: str
+) -> None:
+    command = f"calibrate --base-url {stub_url} --model stub --seconds 0.3"
+    at_once(f"{command} --in-flight 8").done(told="with --gpu")
+
+    at_once(f"{command} --gpu H100 --in-flight 1").done()
+    known = json.loads((lab.path / "calibration.json").read_text())["calibrations"]
+    assert [(one["gpu"], one["in_flight"]) for one in known] == [("H100", [1]), ("unknown", [1, 4, 8])]
+
+
+def test_flags_that_do_not_go_together_are_refused(at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
+    server = "--base-url http://h/v1"
+    flags = (
+        *("", f"e.yaml {server} --model m", server, f"{server} --model m --profile p"),
+        "--base-url nonsense --model m",
+    )
+
+    assert refusals(at_once, (f"calibrate {each}" for each in flags)) == snapshot
+
+
+@pytest.fixture
+def stub_url() -> Iterator[str]:
+    """A server of the stub."""
+    line = [sys.executable, "-m", "tests.sim.engine_stub", "--port", "0", "--model", "stub", "--latency-ms", "20"]
+    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
+        server.terminate()

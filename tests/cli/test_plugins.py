@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mac_runner import plugins, registry
 from mac_runner.cli.process import Exit
-from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, RunDir, scripted
-from tests.patience import ended
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import ROOT, AtOnce, Lab
+from tests.kit import own_game
 
 VOTES = """\
 from mac_runner.environments.generators import Ask
@@ -46,14 +45,9 @@ def forget() -> None:
         table.clear()
 
 
-def file_of(name: str = "votes", *, conversations: int = 12, **more: object) -> JsonObject:
-    found: JsonObject = {
-        "experiment_metadata": {"experiment_name": "small"},
-        "conversation_config": {"environment": f"./games.py:{name}", "conversations": conversations},
-        "model_definitions": {"m": scripted("random")},
-        "agent_definitions": [{"agent_id": agent, "role": "player", "model": "m"} for agent in ("Abel", "Bob", "Eve")],
-    }
-    return {**found, **more}  # type: ignore[dict-item]
+def file_of(name: str = "votes", *, conversations: int = 12, **more: Any) -> JsonObject:
+    agents: list[JsonValue] = [{"agent_id": one, "role": "player", "model": "m"} for one in ("Abel", "Bob", "Eve")]
+    return {**own_game(f"./games.py:{name}", conversations=conversations), "agent_definitions": agents, **more}
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def own(lab: Lab) -> Lab:
 @pytest.fixture
 def bombed(own: Lab, at_once: AtOnce) -> Lab:
     """One in which the game was played, and its code leaves a file when it is imported again."""
-    assert at_once(own.write(file_of())).returncode == 0
+    at_once(file_of()).done()
     forget()
     with (own.path / "games.py").open("a") as code:
         code.write(BOMB.format(marker=str(own.path / "bomb")))
@@ -76,111 +70,96 @@ def bombed(own: Lab, at_once: AtOnce) -> Lab:
 
 @pytest.mark.ci
 def test_killed_run_goes_on_under_the_same_code_alone(own: Lab, at_once: AtOnce) -> None:
-    file = own.write(file_of())
-    running = own.start_held(20, file)
-    running.send_signal(signal.SIGKILL)
-    ended(running)
+    own.kill_held(20, own.write(file_of()))
 
     (own.path / "rules.py").write_text("DAYS = 4\n")
-    refused = at_once(file)
+    at_once("small.yaml").refused("games.py:votes", "of its own")
     (own.path / "rules.py").write_text("DAYS = 3\n")
-    resumed = at_once(file)
-    straight = at_once(file, "--out", "straight")
+    at_once("small.yaml").done()
+    at_once("small.yaml --out straight").done()
 
-    assert (refused.returncode, resumed.returncode, straight.returncode) == (Exit.BAD_INPUT, 0, 0)
-    assert "games.py:votes" in refused.stderr
-    assert "of its own" in refused.stderr
-    assert own.run_dir().transcripts == RunDir(path=own.path / "straight").transcripts
+    assert own.run_dir().transcripts == own.dir("straight").transcripts
     own.verified(own.run_dir().path)
 
 
 @pytest.mark.ci
 def test_verbs_that_read_a_run_do_their_work_without_importing_its_code(bombed: Lab, at_once: AtOnce) -> None:
-    directory = "runs/small"
-    verbs: dict[tuple[str, ...], tuple[int, str]] = {
-        ("status", directory): (0, "12 finished"),
-        ("show", directory): (0, "finished"),
-        ("show", directory, "0"): (0, "Votes:"),
-        ("show", directory, "0", "--seat", "Abel"): (0, "Votes:"),
-        ("show", directory, "0", "--turns"): (0, "act:"),
-        ("show", directory, "0", "--raw"): (0, "==="),
-        ("show", directory, "0", "--thoughts"): (0, "says"),
-        ("show", directory, "0", "--prompt", "0/Abel"): (2, "add --trust if you trust that code"),
-        ("verify", directory): (0, "nothing was played again"),
-        ("repair", directory): (2, "add --trust"),
-        ("retry", directory): (0, "nothing to retry"),
-        ("merge", "merged", directory): (0, "12 finished"),
-        ("doctor",): (0, "mac_runner"),
+    show = "show runs/small 0"
+    verbs: dict[str, tuple[int, str]] = {
+        "status runs/small": (0, "12 finished"),
+        "show runs/small": (0, "finished"),
+        show: (0, "Votes:"),
+        f"{show} --seat Abel": (0, "Votes:"),
+        f"{show} --turns": (0, "act:"),
+        f"{show} --raw": (0, "==="),
+        f"{show} --thoughts": (0, "says"),
+        f"{show} --prompt 0/Abel": (2, "add --trust if you trust that code"),
+        "verify runs/small": (0, "nothing was played again"),
+        "repair runs/small": (2, "add --trust"),
+        "retry runs/small": (0, "nothing to retry"),
+        "merge merged runs/small": (0, "12 finished"),
+        "doctor": (0, "mac_runner"),
     }
 
     wrong = {}
-    for arguments, (code, said) in verbs.items():
-        process = at_once(*arguments)
+    for command, (code, said) in verbs.items():
+        process = at_once(command)
         text = process.stdout + process.stderr
         if process.returncode != code or said not in text or (bombed.path / "bomb").exists():
-            wrong[arguments] = (process.returncode, text)
+            wrong[command] = (process.returncode, text)
 
     assert wrong == {}
 
 
 def test_damage_is_found_without_the_code_and_mended_with_it(own: Lab, at_once: AtOnce) -> None:
-    assert at_once(own.write(file_of())).returncode == 0
+    at_once(file_of()).done()
     path = next((own.run_dir().path / "transcripts").glob("*.json"))
     good = path.read_bytes()
     path.write_bytes(good.replace(b"Votes", b"Vetos"))
     forget()
 
-    assert at_once("verify", "runs/small").returncode == Exit.FAILURES
-    assert at_once("repair", "runs/small").returncode == Exit.BAD_INPUT
-    assert at_once("repair", "runs/small", "--trust").returncode == 0
+    at_once("verify runs/small").ends(Exit.FAILURES)
+    at_once("repair runs/small").refused()
+    at_once("repair runs/small --trust").done()
     assert path.read_bytes() == good
-    trusted = at_once("verify", "runs/small", "--trust")
-    assert (trusted.returncode, "plays again" in trusted.stdout) == (0, True)
-    assert "=== user" in at_once("show", "runs/small", "0", "--prompt", "0/Abel", "--trust").stdout
+    at_once("verify runs/small --trust").done("plays again")
+    at_once("show runs/small 0 --prompt 0/Abel --trust").done("=== user")
 
 
 def test_other_code_is_not_taken_for_that_of_the_run(bombed: Lab, at_once: AtOnce) -> None:
-    process = at_once("verify", "runs/small", "--trust")
+    at_once("verify runs/small --trust").refused("played with: sha256")
     (bombed.path / "games.py").unlink()
     forget()
-    gone = at_once("verify", "runs/small", "--trust")
-
-    assert (process.returncode, gone.returncode) == (2, 2)
-    assert "played with: sha256" in process.stderr
-    assert "is not here" in gone.stderr
-    assert at_once("verify", "runs/small").returncode == 0
+    at_once("verify runs/small --trust").refused("is not here")
+    at_once("verify runs/small").done()
 
 
 def test_shards_are_merged_without_the_code_to_what_one_run_has(own: Lab, at_once: AtOnce) -> None:
     file = own.write(file_of())
     for shard in ("1/2", "2/2"):
-        assert at_once(file, "--shard", shard, "--out", f"part{shard[0]}").returncode == 0
-    assert at_once(file).returncode == 0
+        at_once(file, "--shard", shard, "--out", f"part{shard[0]}").done()
+    at_once(file).done()
     forget()
 
-    merged = at_once("merge", "merged", "part1", "part2")
+    at_once("merge merged part1 part2").done()
 
-    assert merged.returncode == 0, merged.stderr
-    assert RunDir(path=own.path / "merged").transcripts == own.run_dir().transcripts
-    one, other = (RunDir(path=own.path / place).summary for place in ("merged", "runs/small"))
-    assert {key: one[key] for key in ("conversations", "turns")} == {
-        key: other[key] for key in ("conversations", "turns")
-    }
+    assert own.dir("merged").transcripts == own.run_dir().transcripts
+    for key in ("conversations", "turns"):
+        assert own.dir("merged").summary[key] == own.run_dir().summary[key]
     own.verified(own.path / "merged")
 
 
 def test_a_run_may_move_with_its_code_to_another_folder(own: Lab, at_once: AtOnce) -> None:
     file = own.write(file_of())
-    assert at_once(file, "--limit", "4", "--out", "run").returncode == 0
+    at_once(file, "--limit", "4", "--out", "run").done()
     (own.path / "elsewhere").mkdir()
     for name in (file, "games.py", "rules.py"):
         shutil.move(own.path / name, own.path / "elsewhere" / name)
     forget()
 
-    process = at_once(f"elsewhere/{file}", "--out", "run")
+    at_once(f"elsewhere/{file}", "--out", "run").done()
 
-    assert process.returncode == 0, process.stderr
-    assert RunDir(path=own.path / "run").statuses == {"finished": 12}
+    assert own.dir("run").statuses == {"finished": 12}
 
 
 @pytest.mark.smoke
@@ -194,19 +173,14 @@ def test_an_installed_package_is_played_by_its_entry_point(own: Lab) -> None:
     (site / "villagegames").mkdir()
     (site / "villagegames/__init__.py").write_text("")
     (site / "villagegames/votes.py").write_text(VOTES.replace("from rules import DAYS", "DAYS = 2"))
-    content = file_of(conversations=2)
-    content["conversation_config"] = {"environment": "hamlet", "conversations": 2}
-    file = own.write(content)
-    env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{site}"}
+    file = own.write(file_of() | {"conversation_config": {"environment": "hamlet", "conversations": 2}})
+    env = {"PYTHONPATH": f"{ROOT}:{site}"}
 
     own.done(file, env=env)
-    listed = own.done("doctor", env=env).stdout
-    missing = own.run(file, "--out", "other")
+    own.done("doctor", env=env).done("hamlet (village-games 2.1)")
+    own.run(file, "--out", "other").refused(f"{file}:4: conversation_config.environment: there is no 'hamlet' here")
 
-    assert "hamlet (village-games 2.1)" in listed
     assert "version: '2.1'" in (own.run_dir().path / "experiment.yaml").read_text()
-    assert missing.returncode == Exit.BAD_INPUT
-    assert f"{file}:4: conversation_config.environment: there is no 'hamlet' here" in missing.stderr
 
 
 BAD = """\
@@ -304,9 +278,8 @@ def test_conversations_that_a_plugin_breaks_fail_alone_with_the_place(own: Lab, 
     names = [f"./games.py:{name}" for name in (*SAID, "fine")]
     grid = {"sweep": {"conversation_config.environment": names}}
 
-    process = at_once(own.write(file_of(conversations=2, _grid=grid)))
+    at_once(file_of(conversations=2, _grid=grid)).ends(Exit.FAILURES)
 
-    assert process.returncode == Exit.FAILURES, process.stderr
     failures: dict[str, list[object]] = {}
     for path in own.run_dir().path.glob("*/transcripts/*.json"):
         transcript = json.loads(path.read_text())

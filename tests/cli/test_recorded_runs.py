@@ -42,11 +42,7 @@ def recorded(request: pytest.FixtureRequest, lab: Lab) -> Lab:
 
 def digests(recorded: Lab) -> dict[str, str]:
     """A digest of each file of all runs. Looking at a run makes a lock file where there is none."""
-    return {
-        name: digest
-        for name, (_, digest) in RunDir(path=recorded.path / "runs").hashes().items()
-        if ".lock" not in name
-    }
+    return {name: digest for name, (_, digest) in recorded.dir("runs").hashes().items() if ".lock" not in name}
 
 
 def shared(run: RunDir) -> dict[str, object]:
@@ -62,18 +58,14 @@ def shared(run: RunDir) -> dict[str, object]:
 def test_finished_runs_verify_and_are_left_as_they_are(recorded: Lab, at_once: AtOnce) -> None:
     before = digests(recorded)
     for run in ("game", "grid", "parts.shard-1-of-2"):
-        assert at_once("verify", f"runs/{run}").returncode == Exit.OK, run
-        assert at_once("status", f"runs/{run}").returncode == Exit.OK, run
-        assert digests(recorded) == before
-    for file, *flags in (("game.yaml",), ("parts.yaml", "--shard", "2/2")):
-        process = at_once(file, *flags)
-        if file == "game.yaml" and not plays_games(recorded):
-            assert process.returncode == Exit.BAD_INPUT
-            assert "edition: 1 there, 2 now" in process.stderr
-        else:
-            assert process.returncode == Exit.OK
-            assert "nothing to run" in process.stderr
-        assert digests(recorded) == before
+        at_once(f"verify runs/{run}").done()
+        at_once(f"status runs/{run}").done()
+    at_once("parts.yaml --shard 2/2").done(told="nothing to run")
+    if plays_games(recorded):
+        at_once("game.yaml").done(told="nothing to run")
+    else:
+        at_once("game.yaml").refused("edition: 1 there, 2 now")
+    assert digests(recorded) == before
 
 
 def plays_games(recorded: Lab) -> bool:
@@ -91,26 +83,16 @@ def test_games_of_an_earlier_edition_are_replayed_move_by_move_but_not_played(re
     if plays_games(recorded):
         return
     before = digests(recorded)
-    process = at_once("verify", "runs/game")
-    assert process.returncode == Exit.OK
-    assert "every move was" in process.stdout
-    for command in (
-        ("killed.yaml",),
-        ("killed.yaml", "--set", "game.edition=1"),
-        ("game.yaml", "--out", "runs/killed"),
-    ):
-        process = at_once(*command)
-        assert process.returncode == Exit.BAD_INPUT, command
-        assert "edition" in process.stderr, command
+    at_once("verify runs/game").done("every move was")
+    for command in ("killed.yaml", "killed.yaml --set game.edition=1", "game.yaml --out runs/killed"):
+        at_once(command).refused("edition")
     assert digests(recorded) == before
 
     (transcript,) = (recorded.path / "runs/game/transcripts").iterdir()
     whole = transcript.read_bytes()
     transcript.write_bytes(whole[:-100])
-    assert at_once("verify", "runs/game").returncode == Exit.FAILURES
-    process = at_once("repair", "runs/game")
-    assert process.returncode == Exit.BAD_INPUT
-    assert "the version that" in process.stderr
+    at_once("verify runs/game").ends(Exit.FAILURES)
+    at_once("repair runs/game").refused("the version that")
     assert not list(transcript.parent.parent.glob("damaged/*"))
 
 
@@ -142,10 +124,8 @@ def test_replay_of_an_earlier_edition_compares_moves_and_leaves_out_wordings(rec
 
 
 def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
-    for flags in ((), ("--truth",), ("--turns",)):
-        process = at_once("show", "runs/game", "0", *flags)
-        assert process.returncode == Exit.OK, process.stderr
-        assert len(process.stdout.splitlines()) > 50
+    for flag in ("", "--truth", "--turns"):
+        assert len(at_once(f"show runs/game 0 {flag}").done().stdout.splitlines()) > 50
 
 
 def test_a_recorded_grid_keeps_its_names_and_takes_in_combinations_with_short_ones(
@@ -154,29 +134,27 @@ def test_a_recorded_grid_keeps_its_names_and_takes_in_combinations_with_short_on
     before = {path.name for path in (recorded.path / "runs/grid").glob("max*rounds-*")}
     more = ("--set", "_grid.sweep={discussion.max_rounds: [2, 3, 1]}")
 
-    assert at_once("grid.yaml", "--quiet", *discussed(recorded), *more).returncode == Exit.OK
+    at_once("grid.yaml --quiet", *discussed(recorded), *more).done()
     found = {path.parent.name for path in (recorded.path / "runs/grid").glob("*/experiment.yaml")}
     assert len(before) == 2
     assert found == {*before, "max_rounds-3"}
-    assert at_once("verify", "runs/grid").returncode == Exit.OK
+    at_once("verify runs/grid").done()
 
 
 def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
-    process = at_once("grid.yaml", *discussed(recorded))
+    at_once("grid.yaml", *discussed(recorded)).done(told="all 2 combinations")
 
-    assert process.returncode == Exit.OK
-    assert "all 2 combinations" in process.stderr
-    assert at_once("verify", "runs/grid").returncode == Exit.OK
+    at_once("verify runs/grid").done()
 
 
 @pytest.mark.ci
 def test_killed_run_goes_on_to_what_an_undisturbed_one_has(recorded: Lab, at_once: AtOnce) -> None:
     if not plays_games(recorded):
         return
-    assert at_once("killed.yaml").returncode == Exit.OK
-    assert at_once("killed.yaml", "--out", "undisturbed").returncode == Exit.OK
+    at_once("killed.yaml").done()
+    at_once("killed.yaml --out undisturbed").done()
 
-    resumed, undisturbed = recorded.run_dir("killed"), RunDir(path=recorded.path / "undisturbed")
+    resumed, undisturbed = recorded.run_dir("killed"), recorded.dir("undisturbed")
     assert shared(resumed) == shared(undisturbed)
     asked = [len(run.events("EVENT_INFER_DONE")) for run in (resumed, undisturbed)]
     assert asked[0] <= asked[1]
@@ -184,12 +162,11 @@ def test_killed_run_goes_on_to_what_an_undisturbed_one_has(recorded: Lab, at_onc
 
 
 def test_shards_are_merged_into_what_one_run_has(recorded: Lab, at_once: AtOnce) -> None:
-    shards = ("runs/parts.shard-1-of-2", "runs/parts.shard-2-of-2")
-    assert at_once("merge", "whole", *shards).returncode == Exit.OK
-    assert at_once("parts.yaml", "--out", "undisturbed").returncode == Exit.OK
+    at_once("merge whole runs/parts.shard-1-of-2 runs/parts.shard-2-of-2").done()
+    at_once("parts.yaml --out undisturbed").done()
 
-    whole = RunDir(path=recorded.path / "whole")
-    assert shared(whole) == shared(RunDir(path=recorded.path / "undisturbed"))
+    whole = recorded.dir("whole")
+    assert shared(whole) == shared(recorded.dir("undisturbed"))
     recorded.verified(whole.path)
 
 
@@ -197,13 +174,12 @@ def test_failed_conversations_are_retried_with_questions_from_a_file(recorded: L
     with in_a_thread(OpenaiServer(script=lambda _received: Say("So be it."))) as server:
         for path in (recorded.path / "failed.yaml", recorded.path / "runs/failed/experiment.yaml"):
             path.write_text(path.read_text().replace(URL, server.url))
-        process = at_once("retry", "runs/failed")
-        assert process.returncode == Exit.OK, process.stderr
-        assert at_once("failed.yaml", "--out", "undisturbed", *discussed(recorded)).returncode == Exit.OK
+        at_once("retry runs/failed").done()
+        at_once("failed.yaml --out undisturbed", *discussed(recorded)).done()
 
     run = recorded.run_dir("failed")
     assert run.statuses == {"finished": 4}
-    assert shared(run) == shared(RunDir(path=recorded.path / "undisturbed"))
+    assert shared(run) == shared(recorded.dir("undisturbed"))
     assert len(list((run.path / "attempts").iterdir())) == 2
     recorded.verified(run.path)
 

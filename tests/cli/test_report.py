@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -28,59 +28,39 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.close()
 
 
-def done(at_once: AtOnce, *args: str) -> subprocess.CompletedProcess[str]:
-    """Make a report in this process, which imports what draws it only once."""
-    process = at_once("report", *args)
-    assert process.returncode == 0, process.stderr
-    return process
-
-
-def numbers(lab: Lab, at_once: AtOnce, *args: str) -> JsonObject:
-    """The numbers of a report."""
-    done(at_once, *args, "--json", "numbers.json", "--out", "page.html")
-    found: JsonObject = json.loads((lab.path / "numbers.json").read_text())
-    return found
-
-
-def figure(report: JsonObject, name: str) -> JsonObject:
-    sections = report["sections"]
-    assert isinstance(sections, list)
-    every = [one for section in sections if isinstance(section, dict) for one in section["figures"]]  # type: ignore[union-attr]
-    return next(one for one in every if isinstance(one, dict) and one["id"] == name)
+def figures(at_once: AtOnce, lab: Lab, *args: str) -> dict[str, Any]:
+    """The rows of each figure of a report, by its name, and the state of the run."""
+    at_once("report", *args, "--json", "numbers.json", "--out", "page.html").done()
+    found = json.loads((lab.path / "numbers.json").read_text())
+    rows = {figure["id"]: figure["rows"] for section in found["sections"] for figure in section["figures"]}
+    return {**rows, "state": found["state"]}
 
 
 def test_report_is_put_beside_the_run_and_changes_nothing_in_it(lab: Lab, at_once: AtOnce) -> None:
-    before = lab.run_dir("one").hashes()
+    with lab.run_dir("one").unchanged():
+        process = at_once("report", "runs/one").done()
+        first = (lab.path / "runs" / "one.report.html").read_bytes()
+        again = at_once("report", "runs/one").done()
 
-    process = done(at_once, "runs/one")
-    first = (lab.path / "runs" / "one.report.html").read_bytes()
-    again = done(at_once, "runs/one")
-
-    assert process.stdout.startswith("runs/one.report.html: ")
-    assert process.stderr.startswith("Complete: 2 of 2")
-    assert lab.run_dir("one").hashes() == before
+        assert process.stdout.startswith("runs/one.report.html: ")
+        assert process.stderr.startswith("Complete: 2 of 2")
     assert (lab.path / "runs" / "one.report.html").read_bytes() == first
     assert again.stdout == process.stdout
     assert b"<script" not in first
 
 
 def test_numbers_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
-    found, summary = numbers(lab, at_once, "runs/one"), lab.run_dir("one").summary
+    found, tokens = figures(at_once, lab, "runs/one"), lab.run_dir("one").summary["tokens"]
 
-    cost = figure(found, "cost")["rows"]
-    tokens = summary["tokens"]
-    assert isinstance(tokens, dict)
-    assert isinstance(cost, list)
-    expected = (int(str(tokens["prompt"])) + 2 * int(str(tokens["completion"]))) / 1e6
-    assert cost[0]["usd"] == pytest.approx(expected)  # type: ignore[call-overload,index]
-    assert figure(found, "endings")["rows"] == [
+    assert found["cost"][0]["usd"] == pytest.approx((tokens["prompt"] + 2 * tokens["completion"]) / 1e6)
+    assert found["endings"] == [
         {"run": "one", "ending": "finished", "count": 2, "share": 1.0, "such_as": "", "slug": ""}
     ]
-    assert str(found["state"]).startswith("Complete: 2 of 2")
+    assert found["state"].startswith("Complete: 2 of 2")
 
 
 def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
-    process = done(at_once, "runs/one", "runs/two")
+    process = at_once("report", "runs/one", "runs/two").done()
 
     page = (lab.path / "runs" / "one.against.two.report.html").read_text()
     assert process.stdout.startswith("runs/one.against.two.report.html: ")
@@ -90,10 +70,10 @@ def test_two_runs_are_compared(lab: Lab, at_once: AtOnce) -> None:
 def test_run_that_has_not_ended_is_reported_as_of_now(lab: Lab, at_once: AtOnce, snapshot: SnapshotAssertion) -> None:
     process = lab.start_held(500, lab.write(experiment("slow", conversations=6)), "--quiet")
 
-    running = done(at_once, "runs/slow").stderr
+    running = at_once("report", "runs/slow").done().stderr
     process.kill()
     process.wait()
-    stopped = done(at_once, "runs/slow").stderr
+    stopped = at_once("report", "runs/slow").done().stderr
 
     assert [re.sub(r"As of \S+: \d+", "As of TIME: N", told) for told in (running, stopped)] == snapshot
 
@@ -127,7 +107,7 @@ def test_what_cannot_be_reported_is_refused_with_what_to_do(
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: Debian's package of that name has it")
 def test_pdf_is_printed_and_replaced(lab: Lab, at_once: AtOnce) -> None:
     for _ in range(2):
-        done(at_once, "runs/two", "--out", "print.html", "--pdf")
+        at_once("report", "runs/two", "--out", "print.html", "--pdf").done()
 
     data = (lab.path / "print.pdf").read_bytes()
     assert data.startswith(b"%PDF-")
@@ -135,7 +115,7 @@ def test_pdf_is_printed_and_replaced(lab: Lab, at_once: AtOnce) -> None:
 
 
 def test_addresses_and_folders_of_the_machine_are_left_out(lab: Lab, at_once: AtOnce) -> None:
-    done(at_once, str(lab.path / "runs" / "one"), "--out", "abroad.html")
+    at_once("report", str(lab.path / "runs" / "one"), "--out", "abroad.html").done()
 
     page = (lab.path / "abroad.html").read_text()
     assert str(lab.path) not in page
@@ -143,6 +123,6 @@ def test_addresses_and_folders_of_the_machine_are_left_out(lab: Lab, at_once: At
 
 
 def test_link_to_a_published_run_is_an_address(lab: Lab, at_once: AtOnce) -> None:
-    done(at_once, "runs/one", "--out", "linked.html", "--viewer", "published/index.html")
+    at_once("report", "runs/one", "--out", "linked.html", "--viewer", "published/index.html").done()
 
     assert '"published/index.html"' in (lab.path / "linked.html").read_text()

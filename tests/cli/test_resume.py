@@ -1,32 +1,27 @@
-"""The same command again goes on; another experiment, or another process, may not."""
+"""The same command again goes on; another experiment or process may not. `mac-run status` says where a run is."""
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.cli.process import Exit
 from mac_runner.store import read_run
-from mac_runner.types import JsonValue
-from tests.cli.lab import AtOnce, Lab, experiment, refusals, render_other_prompts, scripted
-from tests.patience import ended
+from tests.cli.lab import AtOnce, Lab, ending, experiment, refusals, render_other_prompts, scripted
 
 
 def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab, at_once: AtOnce) -> None:
-    changed = experiment(seed=12, lobby="classic-8", models={"m": scripted("random")})
-    finished.write(changed)
-    before = finished.run_dir().hashes()
-
-    process = at_once("small.yaml")
-
-    assert process.returncode == 2
-    assert "seed: 11 there, 12 now" in process.stderr
-    assert '"classic-7" there, "classic-8"' in process.stderr
-    assert '"heuristic" there, "random"' in process.stderr
-    assert "--out" in process.stderr
-    assert finished.run_dir().hashes() == before
+    finished.write(experiment(seed=12, lobby="classic-8", models={"m": scripted("random")}))
+    with finished.run_dir().unchanged():
+        for flag in ("--quiet", "--dry-run"):
+            at_once("small.yaml", flag).refused(
+                *("seed: 11 there, 12 now", '"classic-7" there, "classic-8"', '"heuristic" there, "random"', "--out")
+            )
 
 
 @pytest.mark.ci
@@ -34,7 +29,7 @@ def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnc
     first = finished.run_dir().transcripts
     finished.write(experiment(conversations=3, models={"m": scripted(capacity=2, latency_ms=0.1)}))
 
-    assert at_once("small.yaml").returncode == 0
+    at_once("small.yaml").done()
 
     run = finished.run_dir()
     assert run.statuses == {"finished": 3}
@@ -48,52 +43,39 @@ def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnc
 def test_version_that_renders_other_prompts_is_refused_and_the_first_one_goes_on(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    file = lab.write(experiment())
-    first = lab.start_held(1, file)
-    first.send_signal(signal.SIGTERM)
-    assert ended(first)[0] == 3
+    lab.stop_held(1, lab.write(experiment()))
 
     with monkeypatch.context() as other_version:
         render_other_prompts(other_version)
-        told = refusals(at_once, [file])
-
-    assert told == snapshot
+        assert refusals(at_once, ["small.yaml"]) == snapshot
     assert lab.run_dir().transcripts == {}
-    assert at_once(file).returncode == 0
+    at_once("small.yaml").done()
     lab.verified(lab.run_dir().path)
 
 
 @pytest.mark.ci
 def test_second_process_leaves_at_once_naming_the_first(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment())
-    first = lab.start_held(1, file)
+    first = lab.start_held(1, lab.write(experiment()))
 
-    second = at_once(file)
+    at_once("small.yaml").ends(Exit.IN_USE, f"pid {first.pid} ", "--out")
 
     assert first.poll() is None
-    assert second.returncode == 5
-    assert f"pid {first.pid} " in second.stderr
-    assert "--out" in second.stderr
     first.send_signal(signal.SIGTERM)
-    assert ended(first)[0] == 3
+    ending(first).ends(Exit.INTERRUPTED)
 
 
 @pytest.mark.ci
 def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
-    file = lab.write(experiment("twice", models={"m": scripted(latency_ms=5)}))
+    file, run = lab.write(experiment(models={"m": scripted(latency_ms=5)})), lab.run_dir()
     code = "import filelock as f; f.FileLock.acquire = lambda lock: None; from mac_runner.cli import main; main()"
     both = [lab.start(file, program=(sys.executable, "-c", code)) for _ in range(2)]
 
-    endings = [ended(process) for process in both]
-
-    assert [code for code, _, _ in endings] == [0, 0], endings
-    run = lab.run_dir("twice")
+    for process in both:
+        ending(process).done()
     assert run.statuses == {"finished": 2}
-    assert [row["task_id"] for row in run.index] == ["twice-000000", "twice-000001"]
-    repeated = read_run(run.path).accounting.get("repeated", {"conversations": 0})
-    told = run.events("EVENT_WORK_REPEATED")
-    assert isinstance(repeated, dict)
-    assert repeated["conversations"] == len(told)
+    assert [row["task_id"] for row in run.index] == ["small-000000", "small-000001"]
+    repeated: Any = read_run(run.path).accounting.get("repeated", {"conversations": 0})
+    assert repeated["conversations"] == len(run.events("EVENT_WORK_REPEATED"))
     # Each wrote a summary of what it knew of the other; which one came last is chance.
     (run.path / "summary.json").unlink()
     lab.play(file, "--quiet")
@@ -103,9 +85,7 @@ def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
 @pytest.mark.ci
 def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     file = lab.write(experiment())
-    first = lab.start_held(1, file)
-    first.send_signal(signal.SIGKILL)
-    ended(first)
+    lab.kill_held(1, file)
 
     lab.play(file)
 
@@ -113,66 +93,88 @@ def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     lab.verified(lab.run_dir().path)
 
 
-def test_resuming_twice_is_resuming_once(finished: Lab, at_once: AtOnce) -> None:
-    """What a resume puts right it puts right for good: the next one asks for nothing and changes no byte."""
+@pytest.mark.parametrize(
+    "lost",
+    [
+        *(["small_index.jsonl"], ["summary.json"], ["task_manifest.json"]),
+        ["small_index.jsonl", "transcripts/small-000001.json"],
+    ],
+    ids=" ".join,
+)
+def test_resuming_twice_is_resuming_once(finished: Lab, at_once: AtOnce, lost: list[str]) -> None:
+    """What a resume puts right it puts right for good, from the journal: the next one asks nothing, changes no byte."""
     run = finished.run_dir()
-    (run.path / "small_index.jsonl").unlink()
-    (run.path / "transcripts" / "small-000001.json").unlink()
-    assert at_once("small.yaml").returncode == 0
-    once, asked = run.hashes(), len(run.events("EVENT_INFER_START"))
+    before, rows, asked = run.transcripts, run.index, len(run.events("EVENT_INFER_START"))
+    for name in lost:
+        (run.path / name).unlink()
+    at_once("small.yaml").done()
 
-    assert at_once("small.yaml").returncode == 0
+    with run.unchanged():
+        at_once("small.yaml").done()
 
-    assert run.hashes() == once
+    assert (run.transcripts, run.index, run.statuses) == (before, rows, {"finished": 2})
     assert len(run.events("EVENT_INFER_START")) == asked
+    assert run.summary["turns"] == sum(row["counts"]["turns"] for row in rows)
     finished.verified(run.path)
-
-
-def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtOnce) -> None:
-    first = finished.run_dir().summary
-
-    assert at_once("small.yaml", "--set", "conversation_config.conversations=3").returncode == 0
-
-    second = finished.run_dir().summary
-    assert (first["sessions"], second["sessions"]) == (1, 2)
-    assert _number(second["wall_s"]) > _number(first["wall_s"]) > 0
-    assert _number(second["turns"]) > _number(first["turns"])
 
 
 def test_extended_run_plays_what_is_new_and_says_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
     run = finished.run_dir()
-    first = {row["task_id"]: row for row in run.index}
+    rows, first = run.index, run.summary
 
-    process = at_once("small.yaml", "--set", "conversation_config.conversations=4")
+    at_once("small.yaml --set conversation_config.conversations=4").done("\nparts\n")
 
-    assert process.returncode == 0
-    assert {row["task_id"]: row for row in run.index} | first == {row["task_id"]: row for row in run.index}
-    parts = run.summary["parts"]
-    assert isinstance(parts, list)
-    assert [part["indexes"] for part in parts if isinstance(part, dict)] == ["0-1", "2-3"]
-    assert "\nparts\n" in process.stdout
+    second = run.summary
+    assert all(row in run.index for row in rows)
+    assert [part["indexes"] for part in second["parts"]] == ["0-1", "2-3"]
+    assert (first["sessions"], second["sessions"]) == (1, 2)
+    assert second["wall_s"] > first["wall_s"] > 0
+    assert second["turns"] > first["turns"]
     finished.verified(run.path)
 
 
-@pytest.mark.parametrize("name", ["small_index.jsonl", "summary.json", "task_manifest.json"])
-def test_derived_file_that_was_lost_is_made_again(finished: Lab, at_once: AtOnce, name: str) -> None:
-    run = finished.run_dir()
-    before, rows = run.transcripts, run.index
-    (run.path / name).unlink()
+@pytest.mark.ci
+def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
+    first = lab.start_held(4, lab.write(experiment()))
 
-    assert at_once("small.yaml").returncode == 0
-
-    assert (run.transcripts, run.index) == (before, rows)
-    assert run.statuses == {"finished": 2}
-    assert run.summary["turns"] == sum(_turns(row["counts"]) for row in rows)
-    finished.verified(run.path)
+    at_once("status runs/small").done("small: running", f"pid {first.pid} on ", "2 half done")
+    first.send_signal(signal.SIGKILL)
+    ending(first).ends(-signal.SIGKILL)
+    at_once("status runs/small").done("small: stopped", "not there any")
 
 
-def _number(value: JsonValue) -> float:
-    assert isinstance(value, int | float)
-    return value
+def test_status_of_a_finished_run_says_so_for_people_and_programs(finished: Lab, at_once: AtOnce) -> None:
+    with finished.run_dir().unchanged():
+        at_once("status runs/small").done("small: complete")
+        told = json.loads(at_once("status runs/small --json").stdout)
+
+    assert (told["state"], told["owner"], told["eta_s"]) == ("complete", None, 0)
+    assert told["conversations"] == {"planned": 2, "finished": 2, "failed": 0, "half_done": 0, "not_begun": 0}
+    assert told["models"]["m"]["requests"] == finished.run_dir().summary["turns"]
 
 
-def _turns(counts: JsonValue) -> int:
-    assert isinstance(counts, dict)
-    return int(_number(counts["turns"]))
+def test_status_of_a_grid_shows_the_grid_and_each_combination(lab: Lab, at_once: AtOnce) -> None:
+    at_once(experiment(conversations=1, _grid={"sweep": {"seed": [1, 2]}}), "--quiet").done()
+    with lab.run_dir().unchanged():
+        people = at_once("status runs/small").done("small: complete", "combinations    2 of 2 complete").stdout
+        told = json.loads(at_once("status runs/small --json").stdout)
+
+    assert people.count(": 1 of 1 finished") == 2
+    assert told["state"] == "complete"
+    assert told["conversations"] == {"planned": 2, "finished": 2, "failed": 0, "half_done": 0, "not_begun": 0}
+    assert [one["values"] for one in told["combinations"]] == [{"seed": 1}, {"seed": 2}]
+
+
+@pytest.mark.ci
+def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab, at_once: AtOnce) -> None:
+    process = lab.start_held(1, lab.write(experiment(conversations=1, _grid={"sweep": {"seed": [1, 2, 3]}})))
+    at_once("status runs/small").done("small: running")
+    process.send_signal(signal.SIGKILL)
+    ending(process).ends(-signal.SIGKILL)
+
+    at_once("status runs/small").done("small: stopped", "0 of 3 complete")
+
+
+@pytest.mark.parametrize("verb", ["status", "retry", "verify", "show", "export --to tables"])
+def test_directory_without_a_run_is_bad_input_for_every_verb(at_once: AtOnce, verb: str) -> None:
+    at_once(f"{verb} nowhere").refused("nowhere is not")

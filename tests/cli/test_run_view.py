@@ -1,4 +1,4 @@
-"""`open_run`: a run, a grid or several as tables and conversations, whatever state they are in."""
+"""`open_run`: a run, a grid or several as tables and conversations, with or without tokens, in whatever state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,18 @@ import duckdb
 import polars
 import pytest
 
+from mac_runner import fork
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
 from mac_runner.data import arrow
 from mac_runner.data.testing import FORMATS
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.runs.testing import open_run
 from mac_runner.store import read_run
+from mac_runner.store.testing import entry, objects
 from tests.cli.lab import ROOT, AtOnce, Lab, environ
+from tests.kit import own_game
+from tests.trainers.learner import learning, play
 
 COIN = """
 from mac_runner import Ask, game
@@ -28,14 +36,6 @@ from mac_runner import Ask, game
 def coin(table):
     yield Ask(table.agents[0], "Heads or tails?", default="heads")
     return {"winners": list(table.agents)}
-"""
-COIN_YAML = """
-experiment_metadata: {experiment_name: coin}
-conversation_config: {environment: "./coin.py:coin", conversations: 1}
-model_definitions:
-  m: {backend: scripted, scripted_config: {policy: random}}
-agent_definitions:
-  - {agent_id: ann, role: player, model: m}
 """
 GOLDEN = ROOT / "tests" / "golden" / "commands" / "v2" / "runs"
 
@@ -87,17 +87,16 @@ def test_a_damaged_transcript_is_named_and_the_others_can_be_read(finished: Lab)
     assert run.conversation(0).outcome is not None
 
 
-def test_a_conversation_has_what_show_prints(played: Path, at_once: AtOnce, lab: Lab) -> None:
-    shutil.copytree(played / "runs", lab.path / "runs")
-    run = open_run(lab.path / "runs" / "small")
+def test_a_conversation_has_what_show_prints(finished: Lab, at_once: AtOnce) -> None:
+    run = open_run(finished.run_dir().path)
     game = run.conversation(1)
     seat = game.agents[2].name
     turn = next(turn for turn in game.turns if turn.agent == seat)
 
-    assert game.view() == at_once("show", "runs/small", "1").stdout
-    assert game.view(seat=seat) == at_once("show", "runs/small", "1", "--seat", seat).stdout
+    assert game.view() == at_once("show runs/small 1").stdout
+    assert game.view(seat=seat) == at_once("show runs/small 1 --seat", seat).stdout
     prompt = "".join(f"=== {one.role}\n{one.content}\n" for one in game.prompt(turn.key).messages)
-    assert prompt == at_once("show", "runs/small", "1", "--prompt", turn.key).stdout
+    assert prompt == at_once("show runs/small 1 --prompt", turn.key).stdout
     assert run.conversation("small-000001").task_id == game.task_id
     seen = game.seen(seat)
     assert 0 < len(seen) < len(game.events)
@@ -110,25 +109,19 @@ def test_a_conversation_has_what_show_prints(played: Path, at_once: AtOnce, lab:
     assert standing["conversations"]["finished"] == 2
 
 
-@pytest.mark.parametrize("name", [7, "nobody", "small-000009"])
-def test_a_conversation_that_has_not_ended_is_refused_by_name(played: Path, name: int | str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}.* 2 of 2 have ended"):
-        open_run(played / "runs" / "small").conversation(name)
-
-
-@pytest.mark.parametrize(
-    ("table", "columns", "text"),
-    [
-        ("turn", None, "there is no table 'turn'; .*did you mean 'turns'"),
-        ("turns", ["agnet"], "no column 'agnet'; .*did you mean 'agent'"),
-        ("turns", "agent", r"is one name; give a list: \['agent'\]"),
-    ],
-)
-def test_a_wrong_name_is_refused_with_what_there_is(
-    played: Path, table: str, columns: list[str] | None, text: str
-) -> None:
-    with pytest.raises(ConfigError, match=text):
-        open_run(played / "runs" / "small").table(table, columns)
+def test_a_wrong_name_is_refused_with_what_there_is(played: Path) -> None:
+    place = played / "runs" / "small"
+    run = open_run(place)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        *((partial(run.conversation, name), f"{name}.* 2 of 2 have ended") for name in (7, "nobody", "small-000009")),
+        (lambda: run.table("turn"), "there is no table 'turn'; .*did you mean 'turns'"),
+        (lambda: run.table("turns", ["agnet"]), "no column 'agnet'; .*did you mean 'agent'"),
+        (lambda: run.table("turns", "agent"), r"is one name; give a list: \['agent'\]"),
+        (lambda: open_run([place, place / ".." / "small"]), "named twice"),
+    ]
+    for call, text in wrong:
+        with pytest.raises(ConfigError, match=text):
+            call()
 
 
 def test_a_half_done_run_has_its_ended_conversations_and_on_request_the_replies_of_open_ones() -> None:
@@ -160,11 +153,6 @@ def test_a_grid_and_a_list_of_runs_say_which_run_a_row_is_of() -> None:
     with pytest.raises(ConfigError, match=r"several runs; .*-1.*/0"):
         grid.conversation(0)
     assert several.conversation(3).task_id == "parts-000003"
-
-
-def test_a_run_is_named_once(played: Path) -> None:
-    with pytest.raises(ConfigError, match="named twice"):
-        open_run([played / "runs" / "small", played / "runs" / ".." / "runs" / "small"])
 
 
 def test_prompts_are_those_that_were_sent(played: Path) -> None:
@@ -199,13 +187,12 @@ def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
 
 
 @pytest.mark.ci
-def test_rewards_of_agents_are_those_of_the_environment_or_of_the_outcome(played: Path, tmp_path: Path) -> None:
+def test_rewards_of_agents_are_those_of_the_environment_or_of_the_outcome(played: Path, lab: Lab) -> None:
     game = json.loads(open_run(played / "runs" / "small").agents(columns=["rewards"]).column("rewards")[0].as_py())
     assert {*game} == {"won", "faction_won", "survived"}
-    (tmp_path / "coin.py").write_text(COIN)
-    (tmp_path / "coin.yaml").write_text(COIN_YAML)
-    out = str(tmp_path / "run")
-    assert Lab(path=tmp_path).run(str(tmp_path / "coin.yaml"), "--out", out, "--quiet").returncode == 0
+    (lab.path / "coin.py").write_text(COIN)
+    out = str(lab.run_dir().path)
+    lab.done(lab.write(own_game("./coin.py:coin", conversations=1)), "--quiet")
 
     for is_trusted, rewards in ((False, {"won": 1.0}), (True, {"doubled": 2.0})):
         table = f"mac_runner.open_run({out!r}, trust={is_trusted}).agents(['rewards'])"
@@ -214,3 +201,46 @@ def test_rewards_of_agents_are_those_of_the_environment_or_of_the_outcome(played
             [sys.executable, "-c", script], env=environ(), check=True, capture_output=True, text=True
         )
         assert json.loads(found.stdout) == rewards
+
+
+@pytest.mark.ci
+def test_a_fork_of_a_run_with_tokens_keeps_those_of_the_replies_that_it_keeps(tmp_path: Path) -> None:
+    parent = play(tmp_path, learning(conversations=1))
+    (whole,) = parent
+    spoken = {turn.key for turn in whole.turns if turn.model == "learner"}
+
+    assert whole.traces.keys() == spoken
+    assert not any("trace" in entry(turn, "reply", dict) for turn in objects(whole.transcript, "turns"))
+    rows = parent.table("traces").to_pylist()
+    assert {row["turn"]: tuple(row["prompt_ids"]) for row in rows if row["prompt_ids"]} == {
+        key: trace.prompt_ids for key, trace in whole.traces.items() if trace.prompt_ids
+    }
+    fork(tmp_path / "small", 0, turn="#20", draws=1, out=tmp_path / "forks", progress=False)
+    (branch,) = open_run(tmp_path / "forks")
+    kept = {turn.key for turn in whole.turns[:20]} & spoken
+    assert kept
+    assert {key: branch.traces[key] for key in kept} == {key: whole.traces[key] for key in kept}
+    assert branch.traces.keys() == {turn.key for turn in branch.turns if turn.model == "learner"}
+    assert verify(tmp_path / "forks") == Exit.OK
+
+
+@pytest.mark.ci
+def test_verify_says_of_a_conversation_without_its_tokens_what_is_missing_and_what_cannot_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, place = play(tmp_path, learning(conversations=1)), tmp_path / "small"
+    (place / "traces" / "small-000000.parquet").unlink()
+
+    assert verify(place) == Exit.FAILURES
+    out = capsys.readouterr().out
+    assert "mismatched 0, without tokens 1" in out
+    assert "traces/small-000000.parquet" in out
+    assert f"`mac-run repair {place}`" in out
+    assert "rollouts, verifiers" in out
+    for name in ("rollouts", "verifiers", "traces"):
+        with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):
+            run.table(name)
+    with pytest.raises(RunDirectoryError, match=r"small-000000\.parquet"):
+        fork(place, 0, turn="#20", out=tmp_path / "forks", progress=False)
+    for name in ("conversations", "trl-sft", "trl-kto", "verl-sft", "openai-chat"):
+        assert run.table(name).num_rows

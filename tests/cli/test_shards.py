@@ -1,66 +1,270 @@
-"""A part of an experiment: in a directory of its own, and for ever that part."""
+"""Shards: run each by itself and merged, or claimed by workers; the results, events and tables of one run."""
 
 from __future__ import annotations
 
-import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
 
-from tests.cli.lab import AtOnce, Lab, RunDir, experiment
+import pytest
+from syrupy.assertion import SnapshotAssertion
 
+import mac_runner
+from mac_runner.cli.process import Exit
+from mac_runner.errors import ConfigError, StoreError
+from mac_runner.store import merge
+from mac_runner.types import JsonObject
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, refusals, scripted
+from tests.faults.test_claimed_shards import same_results
 
-def test_shard_runs_its_part_in_a_directory_of_its_own(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment(conversations=3))
+ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s")
 
-    assert at_once(file, "--shard", "2/2").returncode == 0
+FIRST, SECOND = "runs/small.shard-1-of-2", "runs/small.shard-2-of-2"
 
-    run = RunDir(path=lab.path / "runs" / "small.shard-2-of-2")
-    assert [row["task_id"] for row in run.index] == ["small-000001"]
-    assert run.statuses == {"finished": 1}
-    assert json.loads((run.path / "shard.json").read_text()) == {"shard": 2, "of": 2}
-    lab.verified(run.path)
-
-
-def test_resume_with_another_shard_is_refused_naming_both(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment())
-    at_once(file, "--shard", "1/2", "--out", "here")
-    before = RunDir(path=lab.path / "here").hashes()
-
-    other = at_once(file, "--shard", "2/2", "--out", "here")
-    whole = at_once(file, "--out", "here", "--dry-run")
-
-    assert (other.returncode, whole.returncode) == (2, 2)
-    assert "shard 2/2" in other.stderr
-    assert "the whole experiment" in whole.stderr
-    assert RunDir(path=lab.path / "here").hashes() == before
+MERGE_BOTH = f"merge whole {FIRST} {SECOND}"
 
 
-def test_whole_run_does_not_become_a_shard(finished: Lab, at_once: AtOnce) -> None:
-    refused = at_once("small.yaml", "--shard", "1/2", "--out", "runs/small")
-
-    assert refused.returncode == 2
-    assert "and shard 1/2" in refused.stderr
-
-
-def test_limit_bounds_the_experiment_and_not_each_shard(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment(conversations=8))
-
-    process = at_once(file, "--shard", "2/2", "--limit", "3", "--dry-run")
-
-    assert "1 asked for" in process.stdout
-    assert "-2-of-2, shard 2/2" in process.stdout
+@pytest.fixture
+def parts(lab: Lab, at_once: AtOnce) -> Lab:
+    """A working directory with both shards of three games."""
+    for shard in ("1/2", "2/2"):
+        at_once(experiment(conversations=3), "--shard", shard, "--quiet").done()
+    return lab
 
 
-def test_shard_with_nothing_in_it_is_finished_at_once(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment(conversations=1))
+@pytest.mark.ci
+def test_merged_shards_equal_a_single_run(parts: Lab, at_once: AtOnce) -> None:
+    at_once("small.yaml --out single").done()
 
-    assert at_once(file, "--shard", "2/2").returncode == 0
-    assert at_once(file, "--shard", "2/2").returncode == 0
+    at_once(MERGE_BOTH).done("over 2 merged runs", told="3 of 3 conversations")
 
-    lab.verified(lab.path / "runs" / "small.shard-2-of-2")
+    whole, single = parts.dir("whole"), parts.dir("single")
+    assert whole.transcripts == single.transcripts
+    assert whole.statuses == single.statuses
+    assert _told(whole) == _told(single)
+    assert _results(whole.summary) == _results(single.summary)
+    parts.verified(whole.path)
 
 
-def test_shard_zero_is_refused_with_the_first_shard(lab: Lab, at_once: AtOnce) -> None:
-    process = at_once(lab.write(experiment()), "--shard", "0/4")
+@pytest.mark.ci
+def test_missing_shard_is_named_also_quietly_and_the_rest_is_run_in_place(parts: Lab, at_once: AtOnce) -> None:
+    for quiet in ("--quiet", ""):
+        merged = at_once(f"merge whole {FIRST} {quiet}").done(told=("them: shard 2/2", "FILE --out whole"))
+        assert bool(merged.stdout) == (not quiet)
+        if quiet:
+            shutil.rmtree(parts.path / "whole")
+    at_once("small.yaml --out whole").done()
 
-    assert process.returncode == 2
-    assert "first is 1/4" in process.stderr
-    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
+    assert parts.dir("whole").statuses == {"finished": 3}
+    parts.verified(parts.path / "whole")
+    assert at_once("small.yaml --out whole --dry-run").stdout.count("3 finished") == 1
+
+
+def test_merge_of_other_experiments_is_bad_input(at_once: AtOnce) -> None:
+    at_once(experiment(conversations=1), "--out", "a").done()
+    at_once("small.yaml --out b --seed 12").done()
+
+    at_once("merge whole a b").refused("seed: 11 in a, 12")
+
+
+@pytest.mark.ci
+def test_lost_result_is_refused_also_where_the_merge_is_quiet(parts: Lab, at_once: AtOnce) -> None:
+    shutil.rmtree(parts.path / SECOND / "journal")
+    (parts.path / SECOND / "transcripts/small-000001.json").unlink()
+    command = f"mac-run FILE --shard 2/2 --out {SECOND}"
+
+    at_once(f"{MERGE_BOTH} --quiet").refused("by the index", command)
+
+    at_once(f"repair {SECOND} --quiet").ends(Exit.FAILURES)
+    at_once(command.replace("FILE", "small.yaml").removeprefix("mac-run "), "--quiet").done()
+    at_once(f"{MERGE_BOTH} --quiet").done()
+    parts.verified(parts.path / "whole")
+
+
+def _told(run: RunDir) -> Counter[tuple[str, str, str]]:
+    """The events of conversations without their times."""
+    names = ("EVENT_INFER_START", "EVENT_INFER_DONE", "EVENT_CONVERSATION_DONE")
+    return Counter(
+        (name, event["task"], str(event.get("turn", event.get("turns"))))
+        for name in names
+        for event in run.events(name)
+    )
+
+
+def _results(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without what depends on time and on processes."""
+    requests = {name: model["requests"] for name, model in summary["models"].items()}
+    return {key: value for key, value in summary.items() if key not in ACCOUNTING} | {"models": requests}
+
+
+AUTO = "small.yaml --shard auto/3 --out shared"
+
+
+def talks(conversations: int = 6, **more: Any) -> JsonObject:
+    """An experiment of short discussions."""
+    return discussion(scripted("discussant", capacity=4), "small", conversations=conversations, max_rounds=1, **more)
+
+
+@pytest.fixture
+def shared(lab: Lab, at_once: AtOnce) -> RunDir:
+    """A directory in which one worker has played three shards and merged them, beside a single run."""
+    at_once(talks(), "--out", "single", "--quiet").done()
+    at_once(f"{AUTO} --quiet").done()
+    return lab.dir("shared")
+
+
+@pytest.fixture
+def unmerged(shared: RunDir) -> RunDir:
+    """One in which two of three shards are complete, and none is merged."""
+    unmerge(shared.path)
+    shutil.rmtree(shared.path / "shards" / "2-of-3")
+    return shared
+
+
+def test_worker_alone_plays_all_shards_and_merges_them(lab: Lab, shared: RunDir) -> None:
+    single = lab.dir("single")
+    same_results(shared, single)
+    assert {path.name for path in (shared.path / "shards").iterdir()} == {"1-of-3", "2-of-3", "3-of-3"}
+    assert not [*shared.path.rglob(".owner.json")]
+    lab.verified(shared.path)
+    # What the engines did is accounted to shards, all of it and once.
+    assert _requests(shared) == _requests(single)
+    assert shared.summary["merged_runs"] == 3
+    assert len(shared.events("EVENT_RUN_START")) == 1
+
+
+def test_merged_directory_has_nothing_to_run_and_is_extended_without_shards(shared: RunDir, at_once: AtOnce) -> None:
+    more = "--set conversation_config.conversations=8"
+    with shared.unchanged():
+        at_once(AUTO).done(told="shared: all 6 conversations")
+        at_once("small.yaml --out shared").done(told="nothing to run")
+        at_once(f"{AUTO} {more}").refused("6 conversations, and 8", "--out DIR`")
+
+    at_once(f"small.yaml --out shared {more}").done()
+    assert shared.statuses == {"finished": 8}
+
+
+def test_other_input_is_refused_with_what_to_do_and_changes_nothing(
+    shared: RunDir, at_once: AtOnce, snapshot: SnapshotAssertion
+) -> None:
+    asked = (
+        *("--shard auto/4 --out shared", "--shard auto/3 --out shared --seed 12", "--shard auto/3 --out single"),
+        *("--shard auto/3", *(f"--shard {shard} --out shared" for shard in ("auto/0", "auto/1001", "any/3"))),
+    )
+    with shared.unchanged():
+        told = refusals(at_once, (f"small.yaml {each}" for each in asked))
+
+    assert re.sub(r"[0-9a-f]{32}", "DIGEST", told) == snapshot
+
+
+def test_unmerged_directory_is_no_place_for_a_run_of_one_process(at_once: AtOnce, shared: RunDir) -> None:
+    for name in ("experiment.yaml", "task_manifest.json"):
+        (shared.path / name).unlink()
+
+    at_once("small.yaml --out shared").refused("`--shard auto/3`")
+
+
+def test_verbs_over_unmerged_shards_say_what_has_not_begun_and_retry_is_refused(
+    at_once: AtOnce, unmerged: RunDir
+) -> None:
+    with unmerged.unchanged():
+        assert at_once("verify shared").done().stdout.startswith("3 shards ")
+        at_once("retry shared").ends(Exit.BAD_INPUT, "`--shard auto/3`")
+        at_once(f"{AUTO} --dry-run").done("shared, shard auto/3", "6 asked for: 4")
+
+    # Workers start their engines before they claim a shard.
+    shutil.rmtree(unmerged.path / "shards")
+    at_once("status shared").done("6 not begun, of 6", "1 ended")
+    at_once("verify shared").refused("none has begun")
+
+
+@pytest.mark.ci
+def test_merge_that_broke_off_anywhere_is_done_again(
+    lab: Lab, at_once: AtOnce, shared: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_settings: object) -> NoReturn:
+        raise StoreError("cannot write: no space left on device")
+
+    for step in ("_copy_transcripts", "_copy_journals", "_copy_events", "write_manifest", "write_summary"):
+        unmerge(shared.path)
+        with monkeypatch.context() as broken:
+            broken.setattr(merge, step, refuse)
+            at_once(AUTO).ends(Exit.STORAGE_FAILED)
+        # An engine that is not needed is not started: nothing is left to play.
+        sessions = [*(shared.path / "workers").iterdir()]
+        at_once(AUTO).done()
+        assert [*(shared.path / "workers").iterdir()] == sessions
+        same_results(shared, lab.dir("single"))
+        lab.verified(shared.path)
+
+
+def test_workers_with_other_runtime_settings_work_on_one_directory(lab: Lab, at_once: AtOnce, unmerged: RunDir) -> None:
+    at_once(f"{AUTO} --set model_definitions.m.scripted_config.capacity=2").done()
+
+    same_results(unmerged, lab.dir("single"))
+    # Shards that are complete are not opened again for the settings.
+    assert [len([*path.iterdir()]) for path in sorted(unmerged.path.glob("shards/*/journal"))] == [1, 1, 1]
+
+
+def test_more_shards_than_conversations_leave_the_rest_out(lab: Lab, at_once: AtOnce) -> None:
+    at_once(talks(conversations=2), "--shard", "auto/8", "--out", "shared", "--quiet").done()
+
+    assert lab.dir("shared").statuses == {"finished": 2}
+    assert len([*(lab.path / "shared" / "shards").iterdir()]) == 2
+
+
+@pytest.mark.ci
+def test_grid_of_claimed_shards_equals_a_grid_of_one_process(lab: Lab, at_once: AtOnce) -> None:
+    lab.write(talks(conversations=4, _grid={"sweep": {"seed": [1, 2]}}))
+    at_once("small.yaml --out single --quiet").done()
+    command = "small.yaml --shard auto/2 --out shared"
+
+    at_once(command).done()
+
+    shared, single = lab.dir("shared"), lab.dir("single")
+    for slug in ("seed-1", "seed-2"):
+        same_results(lab.dir(f"shared/{slug}"), lab.dir(f"single/{slug}"))
+    assert _requests(shared) == _requests(single)
+    assert shared.summary["conversations"] == single.summary["conversations"]
+    at_once("verify shared").done()
+    at_once(command).done(told="nothing to run")
+    at_once(f"{command} --set", "_grid.sweep.seed=[1, 2, 3]").refused("play the same")
+
+
+@pytest.mark.ci
+def test_worker_stopped_by_sigterm_leaves_with_its_shards_free_and_the_next_one_ends_the_run(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    file, out, flags = lab.write(talks(conversations=24)), lab.dir("shared"), ("--shard=auto/6", "--out=shared")
+    lab.stop_held(12, file, *flags, "--quiet")
+
+    assert not [*out.path.rglob(".owner.json")]
+    at_once("status shared").done("1 ended", "0 claimed")
+    at_once(file, *flags).done()
+    assert out.statuses == {"finished": 24}
+    lab.verified(out.path)
+
+
+def test_run_in_python_claims_shards_too(tmp_path: Path) -> None:
+    plan = experiment(conversations=2)
+
+    found = mac_runner.run(plan, shard="auto/2", out=tmp_path / "shared", progress=False)
+
+    assert found.summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
+    with pytest.raises(ConfigError, match="needs --out"):
+        mac_runner.run(plan, shard="auto/2", progress=False)
+
+
+def unmerge(directory: Path) -> None:
+    """Bring a directory back to where every shard is complete, and none is merged."""
+    for path in directory.iterdir():
+        if path.is_dir() and path.name not in {"shards", "workers"}:
+            shutil.rmtree(path)
+        elif path.is_file() and path.name != "shards.json":
+            path.unlink()
+
+
+def _requests(run: RunDir) -> dict[str, int]:
+    return {name: model["requests"] for name, model in run.summary["models"].items()}

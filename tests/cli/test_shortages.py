@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,8 +20,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
+from mac_runner.store import System
+from mac_runner.store.testing import Free
 from mac_runner.types import JsonObject
-from tests.cli.lab import MAC_RUN, Lab, environ, experiment
+from tests.cli.lab import ROOT, AtOnce, Ended, Lab, echoes, ending, experiment, scripted
 from tests.faults.tier import one_in
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Behaviour, Received
@@ -79,16 +83,6 @@ def served(backend: str) -> Iterator[Served]:
         yield found
 
 
-def echoes(model: JsonObject) -> JsonObject:
-    return {
-        "experiment_metadata": {"experiment_name": "echoes"},
-        "conversation_config": {"environment": "echo", "conversations": CONVERSATIONS},
-        "echo": {"rounds": 1},
-        "model_definitions": {"m": model},
-        "agent_definitions": [{"agent_id": "a", "role": "participant", "model": "m", "max_tokens": 16}],
-    }
-
-
 def with_descriptors(soft: int, hard: int, taken: int = 0) -> Callable[[], None]:
     """Before a process begins: its limits, and so many descriptors that somebody else has taken."""
 
@@ -106,24 +100,13 @@ def starts(prepare: Callable[[], None]) -> bool:
     return alone.returncode == 0
 
 
-def played(
-    lab: Lab, served: Served, prepare: Callable[[], None], condition: Callable[[], object]
-) -> tuple[int, str, str]:
+def played(lab: Lab, served: Served, prepare: Callable[[], None], condition: Callable[[], object]) -> Ended:
     """Play with these limits; the server holds all requests until `condition` holds."""
-    process = subprocess.Popen(
-        [*MAC_RUN, lab.write(echoes(served.model)), "--no-live"],
-        cwd=lab.path,
-        env=environ(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=prepare,
-        close_fds=False,
-    )
-    lab.started.append(process)
+    file = lab.write(echoes(served.model, conversations=CONVERSATIONS, agents=({"max_tokens": 16},)))
+    process = lab.start(file, "--no-live", preexec=prepare, close_fds=False)
     wait_for(lambda: process.poll() is not None or condition(), "what the server waits for")
     served.gate.set()
-    return ended(process)
+    return ending(process)
 
 
 @pytest.mark.parametrize("backend", ["openai", "ollama"])
@@ -132,10 +115,9 @@ def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_
 ) -> None:
     run = lab.run_dir("echoes")
     with served(backend) as model:
-        code, _, err = played(lab, model, with_descriptors(40, 128), lambda: model.asked() >= 64)
+        told = played(lab, model, with_descriptors(40, 128), lambda: model.asked() >= 64).done().stderr
 
-    assert code == Exit.OK, err
-    assert [line for line in err.splitlines() if "descriptors" in line] == snapshot
+    assert [line for line in told.splitlines() if "descriptors" in line] == snapshot
     assert run.statuses == {"finished": CONVERSATIONS}
     assert run.events("EVENT_RETRY") == []
     (start,) = run.events("EVENT_RUN_START")
@@ -148,15 +130,11 @@ def test_request_without_a_descriptor_waits_for_one(lab: Lab, backend: str) -> N
     """More is open than was reckoned with: connections are what there is less of, and nothing fails for it."""
     run = lab.run_dir("echoes")
     with served(backend) as model:
-        limits = with_descriptors(128, 128, taken=60)
-        code, _, err = played(lab, model, limits, lambda: run.events("EVENT_RETRY"))
+        ended = played(lab, model, with_descriptors(128, 128, taken=60), lambda: run.events("EVENT_RETRY")).done()
 
-    assert code == Exit.OK, err
     assert run.statuses == {"finished": CONVERSATIONS}
-    retries = run.events("EVENT_RETRY")
-    assert retries
-    assert all("no file descriptor" in str(retry["error"]) for retry in retries)
-    assert "set aside" not in err
+    assert {"no file descriptor" in retry["error"] for retry in run.events("EVENT_RETRY")} == {True}
+    assert "set aside" not in ended.stderr
     lab.verified(run.path)
 
 
@@ -192,9 +170,68 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
 
 def test_process_that_may_start_no_thread_says_so_in_a_line(lab: Lab, snapshot: SnapshotAssertion) -> None:
     file = lab.write(experiment(conversations=1))
-    code, _, err = ended(lab.start(file, "--quiet", program=(sys.executable, "-c", NO_THREADS)))
+    process = lab.start(file, "--quiet", program=(sys.executable, "-c", NO_THREADS))
 
-    assert code == Exit.INTERRUPTED
-    assert err == snapshot
+    assert ending(process).ends(Exit.INTERRUPTED).stderr == snapshot
     lab.play(file)
     lab.verified(lab.run_dir().path)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes_max", "where"),
+    [(10, "write"), (4_000, r"journal/000001\.jsonl|events\.jsonl"), (60_000, "small")],
+)
+def test_full_disk_is_reported_and_the_run_resumes_to_the_same_transcripts(
+    finished: Lab, size_bytes_max: int, where: str
+) -> None:
+    """A file that may not grow is the part of a full disk that a test can have anywhere.
+
+    Two writers reach 4,000 bytes at about the same time: that of the journal, and that of the events.
+    """
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size_bytes_max, size_bytes_max))
+    ended = ending(finished.start("small.yaml", "--out", "full", preexec=limit))
+
+    ended.ends(Exit.STORAGE_FAILED, "run: cannot write", "EFBIG", "same command again")
+    assert re.search(where, ended.stderr)
+    finished.play("small.yaml", "--out", "full")
+
+    assert finished.dir("full").transcripts == finished.run_dir().transcripts
+    finished.verified(finished.path / "full")
+
+
+def test_run_directory_removed_while_it_runs_is_reported(lab: Lab) -> None:
+    # More games than it can play until its directory is gone.
+    process = lab.start(lab.write(experiment(conversations=1000, models={"m": scripted(capacity=2, latency_ms=5)})))
+    wait_for(lambda: process.poll() is not None or lab.run_dir().events("EVENT_INFER_DONE"), "a reply")
+
+    # At one blow: a file that is written meanwhile would be in the way of its removal.
+    shutil.rmtree(lab.run_dir().path.rename(lab.path / "elsewhere"))
+
+    ending(process).ends(Exit.STORAGE_FAILED, "mac-run: cannot")
+
+
+def test_place_that_takes_no_directory_is_reported(at_once: AtOnce) -> None:
+    at_once(experiment(), "--out", "/proc/small").ends(Exit.STORAGE_FAILED, "directory /proc/small")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tos_100games", "tos_grid", "tos_information_lag", "bbq_moderated", "discussion_small", "discussion_openai"),
+        "echo",
+    ],
+)
+def test_room_that_a_run_is_said_to_need_before_its_first_ending_is_below_what_it_takes_and_near_it(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    command = (ROOT / "experiments" / f"{name}.yaml", "--out", name, "--limit", "10", "--quiet")
+    with monkeypatch.context() as full:
+        full.setattr(System, "free", lambda _self, _path: Free(size_bytes=0, files=None, block_bytes=4096))
+        refused = at_once(*command).ends(Exit.STORAGE_FAILED)
+    told = re.search(r"conversations left need at least \S+ .B \((\d+) bytes\)", refused.stderr)
+    assert told is not None, refused.stderr
+    assert not (lab.path / name).exists()
+    at_once(*command).done()
+
+    taken = sum(path.stat().st_blocks * 512 for path in (lab.path / name).rglob("*"))
+    assert 0.25 * taken < int(told[1]) < taken

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import Lab, experiment, scripted
-from tests.patience import ended, wait_for
+from tests.cli.lab import Lab, ending, experiment, scripted
+from tests.patience import wait_for
 
 pytestmark = pytest.mark.smoke
 
@@ -20,7 +20,7 @@ def test_a_run_that_is_killed_goes_on_to_what_an_undisturbed_one_has(finished: L
     process = finished.start(*command)
     wait_for(lambda: len(run.events("EVENT_INFER_DONE")) > 5, "five replies")
     process.send_signal(signal.SIGKILL)
-    assert ended(process)[0] == -signal.SIGKILL
+    ending(process).ends(-signal.SIGKILL)
 
     resumed = finished.done(*command)
 

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,10 @@ from subprocess import PIPE
 import pytest
 
 from mac_runner import __version__
-from tests.cli.lab import MAC_RUN, AtOnce, Lab, environ, experiment
+from mac_runner.cli.process import Exit
+from tests.cli.lab import MAC_RUN, AtOnce, Lab, ending, environ, experiment
 from tests.faults.tier import one_in
-from tests.patience import ended, run, wait_for
+from tests.patience import run, wait_for
 from tests.sim.held_run import held
 
 
@@ -33,47 +33,37 @@ def unread() -> Iterator[int]:
 
 @pytest.mark.ci
 def test_reader_that_left_changes_nothing(finished: Lab, unread: int) -> None:
-    process = run([*MAC_RUN, "verify", "runs/small"], cwd=finished.path, env=environ(), stdout=unread, stderr=PIPE)
-
-    assert (process.returncode, process.stderr) == (0, "")
+    assert ending(finished.start("verify", "runs/small", out=unread)).done().stderr == ""
 
 
 @pytest.mark.ci
 def test_run_that_nobody_listens_to_plays_on(lab: Lab, unread: int) -> None:
-    file = lab.write(experiment(conversations=1))
+    ending(lab.start(lab.write(experiment(conversations=1)), out=unread, err=unread)).done()
 
-    process = run([*MAC_RUN, file], cwd=lab.path, env=environ(), stdout=unread, stderr=unread)
-
-    assert process.returncode == 0
     assert lab.run_dir().statuses == {"finished": 1}
 
 
 @pytest.mark.ci
 def test_run_without_a_reader_is_interrupted_like_any_other(lab: Lab, unread: int) -> None:
-    process = subprocess.Popen(
-        [*held(1), lab.write(experiment())], cwd=lab.path, env=environ(), stdout=unread, stderr=unread, text=True
-    )
-    lab.started.append(process)
+    process = lab.start(lab.write(experiment()), program=held(1), out=unread, err=unread)
     wait_for(lambda: process.poll() is not None or lab.run_dir().events("EVENT_INFER_DONE"), "a reply")
 
     process.send_signal(signal.SIGINT)
 
-    assert ended(process)[0] == 3
+    ending(process).ends(Exit.INTERRUPTED)
 
 
 @pytest.mark.ci
 def test_report_that_cannot_be_stored_is_a_failed_write(finished: Lab) -> None:
     with open("/dev/full", "w") as full:
-        process = run([*MAC_RUN, "small.yaml"], cwd=finished.path, env=environ(), stdout=full, stderr=PIPE)
+        process = ending(finished.start("small.yaml", out=full.fileno())).ends(Exit.STORAGE_FAILED)
 
-    assert process.returncode == 4
     assert "No space left" in process.stderr.splitlines()[-1]
 
 
 def test_stdout_holds_the_table_alone(lab: Lab, at_once: AtOnce) -> None:
-    process = at_once(lab.write(experiment(conversations=1)))
+    process = at_once(experiment(conversations=1)).done()
 
-    assert process.returncode == 0
     assert process.stdout.startswith("small\nconversations")
     assert "turns/s" in process.stderr.splitlines()[0]
     assert process.stderr.endswith("runs/small\n")
@@ -87,8 +77,8 @@ def test_version_and_help_are_printed(at_once: AtOnce) -> None:
     told = run([script, "--version"], env=environ(), stdout=PIPE)
 
     assert told.stdout == f"mac-run, version {__version__}\n"
-    assert "FILE --dry-run" in at_once("--help").stdout
-    assert "interrupted and resumable" in " ".join(at_once("run", "--help").stdout.split())
+    at_once("--help").done("FILE --dry-run")
+    assert "interrupted and resumable" in " ".join(at_once("run --help").stdout.split())
 
 
 ENCODINGS = ("ascii", "latin-1")

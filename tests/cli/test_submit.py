@@ -10,11 +10,12 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.cli.process import Exit
 from mac_runner.executors.testing import LocalExecutor
 from mac_runner.store.testing import Machine
-from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, experiment, refusals
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, echoes, ending, experiment, refusals
 from tests.executors.fake_slurm import FakeSlurm
-from tests.patience import ended, wait_for
+from tests.patience import wait_for
 
 CONVERSATIONS = 9
 SHARDS = ("--shards", "3")
@@ -42,15 +43,7 @@ def study(lab: Lab) -> str:
     """
     (lab.path / "gate").touch()
     (lab.path / "held.py").write_text(HELD.format(gate=str(lab.path / "gate")))
-    return lab.write(
-        {
-            "experiment_metadata": {"experiment_name": "small"},
-            "conversation_config": {"environment": "echo", "conversations": CONVERSATIONS},
-            "echo": {"rounds": 3},
-            "model_definitions": {"m": {"backend": "./held.py:Held"}},
-            "agent_definitions": [{"agent_id": "a", "role": "participant", "model": "m"}],
-        }
-    )
+    return lab.write(echoes({"backend": "./held.py:Held"}, "small", conversations=CONVERSATIONS, rounds=3))
 
 
 def has_begun(directory: Path) -> bool:
@@ -66,12 +59,12 @@ def open_gate(lab: Lab) -> None:
     (lab.path / "gate").unlink()
 
 
-def check_equal(lab: Lab, directory: Path, at_once: AtOnce) -> None:
+def check_equal(lab: Lab, shared: RunDir, at_once: AtOnce) -> None:
     """Compare a merged directory with a run by one process."""
-    assert at_once("small.yaml", "--out", "alone", "--quiet").returncode == 0
-    assert len(RunDir(path=directory).transcripts) == CONVERSATIONS
-    assert RunDir(path=directory).transcripts == RunDir(path=lab.path / "alone").transcripts
-    lab.verified(directory)
+    at_once("small.yaml --out alone --quiet").done()
+    assert len(shared.transcripts) == CONVERSATIONS
+    assert shared.transcripts == lab.dir("alone").transcripts
+    lab.verified(shared.path)
 
 
 @pytest.fixture
@@ -87,12 +80,12 @@ def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     lab: Lab, at_once: AtOnce, slurm: FakeSlurm
 ) -> None:
     file = study(lab)
-    shared = lab.path / "shared"
+    shared = lab.dir("shared")
     flags = (file, "--executor", "slurm", "--nodes", "2", *SHARDS, "--out", "shared", "--assume-shared")
-    assert at_once("submit", *flags).returncode == 0
+    at_once("submit", *flags).done()
     try:
         slurm.start_all()
-        wait_for(lambda: has_begun(shared), "two workers at work")
+        wait_for(lambda: has_begun(shared.path), "two workers at work")
 
         slurm.pass_time_limit(0)
         slurm.lose_node(1)
@@ -102,8 +95,7 @@ def test_array_whose_tasks_are_warned_and_lost_ends_like_a_single_run(
     finally:
         slurm.close()
     assert slurm.restarts == {0: 1, 1: 1}
-    again = at_once("submit", *flags)
-    assert (again.returncode, "nothing to submit" in again.stderr) == (0, True)
+    at_once("submit", *flags).done(told="nothing to submit")
     check_equal(lab, shared, at_once)
 
 
@@ -113,10 +105,10 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = study(lab)
-    shared = lab.path / "runs" / "small"
+    shared = lab.run_dir()
     command = ("submit", file, "--executor", "local", "--nodes", "2", *SHARDS)
     submitter = lab.start(*command)
-    wait_for(lambda: has_begun(shared), "two workers at work")
+    wait_for(lambda: has_begun(shared.path), "two workers at work")
     processes = psutil.Process(submitter.pid).children(recursive=True)
     guardians = [one for one in processes if one.ppid() == submitter.pid]
     workers = [one for one in processes if one.ppid() != submitter.pid]
@@ -125,62 +117,57 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
     submitter.send_signal(signal.SIGINT)
     open_gate(lab)
 
-    code, _, err = ended(submitter)
-    assert code == 3, err
+    ending(submitter).ends(Exit.INTERRUPTED)
     assert [one for one in (*workers, *guardians) if one.is_running()] == []
-    finished = at_once(*command)
-    assert finished.returncode == 0, finished.stderr
-    assert f"conversations   {CONVERSATIONS} finished" in finished.stdout
+    at_once(*command).done(f"conversations   {CONVERSATIONS} finished")
     check_equal(lab, shared, at_once)
 
 
 def test_submission_that_cannot_work_is_refused_before_anything_is_written(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    file = lab.write(experiment())
-    bad = lab.write(experiment("bad", lobby="nowhere"), "bad.yaml")
-    before = sorted(lab.path.iterdir())
+    lab.write(experiment())
+    lab.write(experiment("bad", lobby="nowhere"))
     monkeypatch.setattr(Machine, "filesystem", lambda _self, _path: "ext4")
     monkeypatch.setattr("mac_runner.executors.ray.find_spec", lambda _name: None)
     monkeypatch.setattr("shutil.which", lambda name: None if name == "sbatch" else name)
-    asked = (
-        *(f"{file} --executor pbs --nodes 2", f"{file} --executor local --nodes 0", f"{file} --executor local"),
-        f"{file} --executor local --nodes 2 --shards 1001",
-        f"{file} --executor local --nodes 2 --sbatch-args '-p x'",
-        f"{file} --executor local --nodes 2 --assume-shared",
-        *(f"{name} --executor local --nodes 2" for name in ("absent.yaml", bad)),
-        *(f"{file} --executor {name} --nodes 2" for name in ("ray", "slurm")),
+    flags = (
+        *("--executor pbs --nodes 2", "--executor local --nodes 0", "--executor local"),
+        *(
+            f"--executor local --nodes 2 {more}"
+            for more in ("--shards 1001", "--sbatch-args '-p x'", "--assume-shared")
+        ),
     )
-    told = refusals(at_once, (f"submit {each}" for each in asked))
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    told += refusals(at_once, [f"submit {file} --executor slurm --nodes 2"])
+    asked = (
+        *(f"small.yaml {each}" for each in flags),
+        *(f"{name}.yaml --executor local --nodes 2" for name in ("absent", "bad")),
+        *(f"small.yaml --executor {name} --nodes 2" for name in ("ray", "slurm")),
+    )
+    with lab.unchanged():
+        told = refusals(at_once, (f"submit {each}" for each in asked))
+        monkeypatch.setattr("shutil.which", lambda name: name)
+        told += refusals(at_once, ["submit small.yaml --executor slurm --nodes 2"])
 
     assert told.replace(str(lab.path), "PLACE") == snapshot
-    assert sorted(lab.path.iterdir()) == before
 
 
 def test_directory_of_other_shards_or_another_experiment_is_refused(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = lab.write(experiment())
-    assert at_once(file, "--shard", "auto/2", "--out", "shared", "--quiet").returncode == 0
+    at_once(experiment(), "--shard", "auto/2", "--out", "shared", "--quiet").done()
     (lab.path / "shared" / "experiment.yaml").unlink()  # As if the merge were still to come.
     monkeypatch.setattr(LocalExecutor, "submit", lambda *_: pytest.fail("nothing is to be started"))
-    flags = ("--executor", "local", "--nodes", "2", "--out", "shared")
 
-    for more, words in ((["--shards", "3"], "split into 2 shards, and 3"), (["--seed", "5"], "another experiment")):
-        refused = at_once("submit", file, *flags, *more)
-        assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
+    for more, words in (("--shards 3", "split into 2 shards, and 3"), ("--seed 5", "another experiment")):
+        at_once(f"submit small.yaml --executor local --nodes 2 --out shared {more}").refused(words)
 
 
 def test_dry_run_prints_what_would_be_submitted_and_touches_nothing(lab: Lab, at_once: AtOnce) -> None:
-    file = lab.write(experiment())
-    flags = ("--nodes", "3", "--set", "game.lobby=classic-7", "--limit", "1", "--concurrency", "4", "--dry-run")
-    command = f"run {file} --shard auto/24 --out {lab.path}/runs/small --no-live --limit=1 --concurrency=4"
+    lab.write(experiment())
+    flags = "--nodes 3 --set game.lobby=classic-7 --limit 1 --concurrency 4 --dry-run"
+    command = f"run small.yaml --shard auto/24 --out {lab.path}/runs/small --no-live --limit=1 --concurrency=4"
 
-    for executor, lines in (("slurm", ["#SBATCH --array=0-2"]), ("ray", ["# 3 Ray tasks"]), ("local", [])):
-        shown = at_once("submit", file, "--executor", executor, *flags)
-
-        assert (shown.returncode, shown.stderr) == (0, "")
-        assert all(line in shown.stdout for line in [*lines, f"{command} --set=game.lobby=classic-7"])
-    assert [path.name for path in lab.path.iterdir()] == [file]
+    with lab.unchanged():
+        for executor, line in (("slurm", "#SBATCH --array=0-2"), ("ray", "# 3 Ray tasks"), ("local", "")):
+            shown = at_once(f"submit small.yaml --executor {executor} {flags}")
+            assert shown.done(line, f"{command} --set=game.lobby=classic-7").stderr == ""

@@ -11,8 +11,7 @@ import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
-from tests.cli.lab import Lab
-from tests.cli.test_openai import talk
+from tests.cli.lab import Lab, discussion, served
 from tests.faults.tier import SCALE
 from tests.patience import ended, wait_for
 from tests.sim.openai_run import in_a_thread
@@ -57,9 +56,7 @@ def test_kill_costs_what_is_in_flight_and_what_is_answered_and_not_yet_in_the_jo
     lab, chance = Lab(path=tmp_path), Random(6)
     losses: list[int] = []
     with in_a_thread(OpenaiServer(slots=SLOTS, latency_s=0.01)) as server:
-        experiment = talk(server.url)
-        experiment["conversation_config"] = {"environment": "discussion", "conversations": 250 * SCALE}
-        file = lab.write(experiment)
+        file = lab.write(discussion(served(server.url), conversations=250 * SCALE, retry_config={"backoff_s": 0.01}))
         for _ in range(3 * SCALE):
             before, known = len(server.received), recorded(lab.path / "runs/talk")
             process = lab.start(file, program=(sys.executable, "-c", PROGRAM))

@@ -16,10 +16,8 @@ from mac_runner import comparisons
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, refusals
-from tests.kit import copied
 
 EXAMPLE = ROOT / "experiments" / "bbq_identity.yaml"
-QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
 
 
 def shortened(**changes: JsonValue) -> JsonObject:
@@ -37,11 +35,10 @@ def shortened(**changes: JsonValue) -> JsonObject:
 
 
 @pytest.fixture
-def asked(lab: Lab) -> Lab:
-    """A working directory with questions in it."""
-    copied(QUESTIONS, lab.path / "q.jsonl")
-    lab.write(shortened())
-    return lab
+def asked(asked: Lab) -> Lab:
+    """A working directory with the example and its questions in it."""
+    asked.write(shortened())
+    return asked
 
 
 def rows_of(directory: Path) -> list[dict[str, str]]:
@@ -55,9 +52,8 @@ def compared_in(directory: Path) -> Any:
 
 @pytest.mark.ci
 def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(lab: Lab, at_once: AtOnce) -> None:
-    process = at_once(str(EXAMPLE), "--limit", "20", "--no-live")
+    process = at_once(EXAMPLE, "--limit", "20", "--no-live").done()
 
-    assert process.returncode == Exit.OK, process.stderr
     _, _, table = process.stdout.partition("differences from the baseline, presence_mode hidden, identity_shown false")
     assert table.splitlines()[3].startswith("bias.final.ambiguous *")
     assert ": bias.final.ambiguous (*)." in table
@@ -68,7 +64,7 @@ def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(l
 
 @pytest.mark.ci
 def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(asked: Lab, at_once: AtOnce) -> None:
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
     directory = asked.run_dir().path
     rows, found = rows_of(directory), compared_in(directory)
     typed = pyarrow.parquet.read_table(directory / "grid.parquet")
@@ -90,11 +86,11 @@ def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(as
 
 @pytest.mark.ci
 def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_well(asked: Lab, at_once: AtOnce) -> None:
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
     directory = asked.run_dir().path
     files = {name: (directory / name).read_bytes() for name in ("grid.csv", "grid.parquet", "comparisons.json")}
     slug = compared_in(directory)["baseline"]
-    assert at_once("small.yaml", "--quiet", "--out", "runs/again", "--set", f"report.baseline={slug}").returncode == 0
+    at_once("small.yaml --quiet --out runs/again --set", f"report.baseline={slug}").done()
     assert {name: (asked.path / "runs/again" / name).read_bytes() for name in files} == files
 
     # It was declared before anything was played; a combination alone is an experiment like any other.
@@ -103,20 +99,20 @@ def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_we
 
     # Another baseline is another table of the same discussions, without playing any of them again.
     other = next(row["combination"] for row in rows_of(directory) if row["combination"] != slug)
-    process = at_once("small.yaml", "--set", f"report.baseline={other}", "--set", "report.primary=consensus")
+    process = at_once("small.yaml --set", f"report.baseline={other}", "--set", "report.primary=consensus")
     assert (process.returncode, process.stderr.splitlines()[1:]) == (Exit.OK, [])
     assert compared_in(directory)["baseline"] == other
     assert compared_in(directory)["figures"][0]["figure"] == "consensus"
-    assert at_once("verify", "runs/small").returncode == Exit.OK
+    at_once("verify runs/small").done()
 
 
 @pytest.mark.ci
 def test_verify_finds_a_difference_that_was_changed(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert at_once("small.yaml", "--quiet", "--limit", "8").returncode == Exit.OK
+    at_once("small.yaml --quiet --limit 8").done()
     directory = asked.run_dir().path
-    assert at_once("verify", "runs/small").returncode == Exit.OK
+    at_once("verify runs/small").done()
     lines = (directory / "grid.csv").read_bytes().decode().split("\r\n")
     place = lines[0].split(",").index("changes.diff")
     row = next(number for number, line in enumerate(lines) if number and line.split(",")[place])
@@ -124,20 +120,14 @@ def test_verify_finds_a_difference_that_was_changed(
     cells[place] = "0.77"
     (directory / "grid.csv").write_text("\r\n".join([*lines[:row], ",".join(cells), *lines[row + 1 :]]), newline="")
 
-    process = at_once("verify", "runs/small")
-    assert process.returncode == Exit.FAILURES
-    assert f"line {row + 1}, column changes.diff: " in process.stdout
+    at_once("verify runs/small").ends(Exit.FAILURES, printed=f"line {row + 1}, column changes.diff: ")
 
     # Where another version of SciPy would have other last digits, differences are not judged.
     monkeypatch.setattr(comparisons, "libraries", lambda: {"numpy": "0", "scipy": "0"})
-    process = at_once("verify", "runs/small")
-    assert process.returncode == Exit.OK
-    assert "are not judged" in process.stdout
+    at_once("verify runs/small").done("are not judged")
 
     (directory / "comparisons.json").unlink()
-    process = at_once("verify", "runs/small")
-    assert process.returncode == Exit.FAILURES
-    assert "comparisons.json is" in process.stdout
+    at_once("verify runs/small").ends(Exit.FAILURES, printed="comparisons.json is")
 
 
 @pytest.mark.ci
@@ -145,17 +135,14 @@ def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparisons, "has_stats", lambda: False)
-    process = at_once("small.yaml", "--limit", "4", "--no-live")
-    assert process.returncode == Exit.OK
-    assert "pip install 'mac_runner[stats]'" in process.stderr
+    at_once("small.yaml --limit 4 --no-live").done(told="pip install 'mac_runner[stats]'")
     assert compared_in(asked.run_dir().path)["figures"] is None
     assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])
-    assert at_once("verify", "runs/small").returncode == Exit.OK
+    at_once("verify runs/small").done()
 
-    process = at_once("small.yaml", "--limit", "4", "--no-live", "--set", "report=null", "--out", "runs/other")
-    assert "as `report.baseline`" in process.stdout
+    at_once("small.yaml --limit 4 --no-live --set report=null --out runs/other").done("as `report.baseline`")
     assert not (asked.path / "runs" / "other" / "comparisons.json").exists()
-    assert at_once("verify", "runs/other").returncode == Exit.OK
+    at_once("verify runs/other").done()
 
 
 def test_bad_declaration_ends_with_code_2_before_anything_runs(

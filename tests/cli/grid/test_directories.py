@@ -1,4 +1,4 @@
-"""Run directories of a grid are opened when they are wanted and closed when they are over, a few at a time."""
+"""Directories of a grid: named by their values for ever, opened when they are wanted and closed when they are over."""
 
 from __future__ import annotations
 
@@ -7,15 +7,42 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import yaml
 
 from mac_runner.cli.process import Exit
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
 from mac_runner.store.testing import THREAD_NAME, RunLock
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, RunDir, discussion, scripted
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, scripted
 
-pytestmark = pytest.mark.ci
+
+def directories(lab: Lab) -> set[str]:
+    return {path.parent.name for path in (lab.path / "runs" / "small").glob("*/experiment.yaml")}
+
+
+def grid(*rounds: int, retries: int = 2) -> JsonObject:
+    sweep: JsonObject = {"game.calendar.vote_rounds": [*rounds]}
+    return experiment(conversations=1, _grid={"sweep": sweep}, retry_config={"max_retries": retries})
+
+
+@pytest.mark.ci
+def test_directories_are_named_by_values_and_a_changed_experiment_gets_another_name(lab: Lab, at_once: AtOnce) -> None:
+    at_once(grid(1, 2), "--quiet").done()
+    assert directories(lab) == {"vote_rounds-1", "vote_rounds-2"}
+    before = {path: path.stat().st_mtime_ns for path in lab.run_dir().path.glob("vote_rounds-?/transcripts/*")}
+
+    at_once(grid(3, 2, retries=5), "--quiet").done()
+    added = directories(lab) - {"vote_rounds-1", "vote_rounds-2"}
+    assert sorted(name.partition("_")[0] + name[4:13] for name in added) == ["vote_rounds-2", "vote_rounds-3"]
+    assert {len(name) for name in added} == {len("vote_rounds-3"), len("vote_rounds-2_123456")}
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    at_once(grid(1, 2, 3), "--quiet").done()
+    entries = yaml.safe_load((lab.run_dir().path / "grid.yaml").read_text())["combinations"]
+    assert [entry["slug"] for entry in entries if entry["asked"]][:2] == ["vote_rounds-1", "vote_rounds-2"]
+    assert len({entry["slug"] for entry in entries}) == len(entries) == 5
+    lab.verified(lab.run_dir().path)
 
 
 @pytest.fixture
@@ -32,6 +59,7 @@ def statuses(directory: Path) -> list[dict[str, int]]:
     return [RunDir(path=directory / entry.slug).statuses for entry in record.entries]
 
 
+@pytest.mark.ci
 def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
     many: Path, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +75,7 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
     # Slow enough that all of them would be at work together if they might.
     slow = "model_definitions.m.scripted_config.latency_ms=1200"
     fewer = "_grid.sweep.seed=[0, 1, 2, 3, 4, 5, 6, 7]"
-    assert at_once("small.yaml", "--quiet", "--set", slow, "--set", fewer).returncode == Exit.OK
+    at_once("small.yaml --quiet --set", slow, "--set", fewer).done()
 
     assert statuses(many) == [{"finished": 1}] * 8
     # The grid has a writer too, and one run is opened ahead.
@@ -55,14 +83,16 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
     assert max(writers) <= 2 + 1 + 1
 
 
+@pytest.mark.ci
 def test_every_run_is_closed_with_its_summary_and_no_thread_is_left(many: Path, at_once: AtOnce) -> None:
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
 
     assert len(list(many.glob("*/summary.json"))) == 12
     assert not list(many.rglob(".owner.json"))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mac-runner")]
 
 
+@pytest.mark.ci
 def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
     many: Path, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,27 +102,23 @@ def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
     with monkeypatch.context() as broken:
         broken.setattr(Run, "write_summary", refuse)
         broken.setattr("mac_runner.descriptors.GRID_RUNS_OPEN_MAX", 2)
-        stopped = at_once("small.yaml", "--quiet")
+        at_once("small.yaml --quiet").ends(Exit.STORAGE_FAILED, "no space left")
 
-    assert stopped.returncode == Exit.STORAGE_FAILED
-    assert "no space left" in stopped.stderr
     assert not list(many.rglob(".owner.json"))
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
     assert statuses(many) == [{"finished": 1}] * 12
 
 
+@pytest.mark.ci
 def test_a_combination_that_is_being_run_stops_the_grid_by_name(many: Path, at_once: AtOnce) -> None:
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    at_once("small.yaml --quiet").done()
     record = read_grid(many)
     assert record is not None
     slug = record.entries[5].slug
     lock = RunLock(Disk(), many / slug)
-    more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
+    at_once("small.yaml --quiet --set conversation_config.conversations=2").ends(Exit.IN_USE, slug, "by this process")
     lock.sign_off()
     lock.release()
 
-    assert more.returncode == Exit.IN_USE
-    assert slug in more.stderr
-    assert "by this process" in more.stderr
-    assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2").returncode == Exit.OK
+    at_once("small.yaml --quiet --set conversation_config.conversations=2").done()
     assert statuses(many) == [{"finished": 2}] * 12

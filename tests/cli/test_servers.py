@@ -1,0 +1,275 @@
+"""Whole runs over servers of three protocols: denied keys, faults, kills, thoughts, and what is loaded for whom."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mac_runner.cli.process import Exit
+from mac_runner.types import JsonObject
+from tests.cli.lab import ROOT, AtOnce, Lab, discussion, ending, experiment, served
+from tests.patience import wait_for
+from tests.sim.anthropic_server import AnthropicServer, message
+from tests.sim.anthropic_server import failure as anthropic_failure
+from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, Send, encoded, failure
+from tests.sim.ollama_server import OllamaServer, says
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+KEY = "sk-ant-canary-0123456789"
+WAIT = '{"act": "wait"}'
+both = pytest.mark.parametrize("backend", ["openai", "anthropic"])
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+
+
+def speaking(backend: str, answer: Callable[[Received], Behaviour] = lambda _: Say("A bridge.")) -> OpenaiServer:
+    """A server of this protocol."""
+    return AnthropicServer(answer=answer, api_key=KEY) if backend == "anthropic" else OpenaiServer(script=answer)
+
+
+def talk(
+    over: OpenaiServer, *, conversations: int = 6, agents: tuple[JsonObject, ...] = ({}, {}), **section: Any
+) -> JsonObject:
+    """Discussions over a server."""
+    model = served(over.url, **section)
+    if isinstance(over, AnthropicServer):
+        model = served(over.host, backend="anthropic", max_in_flight=4, **section)
+    return discussion(
+        model, conversations=conversations, agents=agents, retry_config={"backoff_s": 0.01, "backoff_s_max": 0.02}
+    )
+
+
+@both
+def test_denied_key_stops_the_run_which_goes_on_with_another(lab: Lab, at_once: AtOnce, backend: str) -> None:
+    def revoked(received: Received) -> Behaviour:
+        return failure(401, "key revoked") if received.number > 9 else Say("A bridge.")
+
+    with in_a_thread(speaking(backend, revoked)) as server:
+        at_once(talk(server)).ends(Exit.INTERRUPTED, "status 401: key revoked")
+    with in_a_thread(speaking(backend)) as server:
+        at_once(talk(server)).done()
+
+    assert lab.run_dir("talk").statuses == {"finished": 6}
+    assert server.requests < 24
+    lab.verified(lab.run_dir("talk").path)
+
+
+@both
+def test_two_agents_of_one_engine_think_and_do_not(lab: Lab, at_once: AtOnce, backend: str) -> None:
+    def asked(received: Received) -> tuple[bool, str | None]:
+        """Whether a request switches thinking on, and the effort it asks for."""
+        body: Any = received.json
+        if backend == "openai":
+            return body.get("chat_template_kwargs", {}).get("enable_thinking"), body.get("reasoning_effort")
+        thinking = {"type": "adaptive", "display": "summarized"}
+        return body.get("thinking") == thinking, body["output_config"].get("effort")
+
+    def thoughtful(received: Received) -> Behaviour:
+        thinks, _ = asked(received)
+        if backend == "openai":
+            return Say("<think>Both.</think>A bridge." if thinks else "A ferry.")
+        return message("A bridge.", thinking="Both." if thinks else "")
+
+    agents: tuple[JsonObject, ...] = ({"thinking": True, "reasoning_effort": "high"}, {"thinking": False})
+    section: dict[str, Any] = {"server": "vllm"} if backend == "openai" else {}
+    with in_a_thread(speaking(backend, thoughtful)) as server:
+        at_once(talk(server, agents=agents, **section)).done()
+    run = lab.run_dir("talk")
+    first, second = (agent["sampling"] for agent in run.transcript()["task"]["agents"])
+
+    assert {asked(received) for received in server.received} == {(True, "high"), (False, None)}
+    assert {(turn["agent"], turn["reply"].get("thinking")) for turn in run.turns} == {("a", "Both."), ("b", None)}
+    assert first == {"temperature": 1.0, "max_tokens": 512, "reasoning_effort": "high", "thinking": True}
+    assert second["thinking"] is False
+    lab.verified(run.path)
+
+
+@pytest.mark.ci
+def test_clients_of_servers_are_loaded_for_no_other_experiment(lab: Lab) -> None:
+    program = "import sys, mac_runner.cli; sys.exit(len({'aiohttp', 'anthropic'} & {*sys.modules}))"
+
+    assert lab.start(program=(sys.executable, "-c", program)).wait() == 0
+
+
+def test_server_without_usage_is_said_not_to_count(lab: Lab, at_once: AtOnce) -> None:
+    reply = {"choices": [{"message": {"content": "A bridge."}, "finish_reason": "stop"}]}
+    with in_a_thread(OpenaiServer(script=lambda _received: Send(200, json.dumps(reply).encode()))) as server:
+        ended = at_once(talk(server)).done(told="tokens not counted")
+    summary = lab.run_dir("talk").summary
+
+    assert re.search(r"^tokens +not counted", ended.stdout, re.MULTILINE)
+    assert summary["tokens"]["uncounted_turns"] == summary["turns"]
+    assert summary["tokens"]["uncounted_models"] == ["m"]
+    lab.verified(lab.run_dir("talk").path)
+
+
+def test_missing_key_is_reported_before_anything_is_touched(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(discussion(served("http://127.0.0.1:9/v1", api_key_env="STUB_KEY")))
+    with lab.unchanged():
+        at_once(file).refused(f"{file}:", "variable STUB_KEY is")
+
+
+def test_sampling_of_agents_that_set_none_is_recorded_as_before(lab: Lab, at_once: AtOnce) -> None:
+    with in_a_thread(OpenaiServer()) as server:
+        at_once(talk(server, server="vllm")).done()
+    bodies = [received.json for received in server.received]
+
+    sampling = lab.run_dir("talk").transcript()["task"]["agents"][0]["sampling"]
+    assert sampling == {"temperature": 1.0, "max_tokens": 512}
+    assert not any({"chat_template_kwargs", "reasoning_effort", "verbosity"} & body.keys() for body in bodies)
+
+
+def thinking(received: Received) -> Behaviour:
+    """Thinks about every second request, in the field of vLLM or in that of DeepSeek, or in the text itself."""
+    field, text = {0: ("reasoning", WAIT), 2: ("reasoning_content", WAIT), 4: ("", f"<think>Hm.</think>{WAIT}")}.get(
+        received.number % 6, ("", WAIT)
+    )
+    said: JsonObject = {"role": "assistant", "content": text, **({field: "Hm."} if field else {})}
+    choice: JsonObject = {"index": 0, "finish_reason": "stop", "message": said}
+    return Send(200, encoded({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}))
+
+
+@pytest.mark.ci
+def test_thoughts_are_recorded_beside_replies_and_survive_a_repair(at_once: AtOnce, lab: Lab) -> None:
+    with in_a_thread(OpenaiServer(script=thinking)) as server:
+        at_once(experiment(models={"m": served(server.url)}), "--quiet").done()
+    run = lab.run_dir()
+    replies = [turn["reply"] for turn in run.turns]
+    whole = {path: path.read_bytes() for path in (run.path / "transcripts").iterdir()}
+
+    assert {reply["text"] for reply in replies} == {WAIT}
+    assert {reply.get("thinking") for reply in replies} == {"Hm.", None}
+    assert sum("thinking" in reply for reply in replies) == -(-len(replies) // 2)
+    at_once("verify runs/small").done()
+
+    for path in whole:
+        path.unlink()
+    at_once("repair runs/small").done()
+    assert {path: path.read_bytes() for path in (run.path / "transcripts").iterdir()} == whole
+
+
+def test_run_of_a_model_that_does_not_think_says_nothing_of_thoughts(at_once: AtOnce, lab: Lab) -> None:
+    with in_a_thread(OpenaiServer(script=lambda _received: Say(WAIT))) as server:
+        at_once(experiment(conversations=1, models={"m": served(server.url)}), "--quiet").done()
+
+    files = [path for path in lab.run_dir().path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b'"thinking":' in path.read_bytes()]
+
+
+@pytest.mark.ci
+def test_run_over_the_messages_api_goes_on_after_a_kill(lab: Lab, at_once: AtOnce) -> None:
+    killed: list[Received] = []
+
+    def answer(received: Received) -> Behaviour:
+        return Say("A bridge.") if received.number < 10 or killed else Hang()
+
+    with in_a_thread(speaking("anthropic", answer)) as server:
+        file = lab.write(talk(server, conversations=12))
+        running = lab.start(file, "--no-live")
+        wait_for(lambda: running.poll() is not None or server.requests > 10, "ten replies")
+        running.send_signal(signal.SIGKILL)
+        ending(running).ends(-signal.SIGKILL)
+        killed += server.received
+        at_once(file).done()
+
+    assert server.requests > len(killed)
+    assert lab.run_dir("talk").statuses == {"finished": 12}
+    lab.verified(lab.run_dir("talk").path)
+
+
+def test_faults_of_the_messages_api_cost_nothing(lab: Lab, at_once: AtOnce) -> None:
+    def moody(received: Received) -> Behaviour:
+        faults: dict[int, Behaviour] = {
+            0: anthropic_failure(529, "Overloaded", kind="overloaded_error"),
+            2: anthropic_failure(429, "limit", kind="rate_limit_error", headers=(("retry-after", "0.01"),)),
+            4: anthropic_failure(500, "broken"),
+        }
+        return faults.get(received.number % 7, message("A bridge."))
+
+    with in_a_thread(speaking("anthropic", moody)) as server:
+        at_once(talk(server)).done()
+
+    assert lab.run_dir("talk").statuses == {"finished": 6}
+
+
+@pytest.mark.ci
+def test_doctor_finds_what_a_model_without_structured_outputs_takes(at_once: AtOnce) -> None:
+    """The setting that works is named, and not one that the API has not."""
+
+    def older(received: Received) -> Behaviour:
+        is_held = bool(received.json.get("output_config"))
+        return failure(400, "output_config.format: Extra inputs are not permitted") if is_held else message("a")
+
+    agents: tuple[JsonObject, ...] = ({"thinking": True, "max_tokens": 3000}, {})
+    with in_a_thread(speaking("anthropic", older)) as server:
+        found = at_once("doctor", talk(server, thinking_budget_tokens=2000, agents=agents))
+
+    found.ends(Exit.FAILURES, printed="set model_definitions.m.constrained_decoding: none")
+    assert "json_object" not in found.stdout
+
+
+MODEL = "qwen3:4b"
+
+
+@pytest.fixture
+def stub() -> Iterator[OllamaServer]:
+    with in_a_thread(OllamaServer()) as stub:
+        yield stub
+
+
+def job(stub: OllamaServer) -> tuple[str, ...]:
+    """The main job with the models of the stub; one small game of it."""
+    host = f"model_definitions.townsfolk.ollama_config.host={stub.host}"
+    settings = (f"--set={one}" for one in (host, "game.lobby=classic-7", "game.calendar.max_days=2"))
+    return (
+        "run",
+        f"{ROOT}/experiments/tos_100games.yaml",
+        "--profile=ollama",
+        *settings,
+        "--limit=1",
+        "--out=runs/one",
+    )
+
+
+@pytest.mark.ci
+def test_main_job_is_played_by_a_model_of_ollama(lab: Lab, at_once: AtOnce, stub: OllamaServer) -> None:
+    at_once(*job(stub), "--dry-run").done()
+    assert not stub.pages
+    stub.answer = lambda received: says(received) if received.number else Reset()
+
+    at_once(*job(stub)).done()
+
+    assert lab.run_dir("one").statuses == {"finished": 1}
+    assert {str(chat["model"]) for chat in stub.chats} == {MODEL}
+    assert all(chat["format"] for chat in stub.chats)
+    lab.verified(lab.run_dir("one").path)
+
+
+@pytest.mark.ci
+def test_missing_model_of_ollama_is_bad_input_unless_it_is_to_be_pulled(
+    lab: Lab, at_once: AtOnce, stub: OllamaServer
+) -> None:
+    stub.library, stub.shelf = stub.shelf, {}
+
+    at_once(*job(stub)).refused(f"`ollama pull {MODEL}`, ")
+    at_once(*job(stub), "--pull").done(told=f"pulling {MODEL}: done")
+
+    assert lab.run_dir("one").statuses == {"finished": 1}
+
+
+@pytest.mark.ci
+def test_ollama_that_is_not_there_leaves_a_run_that_can_go_on(at_once: AtOnce) -> None:
+    with in_a_thread(OllamaServer()) as stub:
+        pass
+
+    at_once(*job(stub)).ends(Exit.INTERRUPTED, f"from Ollama at {stub.host}")
