@@ -20,7 +20,7 @@ from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_poison, test_state
 from tests.sim import storm, workload
 from tests.sim.seeds import told
-from tests.store import test_frames, test_run
+from tests.store import test_journal, test_run
 
 
 def crashes() -> None:
@@ -48,9 +48,9 @@ def failing_disks() -> None:
 
 
 def damaged_frames() -> None:
-    """A journal with altered bytes, and one cut short (`tests/store/test_frames.py`)."""
-    test_frames.test_scan_with_any_byte_altered_accepts_no_other_record_and_loses_at_most_one(0x20)
-    test_frames.test_scan_of_a_file_cut_anywhere_finds_all_whole_frames_and_no_damage()
+    """A journal with altered bytes, and one cut short (`tests/store/test_journal.py`)."""
+    test_journal.test_scan_with_any_byte_altered_accepts_no_other_record_and_loses_at_most_one(0x20)
+    test_journal.test_scan_of_a_file_cut_anywhere_finds_all_whole_frames_and_no_damage()
 
 
 def sessions() -> None:

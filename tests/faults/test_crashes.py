@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner.store import Disk, Run, System, verify_run, writer
+from mac_runner.store import Disk, Run, System, writer
 from mac_runner.store.testing import Layout, read_state, traces_beside
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
@@ -120,10 +120,9 @@ def transcripts_in(files: dict[str, bytes]) -> dict[str, bytes]:
 
 def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> None:
     """Play to the end: the run is the one that was never disturbed, and the checker finds nothing lost or doubled."""
-    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
-        player.play(run)
+    player.played(run_dir, CONVERSATIONS, disk=Disk(disk))
     assert transcripts_in(disk.files()) == expected
-    report = verify_run(run_dir, rebuild=player.rebuild, disk=Disk(disk))
+    report = player.verified(run_dir, disk=Disk(disk))
     assert (report.attempted, report.acknowledged) == (CONVERSATIONS, CONVERSATIONS)
     assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0), report.findings
 
@@ -195,8 +194,7 @@ def test_crash_while_an_unplayed_directory_changes_hands_leaves_no_plan_of_anoth
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
     player.open_toy(run_dir, CONVERSATIONS + 2, disk=Disk(disk)).close()
     moments, corrected = Moments(disk, FEW_TORN), player.resolved(seed=2)
-    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), config=corrected) as run:
-        player.play(run, turns=1)
+    player.played(run_dir, CONVERSATIONS, disk=Disk(disk), config=corrected, turns=1)
 
     assert len(moments.cases) >= CHANGING_HANDS_MIN
     for crashed, _ in moments.cases.values():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.store import Disk, verify_run, writer
+from mac_runner.store import Disk, writer
 from tests.faults.crashfs import CrashDisk
 from tests.faults.test_crashes import is_beginning_of_play, transcripts_in
 from tests.store import player
@@ -20,8 +20,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrashDisk:
     """A run of which two conversations have ended and one is half done."""
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     disk = CrashDisk(tmp_path)
-    with player.open_toy(tmp_path / "run", CONVERSATIONS, disk=Disk(disk)) as run:
-        player.play(run, turns=2 * player.TURNS + 2)
+    player.played(tmp_path / "run", CONVERSATIONS, disk=Disk(disk), turns=2 * player.TURNS + 2)
     return disk
 
 
@@ -40,7 +39,7 @@ def test_altered_byte_of_the_journal_costs_one_task_and_no_result(tmp_path: Path
             assert is_beginning_of_play(task, replies)
 
         assert transcripts_in(disk.files()) == transcripts
-        report = verify_run(run_dir, rebuild=player.rebuild, disk=Disk(disk))
+        report = player.verified(run_dir, disk=Disk(disk))
         assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0)
         assert report.damaged == 1
 
@@ -71,7 +70,7 @@ def test_altered_transcript_is_named(tmp_path: Path, played: CrashDisk) -> None:
     data = played.files()["run/transcripts/toy_00000.json"]
     played.overwrite(tmp_path / "run/transcripts/toy_00000.json", data.replace(b"finished", b"Finished", 1))
 
-    report = verify_run(tmp_path / "run", rebuild=player.rebuild, disk=Disk(played))
+    report = player.verified(tmp_path / "run", disk=Disk(played))
 
     (finding,) = report.findings
     assert finding.text.startswith("toy_00000: its transcript")

@@ -105,8 +105,7 @@ def test_operation_that_fails_costs_nothing_acknowledged(
 def test_short_write_is_carried_on_and_nothing_is_lost(tmp_path: Path) -> None:
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
     disk.short_write = lambda: 7
-    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
-        player.play(run)
+    player.played(run_dir, CONVERSATIONS, disk=Disk(disk))
     found = disk.crash("drop")
 
     assert transcripts_in(found.files()) == transcripts_in(disk.files())

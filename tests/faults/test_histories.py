@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, System, verify_run, writer
+from mac_runner.store import Disk, Run, System, writer
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import transcripts_in
 from tests.faults.tier import SCALE
@@ -151,7 +151,7 @@ class Histories(RuleBasedStateMachine):
         process.play(99)
         process.run.close()
         self.acknowledged_results_stay_as_they_were()
-        report = verify_run(RUN_DIR, rebuild=player.rebuild, disk=Disk(self.disk))
+        report = player.verified(RUN_DIR, disk=Disk(self.disk))
         assert (report.attempted, report.acknowledged) == (CONVERSATIONS, CONVERSATIONS)
         assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0), report.findings
         assert len(transcripts_in(self.disk.files())) == CONVERSATIONS

@@ -1,16 +1,38 @@
-"""`mac_runner.runs.cost`: a study planned from a pilot takes what the study then takes."""
+"""Studies planned from pilots and sweeps: they take what they then take."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.runs import RunRequest
-from mac_runner.runs.testing import Cost, CostRequest, cost_of
+from mac_runner.calibration import non_negative_least_squares
+from mac_runner.environments import Conversation
+from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.latency import Calibration, StepModel
+from mac_runner.runs import RunRequest, Setup, set_up
+from mac_runner.runs.testing import (
+    Cost,
+    CostRequest,
+    EngineName,
+    Recorded,
+    Resampled,
+    calibrate,
+    cost_of,
+    observed,
+    recorded_conversations,
+)
+from mac_runner.simulation.testing import BLOCK_TOKENS, SimulatedClock, SimulatedLoop, chain_of
+from mac_runner.store import RunContents, read_run
+from mac_runner.types import Request, Sampling, Task
 from tests.runs.study import experiment, played, written
+from tests.sim.stepping import TRUE, SleepingEngine
 from tests.tiers import first
 
 
@@ -93,3 +115,164 @@ def test_combinations_of_a_grid_share_their_engines_and_each_has_its_own_replies
     assert "finished conversations of" in found.replies[0]
     assert "player 'discussant'" in found.replies[1]
     assert any("(discussion.max_rounds differs)" in note for note in found.notes)
+
+
+SIZE = 12
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunContents:
+    """A run of 12 discussions."""
+    folder = tmp_path_factory.mktemp("run")
+    played(written(folder, experiment(SIZE)), folder / "pilot")
+    return read_run(folder / "pilot")
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    """A plan of 600 discussions."""
+    (found,) = set_up(
+        RunRequest(file=written(tmp_path_factory.mktemp("plan"), experiment(600)), out=Path("nowhere"))
+    ).setups
+    return found
+
+
+def resampled(run: RunContents, setup: Setup, resampling: int = 0) -> Resampled:
+    return Resampled(recorded_conversations(run), setup.environment(), resampling)
+
+
+def blocks_of(drawn: Resampled, task: Task) -> tuple[set[int], Conversation]:
+    """The blocks of all prompts of a planned conversation, played to its end, and the conversation."""
+    conversation, found = drawn.copies.open(task), set[int]()
+    while turns := conversation.turns():
+        turn = turns[0]
+        prompt = conversation.prompt(turn)
+        found |= set(chain_of(prompt, 1.0))
+        request = Request(conversation=task.task_id, turn=turn, prompt=prompt, sampling=Sampling(max_tokens=9))
+        conversation.receive(turn, drawn(request))
+    return found, conversation
+
+
+def test_planned_conversations_are_recorded_ones_to_their_ends(run: RunContents, setup: Setup) -> None:
+    drawn = resampled(run, setup)
+    names = {task.task_id for task in setup.tasks()}
+    outcomes = [run.transcript(row["task_id"])["outcome"] for row in run.rows()]  # type: ignore[arg-type]
+
+    tasks = list(drawn.tasks(setup.tasks[:20])())
+
+    assert {task.task_id for task in tasks} < names
+    for task in tasks:
+        assert blocks_of(drawn, task)[1].outcome in outcomes
+
+
+def test_copies_share_no_more_of_their_prompts_than_different_conversations(run: RunContents, setup: Setup) -> None:
+    drawn = resampled(run, setup)
+    tasks = list(drawn.tasks(setup.tasks[:40])())
+    seeds = Counter(task.seed for task in tasks)
+    copied = [task for task in tasks if task.seed == seeds.most_common(1)[0][0]]
+    other = next(task for task in tasks if task.seed != copied[0].seed and task.material == copied[0].material)
+
+    own, copy, different = (blocks_of(drawn, task)[0] for task in (copied[0], copied[1], other))
+
+    assert len(own) > 5 * BLOCK_TOKENS
+    assert len(own & copy) <= len(own & different) + 2
+    assert own & copy
+
+
+def test_a_resampling_draws_from_other_conversations_and_always_the_same(run: RunContents, setup: Setup) -> None:
+    def seeds(resampling: int) -> list[int]:
+        return [task.seed for task in resampled(run, setup, resampling).tasks(setup.tasks)()]
+
+    assert len(set(seeds(0))) == SIZE
+    assert 4 <= len(set(seeds(1))) < SIZE
+    assert seeds(1) == seeds(1) != seeds(2)
+
+
+def test_a_turn_that_was_not_recorded_is_refused(run: RunContents, setup: Setup) -> None:
+    drawn = Resampled([Recorded(one.task, {}) for one in recorded_conversations(run)], setup.environment())
+    (task,) = drawn.tasks(setup.tasks[:1])()
+
+    with pytest.raises(RequestRefusedError, match="has no turn"):
+        blocks_of(drawn, task)
+
+
+def test_a_run_shows_the_step_model_of_its_engine_and_its_tokens(run: RunContents) -> None:
+    found = observed([run]).models["panel"]
+
+    assert found.steps.kernel_ms(16, 8, 300) == pytest.approx(TRUE.kernel_ms(16, 8, 300), rel=0.05)
+    assert (found.in_flight, found.servers, found.capacity, found.is_prefix_cached) == (8, 1, 8, False)
+    assert found.chars_per_token == pytest.approx(4, rel=0.02)
+    assert set(found.reply_tokens) <= set(range(20, 41))
+
+
+NAMES = ("step_ms", "token_ms", "prompt_token_ms", "context_token_ms")
+
+
+def swept(engine: SleepingEngine) -> Calibration:
+    async def program() -> Calibration:
+        return await calibrate(engine, SimulatedClock(), EngineName("m", "g", "stub 1"), slots=engine.slots)
+
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(3)) as runner:
+        return runner.run(program())
+
+
+def model(*milliseconds: float) -> StepModel:
+    return StepModel(**dict(zip(NAMES, milliseconds, strict=True)))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("true", [(8.0, 0.4, 0.02, 0.0005), (7.0, 0.2, 0.04, 0.0004)])
+def test_a_sweep_finds_the_step_model_of_an_engine_within_ten_percent(
+    true: tuple[float, ...], noise: float, subtests: pytest.Subtests
+) -> None:
+    found = swept(SleepingEngine(model(*true), noise=noise))
+
+    for name, value in zip(NAMES, true, strict=True):
+        with subtests.test(name):
+            assert getattr(found.steps, name) == pytest.approx(value, rel=0.1)
+    for in_flight in (1, 8, 16):
+        assert found.steps.kernel_ms(16, in_flight, 800) == pytest.approx(
+            model(*true).kernel_ms(16, in_flight, 800), rel=0.05
+        )
+    assert (found.in_flight, found.error < 0.05) == ((1, 4, 16, 32), True)
+
+
+def test_a_sweep_keeps_to_the_slots_and_the_context_of_the_engine() -> None:
+    true = model(8.0, 0.4, 0.02, 0.0005)
+    small, short = SleepingEngine(true, slots=3), SleepingEngine(true, context_max=200)
+
+    assert swept(small).in_flight == (1, 3)
+    assert small.most <= 3
+    assert swept(short).steps.step_ms == pytest.approx(8.0, rel=0.1)
+    for engine, words in (
+        (SleepingEngine(true, context_max=5), "no prompt of one word"),
+        (SleepingEngine(model(60_000.0, 0.4, 0.02, 0.0005), slots=1), "sweep for longer"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            swept(engine)
+
+
+def test_least_squares_take_no_negative_factor() -> None:
+    random = Random(5)
+    for _ in range(50):
+        rows = [[random.random() * scale for scale in (1, 100, 0.01, 10_000)] for _ in range(30)]
+        true = [random.choice((0.0, random.random())) for _ in range(4)]
+        targets = [sum(a * x for a, x in zip(row, true, strict=True)) for row in rows]
+        found = non_negative_least_squares(rows, targets)
+        assert squared_error(rows, targets, found) <= 1e-9 * sum(target**2 for target in targets)
+
+        noisy = [target + random.uniform(-5, 5) for target in targets]
+        found = non_negative_least_squares(rows, noisy)
+        error = squared_error(rows, noisy, found)
+        assert min(found) >= 0
+        for at in range(4):
+            for step in (-1e-3, 1e-3):
+                moved = [max(0.0, x + step * (k == at) / (1, 100, 0.01, 10_000)[k]) for k, x in enumerate(found)]
+                assert squared_error(rows, noisy, moved) >= error - 1e-6
+
+
+def squared_error(rows: Iterable[list[float]], targets: list[float], factors: list[float]) -> float:
+    return sum(
+        (sum(a * x for a, x in zip(row, factors, strict=True)) - target) ** 2
+        for row, target in zip(rows, targets, strict=True)
+    )

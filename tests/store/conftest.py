@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class FaultySystem(System):
     """The operating system with a log of its calls; from the `fail_at`-th changing call on, every one fails.
 
     With `is_once` no other one does.
-    `write_bytes_max` makes writes short. `gate`, when set, is called before each changing call.
+    `gate`, when set, is called before each changing call.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,6 @@ class FaultySystem(System):
         self.fail_at: int | None = None
         self.is_once = False
         self.fault = 28
-        self.write_bytes_max: int | None = None
         self.gate: Callable[[str, str], object] | None = None
         self.file_names: dict[int, str] = {}
 
@@ -71,7 +70,7 @@ class FaultySystem(System):
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self._note("write", self.file_names[descriptor])
-        return super().write(descriptor, data[: self.write_bytes_max])
+        return super().write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
         self._note("fsync", self.file_names.get(descriptor, ""))
@@ -122,3 +121,57 @@ def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
     """Every file under a directory, with its time of change and contents."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file())
     return {str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """The files right in a directory."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def both(*harms: Callable[[Path], object]) -> Callable[[Path], None]:
+    """One harm after the other."""
+
+    def harm(path: Path) -> None:
+        for each in harms:
+            each(path)
+
+    return harm
+
+
+def flip(data: bytes) -> bytes:
+    """One bit in the middle is another."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def edit_journal(run_dir: Path, change: Callable[[bytes], bytes]) -> None:
+    for segment in (run_dir / "journal").iterdir():
+        edit(segment, change)
+
+
+def lose_frames(run_dir: Path, *marks: bytes) -> None:
+    """Take out of the journal what a kill, or damage, has lost: the frames that hold one of these."""
+
+    def kept(data: bytes) -> bytes:
+        return b"".join(line for line in data.splitlines(True) if not any(mark in line for mark in marks))
+
+    edit_journal(run_dir, kept)
+
+
+def lose_endings(run_dir: Path, *task_ids: str) -> None:
+    """Lose the frames that say that tasks are done, as a kill between publication and acknowledgement does."""
+    lose_frames(run_dir, *(b'"%b","kind":"done"' % task_id.encode() for task_id in task_ids))
+
+
+def failing_calls(system: FaultySystem, undisturbed: Callable[[], object], every: int = 1) -> Iterator[int]:
+    """For each call that changes the disk its number, with the system failing from it on."""
+    system.calls.clear()
+    undisturbed()
+    for fail_at in range(1, len(system.calls) + 1, every):
+        system.calls.clear()
+        system.fail_at = fail_at
+        yield fail_at

@@ -1,18 +1,40 @@
-"""A toy conversation and a player of whole runs; also a program, so that a test can kill it.
+"""A toy conversation and a player of whole runs; also a program, one player of many in one run directory.
 
 A task has four turns. Each answer depends on the task's seed and on all answers before it, so a lost, repeated or
 swapped reply shows in the last one.
+
+As a program, `honest DIR N`: play, or say who was there first. `lied-to DIR N`: the same with a lock that is granted to
+everybody, as on some network filesystems. It says `ready` and `inside`, and goes on at a line on its standard input.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from filelock import FileLock
 
 from mac_runner.clock import Clock, SystemClock
+from mac_runner.errors import RunLockedError
 from mac_runner.plan import Plan
-from mac_runner.store import Run, Survey, build_transcript, open_run, replies_of, survey, task_of
+from mac_runner.store import (
+    Disk,
+    Merged,
+    Run,
+    Survey,
+    VerifyReport,
+    build_transcript,
+    merge_runs,
+    open_run,
+    replies_of,
+    survey,
+    task_of,
+)
+from mac_runner.store import verify_run as verify
 from mac_runner.store.testing import TRACES
 from mac_runner.types import (
     Agent,
@@ -32,8 +54,11 @@ from mac_runner.types import (
 
 NAME = "toy"
 TURNS = 4
+PAUSE_S = 0.002
 TOKENS = 0
 """How many tokens each turn adds to the prompts; 0 where tokens are not recorded."""
+STORY = "turn 2/Ann/0/0 got no answer"
+"""Why a conversation failed."""
 NASTY = "\ud800 \0 \u2028 \x85 \r\n \ufeff"
 
 
@@ -63,6 +88,14 @@ def answer(task: Task, before: list[RecordedReply]) -> RecordedReply:
         text=f"{said} {NASTY}", tokens=TokenCount(prompt=3, cached=1, completion=2), trace=trace(task, len(before))
     )
     return RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=reply)
+
+
+def answers(task: Task, n: int) -> list[RecordedReply]:
+    """The first answers of a task."""
+    replies: list[RecordedReply] = []
+    while len(replies) < n:
+        replies.append(answer(task, replies))
+    return replies
 
 
 def trace(task: Task, n: int) -> TokenTrace | None:
@@ -100,11 +133,8 @@ def transcript(task: Task, replies: list[RecordedReply], failure: str | None = N
 
 def rebuild(found: JsonObject) -> JsonObject:
     """What the replies of a transcript ought to have been, whatever they are."""
-    task = task_of(found)
-    replies: list[RecordedReply] = []
-    while len(replies) < len(replies_of(found)):
-        replies.append(answer(task, replies))
-    failure = found["failure"]
+    task, failure = task_of(found), found["failure"]
+    replies = answers(task, len(replies_of(found)))
     rebuilt = transcript(task, replies, failure if isinstance(failure, str) else None)
     return {**rebuilt, TRACES: found[TRACES]} if TRACES in found else rebuilt
 
@@ -122,30 +152,89 @@ def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Surve
     return survey(directory, experiment_name=NAME, resolved=config or resolved(), tasks=plan(n))
 
 
-def play(run: Run, *, turns: int | None = None) -> int:
-    """Play what is left, or only so many turns of it; how many turns were played."""
+def steps(run: Run, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2) -> Iterator[bool]:
+    """Play what is left, or only so many turns of it, one reply or one ending at a time: whether it was an ending.
+
+    Of those that are `failing` each fails after so many replies.
+    """
     played = 0
     for task, recorded in run.unfinished():
-        replies = list(recorded)
-        while len(replies) < TURNS:
+        replies, is_failing = list(recorded), task.task_id in failing
+        while len(replies) < (until if is_failing else TURNS):
             if played == turns:
-                return played
+                return
             replies.append(answer(task, replies))
             run.reply(task, replies[-1])
             run.event("EVENT_INFER_DONE", {"task": task.task_id, "turn": replies[-1].turn_key})
             played += 1
-        run.publish(task, transcript(task, replies))
-    return played
+            yield False
+        run.publish(task, transcript(task, replies, STORY if is_failing else None))
+        yield True
+
+
+def play(run: Run, *, turns: int | None = None, failing: Collection[str] = (), until: int = 2) -> int:
+    """Play what is left, or only so many turns of it; how many turns were played."""
+    return sum(not is_ending for is_ending in steps(run, turns=turns, failing=failing, until=until))
+
+
+def played(
+    directory: Path,
+    tasks: int | Plan,
+    *,
+    turns: int | None = None,
+    failing: Collection[str] = (),
+    until: int = 2,
+    **opening: Any,
+) -> Path:
+    """The directory of a run in which what is left was played in one session, or only so many turns of it."""
+    with open_toy(directory, tasks, **opening) as run:
+        play(run, turns=turns, failing=failing, until=until)
+    return directory
+
+
+def verified(directory: Path, **more: Any) -> VerifyReport:
+    """What a check of a run directory finds."""
+    return verify(directory, rebuild=rebuild, **more)
+
+
+def merged(target: Path, *sources: Path, tasks: int, disk: Disk | None = None) -> Merged:
+    """Runs of so many tasks made into one."""
+    return merge_runs(
+        target,
+        sources,
+        summarise=lambda contents: {"finished": contents.counts.finished},
+        plan=lambda _run: plan(tasks),
+        clock=SystemClock(),
+        disk=disk,
+    )
 
 
 def main() -> None:
-    global TOKENS
-    directory, n = Path(sys.argv[1]), int(sys.argv[2])
-    TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    with open_toy(directory, n) as run:
-        print("open", flush=True)  # noqa: T201
-        play(run)
-        run.checkpoint({"models": {"m": {"capacity": 4, "requests": 1}}})
+    mode, directory, n = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    if mode == "lied-to":
+        # No lock here lies by itself.
+        patch.object(FileLock, "acquire", lambda self: None).start()
+    tell("ready")
+    sys.stdin.readline()
+    try:
+        run = open_toy(directory, n)
+    except RunLockedError as refusal:
+        tell(f"left: {refusal}")
+        return
+    with run:
+        tell("inside")
+        sys.stdin.readline()
+        ended = 0
+        for is_ending in steps(run):
+            if is_ending:
+                ended += 1
+                time.sleep(PAUSE_S)  # So that many are under way at once.
+        tell(f"played {ended}")
+
+
+def tell(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

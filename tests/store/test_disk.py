@@ -1,17 +1,31 @@
+"""The disk below a run: in which order it is reached, how it fails, fills up and hangs, and what is taken back."""
+
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+import threading
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import StoreError, UnusablePathError
-from mac_runner.store import Disk, System
-from mac_runner.store.testing import OpenFile, TrialDisk
+from mac_runner.store import Disk, Need, System, read_run, writer
+from mac_runner.store.testing import Free, OpenFile, TrialDisk, Writer, size_text
+from tests.patience import LIMIT_S
 from tests.store import player
 from tests.store.conftest import FaultySystem
+
+
+class NoLinks(System):
+    """A filesystem without hard links."""
+
+    def link(self, source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def test_replaced_file_is_synced_before_it_takes_its_name_and_its_name_after(
@@ -24,35 +38,14 @@ def test_replaced_file_is_synced_before_it_takes_its_name_and_its_name_after(
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_first_publication_wins(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
-    assert disk.publish_once(tmp_path / "a", b"first")
-    assert not disk.publish_once(tmp_path / "a", b"second")
+def test_first_publication_wins_also_where_there_are_no_hard_links(tmp_path: Path, system: FaultySystem) -> None:
+    for name, disk in {"links": Disk(system), "no links": Disk(NoLinks())}.items():
+        assert disk.publish_once(tmp_path / name, b"first")
+        assert not disk.publish_once(tmp_path / name, b"second")
+        assert (tmp_path / name).read_bytes() == b"first"
 
-    assert (tmp_path / "a").read_bytes() == b"first"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert {path.name for path in tmp_path.iterdir()} == {"links", "no links"}
     assert [call for call, _ in system.calls[:5]] == ["create", "write", "fsync", "link", "unlink"]
-
-
-def test_filesystem_without_hard_links_still_publishes_once(tmp_path: Path) -> None:
-    class NoLinks(System):
-        def link(self, source: Path, target: Path) -> None:
-            raise OSError(errno.EPERM, "Operation not permitted")
-
-    disk = Disk(NoLinks())
-    assert disk.publish_once(tmp_path / "a", b"first")
-    assert not disk.publish_once(tmp_path / "a", b"second")
-
-    assert (tmp_path / "a").read_bytes() == b"first"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_short_writes_are_carried_on(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
-    system.write_bytes_max = 3
-    file = disk.open_append(tmp_path / "a")
-    disk.append(file, b"0123456789")
-    disk.close(file)
-
-    assert (tmp_path / "a").read_bytes() == b"0123456789"
 
 
 def test_new_file_has_a_durable_name_and_a_taken_one_is_left(tmp_path: Path, disk: Disk, system: FaultySystem) -> None:
@@ -113,13 +106,6 @@ def test_what_is_not_there_reads_as_nothing(tmp_path: Path, disk: Disk) -> None:
     assert not disk.exists(tmp_path / "no")
     with pytest.raises(StoreError, match="ENOENT"):
         disk.read(tmp_path / "no")
-
-
-class NoLinks(System):
-    """A filesystem without hard links."""
-
-    def link(self, source: Path, target: Path) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def tree(directory: Path) -> dict[str, bytes | None]:
@@ -186,8 +172,7 @@ def test_what_cannot_be_taken_back_is_left_with_all_that_was_done_before(tmp_pat
 def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(run_dir: Path, has_run: bool) -> None:
     """Each call that changes the disk fails once, in turn."""
     if has_run:
-        with player.open_toy(run_dir, 2) as run:
-            player.play(run)
+        player.played(run_dir, 2)
     before = tree(run_dir.parent)
     refused = 0
     for nth in count(1):
@@ -237,3 +222,184 @@ def test_file_that_another_process_replaces_at_this_moment_is_kept(tmp_path: Pat
     assert (tmp_path / "old").read_text() == "new"
     trial.withdraw()
     assert tree(tmp_path) == {"old": b"old"}
+
+
+class Slow:
+    """A committer that is at one thing until somebody has looked six times whether it gets on.
+
+    With `is_moving` it always has.
+    """
+
+    def __init__(self, slow_at: str, *, is_moving: bool = True) -> None:
+        self.slow_at, self.is_moving = slow_at, is_moving
+        self.looks = 0
+        self.is_over = threading.Event()
+
+    @property
+    def pulse(self) -> int:
+        self.looks += 1
+        if self.looks == 6:
+            self.is_over.set()
+        return self.looks if self.is_moving else 0
+
+    def commit(self, items: Sequence[int]) -> None:
+        self._do("commit")
+
+    def idle(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        self._do("finish")
+
+    def close(self) -> None:
+        self._do("close")
+
+    def _do(self, what: str) -> None:
+        if what == self.slow_at:
+            self.is_over.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("slow_at", ["commit", "finish", "close"])
+def test_work_that_takes_long_is_waited_for_while_it_gets_on_and_given_up_where_nothing_gets_done(
+    slow_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 0.001)
+    moving, stuck = Slow(slow_at), Slow(slow_at, is_moving=False)
+    patient, impatient = Writer[int](moving), Writer[int](stuck)
+    patient.submit(1)
+    patient.close()
+    impatient.submit(1)
+
+    assert moving.is_over.is_set()
+    assert patient.failure is None
+    with pytest.raises(StoreError, match="did nothing"):
+        impatient.close()
+    stuck.is_over.set()
+    impatient._thread.join(LIMIT_S)
+
+
+def test_failed_write_stops_everything_and_tells(run_dir: Path, system: FaultySystem, disk: Disk) -> None:
+    told: list[StoreError] = []
+    run = player.open_toy(run_dir, 4, disk=disk)
+    run.on_failure(told.append)
+    system.fail_at = 1
+    run.event("EVENT_X", {})
+    with pytest.raises(StoreError, match="ENOSPC"):
+        run.contents()
+    before = len(system.calls)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        player.play(run)
+    run.on_failure(told.append)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        run.close()
+
+    assert told == [run.failure, run.failure]
+    assert len(system.calls) == before
+
+
+def test_unwritable_content_is_a_store_error_too(run_dir: Path) -> None:
+    with pytest.raises(StoreError, match="not JSON compliant"), player.open_toy(run_dir, 1) as run:
+        run.checkpoint({"busy_slot_s": float("nan")})
+
+
+def test_directory_deleted_under_way_is_a_store_error(run_dir: Path) -> None:
+    run = player.open_toy(run_dir, 2)
+    shutil.rmtree(run_dir)
+
+    with pytest.raises(StoreError, match="ENOENT"), run:
+        player.play(run)
+    assert run.written == 0
+
+
+class SmallDisk(System):
+    """A filesystem that says how much it has left, and is full after so many writes."""
+
+    def __init__(self, *, size_bytes: int = 1 << 40, files: int | None = None) -> None:
+        self.left = Free(size_bytes=size_bytes, files=files, block_bytes=4096)
+        self.writes_left: int | None = None
+
+    def free(self, path: Path) -> Free:
+        return self.left
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        if self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(descriptor, data)
+
+
+def told(run_dir: Path, n: int, disk: Disk) -> str:
+    """What a run that may not begin says."""
+    with pytest.raises(StoreError) as refusal:
+        player.open_toy(run_dir, n, disk=disk)
+    return str(refusal.value).replace(str(run_dir), "DIR")
+
+
+def test_run_that_will_not_fit_is_refused_with_what_is_missing(run_dir: Path, snapshot: SnapshotAssertion) -> None:
+    small = Disk(SmallDisk(size_bytes=100_000))
+    assert told(run_dir, 100, small) == snapshot
+
+    player.played(run_dir, 20, disk=small)
+    assert read_run(run_dir).counts.done == 20
+
+
+def test_what_is_needed_is_learned_from_the_transcripts_so_far(run_dir: Path) -> None:
+    player.played(run_dir, 4)
+    size_bytes = (run_dir / "transcripts/toy_00000.json").stat().st_size
+    needed = Need(96, size_bytes).size_bytes(4096)
+
+    with pytest.raises(StoreError, match="96 conversations left") as refusal:
+        player.open_toy(run_dir, 100, disk=Disk(SmallDisk(size_bytes=needed * 9 // 10)))
+    assert f"{size_text(needed // 10)} are missing" in str(refusal.value)
+    player.open_toy(run_dir, 100, disk=Disk(SmallDisk(size_bytes=needed * 11 // 10))).close()
+
+
+def test_estimate_is_no_more_than_a_run_takes(run_dir: Path) -> None:
+    player.played(run_dir, 30)
+    size_bytes = (run_dir / "transcripts/toy_00000.json").stat().st_size
+    taken = sum(file.stat().st_size for file in run_dir.rglob("*") if file.is_file())
+
+    needed = Need(30, size_bytes).size_bytes()
+    assert needed < taken < 2 * needed
+
+
+def test_run_for_which_there_are_too_few_inodes_is_refused(run_dir: Path, snapshot: SnapshotAssertion) -> None:
+    assert told(run_dir, 100, Disk(SmallDisk(files=60))) == snapshot
+
+
+def test_finished_run_needs_no_room(run_dir: Path) -> None:
+    player.played(player.played(run_dir, 2), 2, disk=Disk(SmallDisk(size_bytes=0, files=0)))
+
+
+def test_disk_that_fills_up_is_told_with_what_the_rest_needs(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    # All at once: which file meets the end of the disk depends on what is written before.
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
+    system = SmallDisk()
+    run = player.open_toy(run_dir, 10, disk=Disk(system))
+    system.writes_left = 5
+    player.play(run)
+    with pytest.raises(StoreError) as failure:
+        run.close()
+
+    assert str(failure.value).replace(str(run_dir), "DIR") == snapshot
+    player.played(run_dir, 10)
+    assert player.verified(run_dir).acknowledged == 10
+
+
+def test_disk_without_room_to_begin_is_told_with_what_is_needed(run_dir: Path) -> None:
+    player.played(run_dir, 10, turns=9)
+    system = SmallDisk()
+    system.writes_left = 0
+
+    with pytest.raises(StoreError, match=r"ENOSPC.* 8 conversations left"):
+        player.open_toy(run_dir, 10, disk=Disk(system))
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(0, "0.0 kB"), (999_000, "999.0 kB"), (1_250_000, "1.2 MB"), (5_000_000_000_000, "5.0 TB")]
+)
+def test_sizes_are_told_as_people_say_them(size_bytes: int, text: str) -> None:
+    assert size_text(size_bytes) == text

@@ -1,18 +1,25 @@
-"""What a changed field means for a run directory: runtime goes on, identity is refused by name with both values."""
+"""Whose run directory it is: runtime goes on, identity is refused by name, and what was not played may be another's."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from mac_runner.clock import Clock
 from mac_runner.config import Experiment, upgraded
-from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
+from mac_runner.plan import Shard
 from mac_runner.section import RUNTIME, leaf_fields
-from mac_runner.store import Disk, identity
+from mac_runner.store import Disk, Run, identity, open_run
 from mac_runner.store.testing import Layout, changes, encode_config, read_yaml
 from mac_runner.types import JsonObject
+from tests.store import player
+from tests.store.conftest import both, edit, edit_journal, tree
 
 LEAVES = {
     ".".join(map(str, path)): field
@@ -29,10 +36,6 @@ def config(path: str, value: str) -> JsonObject:
     return _nested(keys, value)
 
 
-def layout(directory: Path) -> Layout:
-    return Layout(directory=directory, experiment_name="toy")
-
-
 def _nested(keys: list[str], value: str) -> JsonObject:
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
@@ -42,7 +45,7 @@ def test_change_of_a_runtime_field_goes_on(tmp_path: Path, subtests: pytest.Subt
         with subtests.test(path):
             (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
 
-            found = changes(Disk(), layout(tmp_path), upgraded(config(path, "new")))
+            found = changes(Disk(), Layout(directory=tmp_path, experiment_name="toy"), upgraded(config(path, "new")))
 
             assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
 
@@ -57,7 +60,7 @@ def test_change_of_an_identity_field_is_refused_by_name_with_both_values(
             (tmp_path / "transcripts/toy_00000.json").touch()
 
             with pytest.raises(IdentityError) as refusal:
-                changes(Disk(), layout(tmp_path), config(path, "new"))
+                changes(Disk(), Layout(directory=tmp_path, experiment_name="toy"), config(path, "new"))
 
             name = f"the code of * changed: its {path.split('.')[-1]}" if path.startswith("plugins.") else path
             assert f'{name}: "old"' in str(refusal.value)
@@ -107,3 +110,96 @@ def test_copies_by_anchors_are_counted_and_a_file_too_large_is_not_read_to_its_e
     monkeypatch.setattr(identity, "YAML_BYTES_MAX", 10)
     with pytest.raises(RunDirectoryError, match="larger than 10"):
         read_yaml(Disk(), path)
+
+
+def open_named(run_dir: Path, clock: Clock, name: str, shard: Shard | None = None) -> Run:
+    config: JsonObject = {"experiment_metadata": {"experiment_name": name}, "seed": len(name)}
+    return open_run(run_dir, experiment_name=name, resolved=config, tasks=player.plan(2), clock=clock, shard=shard)
+
+
+def planned(run_dir: Path) -> list[str]:
+    return [task["task_id"] for task in json.loads((run_dir / "task_manifest.json").read_bytes())["tasks"]]
+
+
+def test_unplayed_directory_takes_on_a_corrected_experiment(run_dir: Path) -> None:
+    with player.open_toy(run_dir, 5) as run:
+        run.checkpoint({"models": {}})
+        run.write_summary({"conversations": 0})
+    corrected = player.resolved(seed=2)
+    found = player.surveyed(run_dir, 3, corrected)
+    assert (found.changed_settings, found.is_complete) == (("seed: 1 there, 2 now",), False)
+
+    player.played(run_dir, 3, config=corrected)
+
+    assert yaml.safe_load((run_dir / "experiment.yaml").read_bytes()) == corrected
+    assert planned(run_dir) == ["toy_00000", "toy_00001", "toy_00002"]
+    assert not (run_dir / "summary.json").exists()
+    assert b'"changes":["seed: 1 there, 2 now"]' in (run_dir / "events.jsonl").read_bytes()
+    assert player.verified(run_dir).ok
+    with pytest.raises(IdentityError, match="seed: 2 there, 1 now"):
+        player.open_toy(run_dir, 5)
+
+
+def test_session_that_was_killed_before_its_first_reply_binds_nobody(run_dir: Path) -> None:
+    player.open_toy(run_dir, 1).close()
+    segment = run_dir / "journal/000001.jsonl"
+    segment.write_bytes(segment.read_bytes()[:-9])
+
+    player.open_toy(run_dir, 1, config=player.resolved(seed=2)).close()
+
+
+def test_unplayed_directory_takes_another_name_and_stays_its_shards(run_dir: Path, clock: Clock) -> None:
+    open_named(run_dir, clock, "mistyped", Shard(1, 2)).close()
+
+    with pytest.raises(IdentityError, match="holds shard 1/2"):
+        open_named(run_dir, clock, "right", Shard(2, 2))
+    open_named(run_dir, clock, "right", Shard(1, 2)).close()
+    assert [path.name for path in run_dir.glob("*_index.jsonl")] == ["right_index.jsonl"]
+
+
+def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(run_dir: Path) -> None:
+    lock = {".lock": (0, b"")}  # Some versions of filelock empty the file, which is empty, whenever they try it.
+
+    with player.open_toy(run_dir, 1):
+        before = tree(run_dir)
+        with pytest.raises(RunLockedError):
+            player.open_toy(run_dir, 1, config=player.resolved(seed=2))
+        assert tree(run_dir) | lock == before | lock
+
+
+def death(run_dir: Path) -> None:
+    with player.open_toy(run_dir, 1) as run:
+        run.death(next(run.unfinished())[0], "0/Ann/0/0")
+
+
+def ending(run_dir: Path) -> None:
+    """Played to its end, and the journal is lost."""
+    edit_journal(player.played(run_dir, 1), lambda data: b"")
+
+
+TRACES: dict[str, Callable[[Path], object]] = {
+    "a reply": lambda run: player.played(run, 1, turns=1),
+    "a death": death,
+    "a damaged reply": lambda run: edit_journal(
+        player.played(run, 1, turns=1), lambda data: data.replace(b'"kind":"reply"', b'"kind":"repay"')
+    ),
+    "an ending": ending,
+    "a transcript": both(ending, lambda run: edit(run / "toy_index.jsonl", lambda data: b"")),
+    "a row": both(ending, lambda run: (run / "transcripts/toy_00000.json").unlink()),
+    "a stranger": lambda run: (run / "notes.txt").write_text("mine"),
+}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_directory_in_which_anything_stands_is_refused_to_another_experiment(run_dir: Path, trace: str) -> None:
+    player.open_toy(run_dir, 1).close()
+    TRACES[trace](run_dir)
+    corrected = player.resolved(seed=2)
+    files = {name: held for name, held in tree(run_dir).items() if not name.startswith(".")}
+
+    with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
+        player.surveyed(run_dir, 1, corrected)
+    with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
+        player.open_toy(run_dir, 1, config=corrected)
+
+    assert {name: held for name, held in tree(run_dir).items() if not name.startswith(".")} == files

@@ -1,19 +1,42 @@
-"""Whatever befell the bytes of a journal, looking for frames finds what taking apart every line finds."""
+"""The journal: its frames, whatever befell their bytes, and those who look for some of them or read on in pieces."""
 
 from __future__ import annotations
 
+import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store import Disk, journal
-from mac_runner.store.testing import Layout, encode_frame, entry, lines, lines_with, read_state, scan
-from mac_runner.types import JsonObject
+from mac_runner.store import Disk, journal, records
+from mac_runner.store.testing import (
+    DoneRow,
+    JournalTail,
+    Layout,
+    checkpoint_frame,
+    decode_frame,
+    done_frame,
+    encode_frame,
+    encode_json,
+    entry,
+    lines,
+    lines_with,
+    read_state,
+    replies,
+    reply_frame,
+    retry_frame,
+    scan,
+    session_frame,
+)
+from mac_runner.types import JsonObject, RecordedReply, Reply
 from tests.store import player
 
 LAYOUT = Layout(directory=Path("/nowhere"), experiment_name="toy")
+
 NASTY_ID = 'a"b\\c\u00e9'
 
 
@@ -93,15 +116,12 @@ def test_any_byte_altered_costs_no_more_than_it_must(segment: bytes, mask: int) 
         check(bytes(altered))
 
 
-def test_any_newline_lost_costs_nothing(segment: bytes) -> None:
+def test_any_newline_lost_or_cut_costs_nothing_that_stands_before_it(segment: bytes) -> None:
     ends = [position for position, byte in enumerate(segment) if byte == 0x0A]
     for end in ends[:-1]:
         assert marks(segment[:end] + b"?" + segment[end + 1 :]) == marks(segment)
     for position in range(0, len(segment), 7):
         check(segment[:position] + b"\n" + segment[position:])
-
-
-def test_a_journal_cut_anywhere_is_read_up_to_there(segment: bytes) -> None:
     for length in range(0, len(segment), 5):
         check(segment[:length])
 
@@ -133,3 +153,198 @@ def test_of_a_conversation_done_twice_the_last_row_stands() -> None:
     found = list(rows(OneSegment(b"".join(frames))))
 
     assert [(entry(one, "task_id", str), one["size_bytes"]) for one in found] == [("a", 2), ("b", 3)]
+
+
+RECORDS: list[JsonObject] = [
+    {"id": f"t{i}", "kind": "reply", "text": f'say {{"id":"t9"}} \n\u2028\0\ud800 {i} 1a2b3c4d {{"x"'} for i in range(6)
+]
+
+FRAMES = [encode_frame(record) for record in RECORDS]
+
+FILE = b"".join(FRAMES)
+
+texts = st.text(st.characters(exclude_categories=())).filter(lambda text: text == round_trip_of_pairs(text))
+
+
+def round_trip_of_pairs(text: str) -> str:
+    """JSON reads a high and a low surrogate side by side as the one character they mean."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def in_pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[i : i + size] for i in range(0, len(data), size))
+
+
+@given(st.lists(st.dictionaries(texts, texts | st.integers() | st.none(), min_size=1), max_size=5))
+def test_frames_bring_back_any_text(records: list[JsonObject]) -> None:
+    found = scan(b"".join(map(encode_frame, records)))
+
+    assert found.records == tuple(records)
+    assert found.damage == ()
+
+
+def test_frame_is_one_line_of_ascii_the_same_for_equal_values_and_not_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(frame.isascii() and frame.count(b"\n") == frame.endswith(b"\n") == 1 for frame in FRAMES)
+    assert encode_json({"b": 1, "a": [2]}) == encode_json({"a": [2], "b": 1}) == b'{"a":[2],"b":1}'
+    for value in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            encode_json({"x": value})
+    monkeypatch.setattr(records, "FRAME_BYTES_MAX", 1_000)
+    with pytest.raises(ValueError, match="than a frame"):
+        encode_frame({"text": "x" * 2_000})
+
+
+def test_scan_of_a_file_cut_anywhere_finds_all_whole_frames_and_no_damage() -> None:
+    ends = [len(b"".join(FRAMES[:n])) for n in range(len(FRAMES) + 1)]
+    for length in range(len(FILE) + 1):
+        found = scan(FILE[:length])
+        whole = sum(end <= length for end in ends) - 1
+
+        assert found.records == tuple(RECORDS[:whole])
+        assert found.good_length == ends[whole]
+        assert found.damage == ()
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x04, 0x20, 0x80, 0xFF])
+def test_scan_with_any_byte_altered_accepts_no_other_record_and_loses_at_most_one(mask: int) -> None:
+    for position in range(len(FILE)):
+        altered = bytearray(FILE)
+        altered[position] ^= mask
+        found = scan(bytes(altered))
+
+        assert all(record in RECORDS for record in found.records)
+        assert len(found.records) >= len(RECORDS) - 1
+        assert found.damage or found.good_length < len(FILE)
+
+
+def test_scan_with_any_byte_turned_into_a_newline_loses_at_most_one_record() -> None:
+    for position in range(len(FILE)):
+        found = scan(FILE[:position] + b"\n" + FILE[position + 1 :])
+
+        assert all(record in RECORDS for record in found.records)
+        assert len(found.records) >= len(RECORDS) - 1
+
+
+def test_damage_names_its_place() -> None:
+    found = scan(FRAMES[0] + b"garbage\n" + FRAMES[1])
+
+    assert found.records == (RECORDS[0], RECORDS[1])
+    assert [(damage.offset, damage.size_bytes) for damage in found.damage] == [(len(FRAMES[0]), 7)]
+
+
+@given(st.binary(max_size=300))
+def test_scan_takes_no_garbage_for_a_record(data: bytes) -> None:
+    found = scan(data)
+
+    assert found.records == ()
+    assert found.good_length <= len(data)
+
+
+@given(st.integers(1, 700))
+def test_lines_do_not_depend_on_how_the_file_is_read(size: int) -> None:
+    assert list(lines(in_pieces(FILE + b"torn", size))) == list(lines([FILE + b"torn"]))
+
+
+def test_line_longer_than_a_frame_is_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "FRAME_BYTES_MAX", 1_000)
+    data = FRAMES[0] + b"x" * 5_000 + b"\n" + FRAMES[1]
+    long = list(lines(in_pieces(data, 64)))[1]
+
+    assert (long.offset, long.size_bytes, long.data, long.is_ended) == (len(FRAMES[0]), 5_000, b"", True)
+    assert [decode_frame(line.data) is not None for line in lines(in_pieces(data, 64))] == [True, False, True]
+
+
+ALL = {"t-0", "t-1", "t-2", "t/3"}
+
+
+def said(task_id: str, n: int, text: str = "yes") -> bytes:
+    return reply_frame(
+        task_id, n, RecordedReply(turn_key=f"{n}/Abel/0/0", prompt_sha256="0" * 64, reply=Reply(text=text))
+    )
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A journal of one session."""
+    found = Layout(directory=tmp_path, experiment_name="small")
+    found.journal.mkdir()
+    found.segment(1).write_bytes(b"".join(sessions()[0]))
+    return found
+
+
+def sessions() -> list[list[bytes]]:
+    """Three sessions: a failed conversation that is retried, one that was killed in a reply, one that goes on."""
+    first = [
+        session_frame(1, started_at="2026-01-01T00:00:00Z"),
+        *(said("t-0", n) for n in range(3)),
+        said("t-1", 0),
+        done_frame(row("t-0")),
+        b"00000000 {damaged}\n",
+        done_frame(row("t-1", "failed")),
+        said("t-2", 0),
+        said("t-2", 1, "lost"),
+    ]
+    second = [
+        session_frame(2, started_at="2026-01-02T00:00:00Z"),
+        retry_frame(row("t-1", "failed")),
+        said("t-2", 1, "again"),
+        said("t-1", 0, "better"),
+        checkpoint_frame(2, elapsed_s=3.0, accounting={}),
+        done_frame(row("t-1")),
+    ]
+    third = [session_frame(3, started_at="2026-01-03T00:00:00Z"), said("t-2", 2), said("t/3", 0, "\x00<b>")]
+    return [first, second, third]
+
+
+def test_reading_on_in_pieces_says_what_reading_at_once_says(layout: Layout) -> None:
+    """After any cut, also in the middle of a frame: endings, rows that count, replies of open conversations."""
+    for seed in range(30):
+        shutil.rmtree(layout.journal)
+        layout.journal.mkdir()
+        disk, chance, rows = Disk(), random.Random(seed), list[DoneRow]()
+        tail = JournalTail(disk, layout)
+        for number, frames in enumerate(sessions(), start=1):
+            data, written = b"".join(frames), 0
+            while written < len(data):
+                size = chance.choice((1, 7, 60, 300, 5000))
+                with layout.segment(number).open("ab") as file:
+                    file.write(data[written : written + size])
+                written += size
+                if tail.read_on(rows.append).is_anew:
+                    rows = list(tail.state.json_rows(disk, layout))
+
+                whole = read_state(disk, layout)
+                assert tail.state.endings == whole.endings, seed
+                assert rows == list(whole.json_rows(disk, layout)), seed
+                expected = replies(disk, layout, set(ALL - whole.endings.keys()).__contains__)
+                assert tail.replied == expected.keys(), seed
+                assert {task_id: tail.replies(task_id) for task_id in expected} == expected, seed
+        whole = read_state(disk, layout)
+        assert [session.usage for session in tail.state.sessions] == [session.usage for session in whole.sessions]
+        assert [each.reply.text for each in tail.replies("t-2")] == ["yes", "again", "yes"]
+
+
+def test_journal_that_was_replaced_is_read_anew(layout: Layout) -> None:
+    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
+    assert not tail.read_on(rows.append).is_anew
+    assert [each.task_id for each in rows] == ["t-0", "t-1"]
+
+    for change in ("shorter", "another file", "gone"):
+        layout.segment(1).unlink()
+        if change != "gone":
+            frames = [session_frame(1, started_at="2027-01-01T00:00:00Z"), done_frame(row("u-0"))]
+            layout.segment(1).write_bytes(b"".join(frames * (1 if change == "shorter" else 50)))
+        assert tail.read_on(rows.append).is_anew, change
+        assert tail.state.endings.keys() == (set() if change == "gone" else {"u-0"}), change
+
+
+def test_second_look_at_a_journal_opens_no_file(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail, rows = JournalTail(Disk(), layout), list[DoneRow]()
+    tail.read_on(rows.append)
+
+    def refuse(path: Path, *_rest: int) -> Iterator[bytes]:
+        raise AssertionError(f"{path} is read again")
+
+    monkeypatch.setattr("mac_runner.store.tail.chunks_from", refuse)
+
+    assert tail.read_on(rows.append).replied == frozenset()

@@ -1,4 +1,4 @@
-"""Runs of one experiment made into one: what comes out is what a single run would have left."""
+"""Shards, and runs made into one: what comes out is what a single run would have left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.clock import SystemClock
+from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, Merged, RunContents, merge_runs, verify_run
-from mac_runner.store.testing import scan
+from mac_runner.store import (
+    Disk,
+    Merged,
+    ShardsRecord,
+    is_shards,
+    read_shards,
+    read_workers,
+    shard_directories,
+)
+from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, scan, shard_directory
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import FaultySystem, tree
+from tests.store.conftest import FaultySystem, both, edit, failing_calls, files, lose_frames, tree
 
 CONVERSATIONS = 7
 
@@ -40,14 +48,7 @@ def play_shard(
 
 
 def merged(target: Path, *sources: Path, disk: Disk | None = None) -> Merged:
-    return merge_runs(
-        target,
-        sources,
-        summarise=_summary,
-        plan=lambda _run: player.plan(CONVERSATIONS),
-        clock=SystemClock(),
-        disk=disk,
-    )
+    return player.merged(target, *sources, tasks=CONVERSATIONS, disk=disk)
 
 
 @pytest.fixture
@@ -66,13 +67,13 @@ def test_merged_shards_are_what_a_single_run_leaves(tmp_path: Path, shards: Sequ
 
     assert (found.contents.counts.finished, found.contents.counts.planned) == (CONVERSATIONS, CONVERSATIONS)
     assert found.missing == ()
-    assert _files(target / "transcripts") == _files(single / "transcripts")
+    assert files(target / "transcripts") == files(single / "transcripts")
     assert (target / "toy_index.jsonl").read_bytes() == (single / "toy_index.jsonl").read_bytes()
     assert _json(target / "task_manifest.json")["tasks"] == _json(single / "task_manifest.json")["tasks"]
     assert _events(target) == _events(single)
     assert (target / "experiment.yaml").read_bytes() == (single / "experiment.yaml").read_bytes()
     assert not (target / "shard.json").exists()
-    assert verify_run(target, rebuild=player.rebuild).findings == ()
+    assert player.verified(target).findings == ()
 
 
 def test_merge_only_reads_its_sources(tmp_path: Path, shards: Sequence[Path]) -> None:
@@ -126,8 +127,8 @@ def test_missing_shard_is_told_and_can_be_run_in_the_merged_directory(
 
     play_shard(target, None)
 
-    assert _files(target / "transcripts") == _files(single / "transcripts")
-    assert verify_run(target, rebuild=player.rebuild).findings == ()
+    assert files(target / "transcripts") == files(single / "transcripts")
+    assert player.verified(target).findings == ()
 
 
 def test_half_done_conversations_go_on_from_their_recorded_replies(
@@ -139,9 +140,9 @@ def test_half_done_conversations_go_on_from_their_recorded_replies(
 
     play_shard(target, None)
 
-    assert _files(target / "transcripts") == _files(single / "transcripts")
+    assert files(target / "transcripts") == files(single / "transcripts")
     assert _events(target) == _events(single)
-    assert verify_run(target, rebuild=player.rebuild).findings == ()
+    assert player.verified(target).findings == ()
 
 
 def test_merged_directory_can_be_merged_and_extended(tmp_path: Path, shards: Sequence[Path]) -> None:
@@ -150,7 +151,7 @@ def test_merged_directory_can_be_merged_and_extended(tmp_path: Path, shards: Seq
 
     with player.open_toy(tmp_path / "all", CONVERSATIONS + 2) as run:
         assert player.play(run) == 2 * player.TURNS
-    assert verify_run(tmp_path / "all", rebuild=player.rebuild).acknowledged == CONVERSATIONS + 2
+    assert player.verified(tmp_path / "all").acknowledged == CONVERSATIONS + 2
 
 
 def test_runs_of_different_experiments_are_refused_naming_the_fields(tmp_path: Path, shards: Sequence[Path]) -> None:
@@ -215,25 +216,22 @@ def test_damage_of_a_journal_stays_behind(tmp_path: Path, shards: Sequence[Path]
 
     merged(tmp_path / "whole", *shards)
 
-    assert verify_run(tmp_path / "whole", rebuild=player.rebuild).findings == ()
+    assert player.verified(tmp_path / "whole").findings == ()
 
 
 @pytest.mark.ci
 def test_merge_broken_off_at_any_call_is_done_over_by_the_same_command(
     tmp_path: Path, shards: Sequence[Path], single: Path, system: FaultySystem, disk: Disk
 ) -> None:
-    merged(tmp_path / "reference", *shards[:2], disk=disk)
-    calls, before = len(system.calls), [tree(shard) for shard in shards]
-    for fail_at in range(1, calls + 1):
-        system.calls.clear()
-        system.fail_at = fail_at
+    before, reference = [tree(shard) for shard in shards], tmp_path / "reference"
+    for fail_at in failing_calls(system, lambda: merged(reference, *shards[:2], disk=disk)):
         target = tmp_path / f"whole-{fail_at}"
         with pytest.raises(StoreError, match="ENOSPC"):
             merged(target, *shards[:2], disk=disk)
         if not (target / "summary.json").exists():
             merged(target, *shards[:2])
-        assert verify_run(target, rebuild=player.rebuild).findings == ()
-        assert _files(target / "transcripts") == _files(tmp_path / "reference" / "transcripts")
+        assert player.verified(target).findings == ()
+        assert files(target / "transcripts") == files(reference / "transcripts")
         assert not list(target.rglob(".tmp-*"))
     assert [tree(shard) for shard in shards] == before
 
@@ -254,14 +252,6 @@ def test_broken_off_merge_is_neither_run_nor_merged_with_others(
     merged(target, *shards)
 
 
-def _summary(contents: RunContents) -> JsonObject:
-    return {"finished": contents.counts.finished}
-
-
-def _files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 def _json(path: Path) -> JsonObject:
     value = json.loads(path.read_bytes())
     assert isinstance(value, dict)
@@ -275,11 +265,13 @@ def _events(run_dir: Path) -> Counter[tuple[str, str, str]]:
 
 
 JOURNAL_HARMS: dict[str, Callable[[Path], object]] = {
-    "every ending lost": lambda run: _rewrite(run, lambda line: b'"kind":"done"' not in line),
+    "every ending lost": lambda run: lose_frames(run, b'"kind":"done"'),
     "the journal cut": lambda run: os.truncate(run / "journal/000001.jsonl", 300),
     "the journal emptied": lambda run: os.truncate(run / "journal/000001.jsonl", 0),
     "the journal gone": lambda run: shutil.rmtree(run / "journal"),
-    "the journal and the index gone": lambda run: _remove(run / "journal", run / "toy_index.jsonl"),
+    "the journal and the index gone": both(
+        lambda run: shutil.rmtree(run / "journal"), lambda run: (run / "toy_index.jsonl").unlink()
+    ),
 }
 """Of these every transcript is whole."""
 
@@ -293,11 +285,11 @@ def test_results_that_a_journal_has_lost_are_adopted(tmp_path: Path, shards: Seq
 
         found = merged(target, victim, *shards[1:])
 
-        assert _files(target / "transcripts") == _files(single / "transcripts"), name
+        assert files(target / "transcripts") == files(single / "transcripts"), name
         assert (target / "toy_index.jsonl").read_bytes() == (single / "toy_index.jsonl").read_bytes(), name
         assert found.contents.counts.finished == CONVERSATIONS, name
         assert any("victim" in note for note in found.notes), name
-        assert verify_run(target, rebuild=player.rebuild).findings == (), name
+        assert player.verified(target).findings == (), name
         assert tree(victim) == before, name
         shutil.rmtree(victim)
         shutil.rmtree(target)
@@ -306,18 +298,14 @@ def test_results_that_a_journal_has_lost_are_adopted(tmp_path: Path, shards: Seq
 def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_written(
     tmp_path: Path, shards: Sequence[Path]
 ) -> None:
-    def lose(run: Path) -> None:
-        (run / "transcripts/toy_00003.json").unlink()
+    def alter(path: Path) -> None:
+        edit(path, lambda data: data.replace(b'"detail": "says"', b'"detail": "sayz"', 1))
 
-    def alter(run: Path) -> None:
-        path = run / "transcripts/toy_00003.json"
-        path.write_bytes(path.read_bytes().replace(b'"detail": "says"', b'"detail": "sayz"', 1))
-
-    for result in (lose, alter):
+    for result in (Path.unlink, alter):
         for name, harm in {"": lambda _run: None, **JOURNAL_HARMS}.items():
             victim, target = tmp_path / "victim", tmp_path / "whole"
             shutil.copytree(shards[0], victim)
-            result(victim)
+            result(victim / "transcripts/toy_00003.json")
             harm(victim)
             before = tree(victim)
             if result is alter and "index" in name:
@@ -327,11 +315,13 @@ def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_wri
             else:
                 with pytest.raises(RunDirectoryError) as refusal:
                     merged(target, victim, *shards[1:])
-                told = str(refusal.value)
-                assert "lost results: 1\n" in told, name
-                assert "toy_00003" in told, name
-                assert f"`mac-run repair {victim}`" in told, name
-                assert f" --shard 1/3 --out {victim}`;" in told, name
+                told = (
+                    "lost results: 1\n",
+                    "toy_00003",
+                    f"`mac-run repair {victim}`",
+                    f" --shard 1/3 --out {victim}`;",
+                )
+                assert [words for words in told if words not in str(refusal.value)] == [], name
                 assert not target.exists(), name
             assert tree(victim) == before, name
             shutil.rmtree(victim)
@@ -367,11 +357,67 @@ def _flips(segment: Path) -> dict[str, Callable[[Path], object]]:
     return {f"the ending at {at}": partial(flip, at=at) for at in offsets}
 
 
-def _rewrite(run: Path, keeps: Callable[[bytes], bool]) -> None:
-    segment = run / "journal/000001.jsonl"
-    segment.write_bytes(b"".join(line for line in segment.read_bytes().splitlines(keepends=True) if keeps(line)))
+SHARDS = ShardsRecord(of=12, experiment_name="small", identity="ab12", conversations=30)
 
 
-def _remove(directory: Path, file: Path) -> None:
-    shutil.rmtree(directory)
-    file.unlink()
+def test_directory_of_shards_knows_those_that_have_begun_in_their_order_until_it_is_merged(tmp_path: Path) -> None:
+    (tmp_path / "shards.json").write_bytes(encode_shards(SHARDS))
+    for number in (11, 2):
+        place = shard_directory(tmp_path, Shard(number, 12))
+        place.mkdir(parents=True)
+        (place / "task_manifest.json").touch()
+    shard_directory(tmp_path, Shard(3, 12)).mkdir()
+
+    assert (read_shards(tmp_path), is_shards(tmp_path), read_workers(tmp_path)) == (SHARDS, True, ())
+    assert [path.name for path in shard_directories(tmp_path)] == ["02-of-12", "11-of-12"]
+    (tmp_path / "experiment.yaml").touch()
+    assert (read_shards(tmp_path), is_shards(tmp_path)) == (SHARDS, False)
+
+
+@pytest.mark.parametrize(("first", "second"), [(Shard(1, 2), Shard(2, 2)), (None, Shard(1, 1)), (Shard(1, 2), None)])
+def test_directory_of_another_part_is_refused(run_dir: Path, first: Shard | None, second: Shard | None) -> None:
+    player.open_toy(run_dir, 1, shard=first).close()
+    before = tree(run_dir / "journal")
+
+    with pytest.raises(IdentityError):
+        player.open_toy(run_dir, 1, shard=second)
+
+    assert tree(run_dir / "journal") == before
+    player.open_toy(run_dir, 1, shard=first).close()
+
+
+@pytest.mark.ci
+def test_shard_stands_before_the_directory_counts_as_a_run(
+    tmp_path: Path, clock: Clock, system: FaultySystem, disk: Disk
+) -> None:
+    """Whatever call a beginning fails at, no run directory of a shard is ever taken for the whole experiment."""
+
+    def begin(run_dir: Path, disk: Disk | None = None) -> None:
+        player.open_toy(run_dir, 1, clock=clock, shard=Shard(1, 2), disk=disk).close()
+
+    for fail_at in failing_calls(system, lambda: begin(tmp_path / "reference", disk)):
+        run_dir = tmp_path / str(fail_at)
+        with pytest.raises(StoreError, match="ENOSPC"):
+            begin(run_dir, disk)
+        if (run_dir / "experiment.yaml").exists():
+            with pytest.raises(IdentityError, match="holds shard 1/2"):
+                player.open_toy(run_dir, 1)
+        begin(run_dir)
+
+
+def test_shard_that_was_given_up_before_it_began_binds_nobody(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True)
+    (run_dir / "shard.json").write_text('{"of": 2, "shard": 1}')
+
+    player.open_toy(run_dir, 1).close()
+
+    assert not (run_dir / "shard.json").exists()
+
+
+def test_latest_session_of_those_that_began_at_once_is_that_of_a_merge() -> None:
+    state = RunState()
+    for number in (1, 2):
+        state.begin(number * SESSIONS_PER_SHARD + 1)
+        state.apply({"kind": "session", "id": "", "started_at": "2026-01-01T00:00:00.000Z"})
+
+    assert state.latest is state.sessions[-1]

@@ -1,42 +1,35 @@
-"""Failed conversations tried again: the failed attempt is kept, its replies stand, and a kill costs neither."""
+"""Conversations taken up again: those that failed, with their attempts kept, and forks, written whole or not at all."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mac_runner.clock import SystemClock
-from mac_runner.errors import RunDirectoryError, StoreError
-from mac_runner.store import Disk, Run, merge_runs, read_run, replies_before_failure, verify_run, writer
-from mac_runner.types import JsonObject
+from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
+from mac_runner.store import Disk, Run, read_run, replies_before_failure, writer
+from mac_runner.store.testing import Branch, ForkRecord, objects, read_fork, write_fork
+from mac_runner.types import Fork, JsonObject, RecordedReply, Task
+from tests.faults.crashfs import CrashDisk
+from tests.faults.test_crashes import Moments
 from tests.kit import copied
 from tests.patience import LIMIT_S
 from tests.store import player
-from tests.store.conftest import FaultySystem, StillClock
+from tests.store.conftest import FaultySystem, StillClock, edit, failing_calls, files, flip
 
 CONVERSATIONS = 4
+
 FAILED = ("toy_00001", "toy_00003")
-STORY = "turn 2/Ann/0/0 got no answer"
 
 
-def fail_some(run_dir: Path, *failed: str, replies: int = 2) -> Path:
-    """Play a toy run in which some conversations fail after so many replies."""
-    with player.open_toy(run_dir, CONVERSATIONS) as run:
-        play_failing(run, failed or FAILED, replies)
-    return run_dir
-
-
-def play_failing(run: Run, failed: tuple[str, ...], until: int) -> None:
-    for task, recorded in run.unfinished():
-        replies = list(recorded)
-        while len(replies) < (until if task.task_id in failed else player.TURNS):
-            replies.append(player.answer(task, replies))
-            run.reply(task, replies[-1])
-        run.publish(task, player.transcript(task, replies, STORY if task.task_id in failed else None))
+def fail_some(run_dir: Path, *failed: str) -> Path:
+    """Play a toy run in which some conversations fail after two replies."""
+    return player.played(run_dir, CONVERSATIONS, failing=failed or FAILED)
 
 
 def open_retry(run_dir: Path, *, disk: Disk | None = None, wanted: tuple[str, ...] = FAILED) -> Run:
@@ -44,65 +37,58 @@ def open_retry(run_dir: Path, *, disk: Disk | None = None, wanted: tuple[str, ..
     return player.open_toy(run_dir, tasks, clock=StillClock(), disk=disk, is_retried=wanted.__contains__)
 
 
+def retried(run_dir: Path, **more: Any) -> Path:
+    with open_retry(run_dir, **more) as run:
+        player.play(run)
+    return run_dir
+
+
 def row_of(run_dir: Path, task_id: str) -> JsonObject:
     (row,) = (row for row in read_run(run_dir).rows() if row["task_id"] == task_id)
     return row
 
 
-def test_retry_goes_on_from_the_replies_before_the_failure(run_dir: Path) -> None:
-    fail_some(run_dir)
+def test_retry_goes_on_from_the_replies_before_the_failure_and_ends_like_a_run_without_one(tmp_path: Path) -> None:
+    run_dir = fail_some(tmp_path / "failed")
 
     with open_retry(run_dir) as run:
         assert run.counts.failed == 0
         assert player.play(run) == len(FAILED) * (player.TURNS - 2)
 
     assert read_run(run_dir).counts == (CONVERSATIONS, CONVERSATIONS, 0)
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
-
-
-def test_retried_run_ends_like_one_that_never_failed(tmp_path: Path) -> None:
-    fail_some(tmp_path / "failed")
-    with open_retry(tmp_path / "failed") as run:
-        player.play(run)
-    with player.open_toy(tmp_path / "never", CONVERSATIONS) as run:
-        player.play(run)
-
-    for path in (tmp_path / "never/transcripts").iterdir():
-        assert (tmp_path / "failed/transcripts" / path.name).read_bytes() == path.read_bytes()
+    assert player.verified(run_dir).findings == ()
+    never = player.played(tmp_path / "never", CONVERSATIONS)
+    assert files(run_dir / "transcripts") == files(never / "transcripts")
 
 
 def test_failed_attempts_are_kept_and_told_in_the_index(run_dir: Path) -> None:
     fail_some(run_dir)
     first = (run_dir / "transcripts/toy_00001.json").read_bytes()
     with open_retry(run_dir) as run:
-        play_failing(run, ("toy_00001",), 3)
+        player.play(run, failing={"toy_00001"}, until=3)
     second = (run_dir / "transcripts/toy_00001.json").read_bytes()
-    with open_retry(run_dir) as run:
-        player.play(run)
+    retried(run_dir)
 
     assert (run_dir / "attempts/toy_00001.1.json").read_bytes() == first
     assert (run_dir / "attempts/toy_00001.2.json").read_bytes() == second
     assert sorted(path.name for path in (run_dir / "attempts").iterdir())[2:] == ["toy_00003.1.json"]
-    told = row_of(run_dir, "toy_00001")["failed_attempts"]
-    assert isinstance(told, list)
-    assert [(attempt["attempt"], attempt["failure"], attempt["transcript"]) for attempt in map(_object, told)] == [
-        (1, STORY, "attempts/toy_00001.1.json"),
-        (2, STORY, "attempts/toy_00001.2.json"),
+    told = objects(row_of(run_dir, "toy_00001"), "failed_attempts")
+    assert [(attempt["attempt"], attempt["failure"], attempt["transcript"]) for attempt in told] == [
+        (number, player.STORY, f"attempts/toy_00001.{number}.json") for number in (1, 2)
     ]
     assert "failed_attempts" not in row_of(run_dir, "toy_00000")
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
 
 
 def test_retry_takes_up_what_is_asked_and_nothing_else(run_dir: Path) -> None:
     fail_some(run_dir)
 
-    with open_retry(run_dir, wanted=("toy_00003",)) as run:
-        player.play(run)
+    retried(run_dir, wanted=("toy_00003",))
 
     assert read_run(run_dir).failed() == {"toy_00001"}
     events = [json.loads(line) for line in (run_dir / "events.jsonl").read_bytes().splitlines()]
     (told,) = (event for event in events if event["event"] == "EVENT_CONVERSATION_RETRIED")
-    assert (told["task"], told["attempt"], told["failure"]) == ("toy_00003", 1, STORY)
+    assert (told["task"], told["attempt"], told["failure"]) == ("toy_00003", 1, player.STORY)
 
 
 def test_ordinary_resume_ends_a_retry_that_was_interrupted(run_dir: Path) -> None:
@@ -115,7 +101,7 @@ def test_ordinary_resume_ends_a_retry_that_was_interrupted(run_dir: Path) -> Non
         assert player.play(run) == len(FAILED) * (player.TURNS - 2) - 1
 
     assert read_run(run_dir).under_retry() == set()
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
 
 
 def test_failure_without_a_reply_before_it_begins_anew(run_dir: Path) -> None:
@@ -123,7 +109,7 @@ def test_failure_without_a_reply_before_it_begins_anew(run_dir: Path) -> None:
     with player.open_toy(run_dir, 1) as run:
         for task, _ in run.unfinished():
             run.reply(task, player.answer(task, []))
-            run.publish(task, player.transcript(task, [], STORY))
+            run.publish(task, player.transcript(task, [], player.STORY))
 
     with player.open_toy(run_dir, 1, is_retried=lambda _task_id: True) as run:
         assert [(task.task_id, replies) for task, replies in run.unfinished()] == [("toy_00000", ())]
@@ -131,8 +117,7 @@ def test_failure_without_a_reply_before_it_begins_anew(run_dir: Path) -> None:
 
 def test_reply_that_a_conversation_failed_on_is_asked_for_again() -> None:
     (task,) = player.plan(1)()
-    replies = [player.answer(task, [])]
-    replies.append(player.answer(task, replies))
+    replies = player.answers(task, 2)
     transcript: Any = player.transcript(task, replies, "its second turn made no sense")
     transcript["turns"][1]["receipt"]["kind"] = "failure"
 
@@ -145,14 +130,10 @@ def test_retry_killed_at_any_call_keeps_attempts_and_replies(
 ) -> None:
     # All at once: with batches of another size it would be other calls each time.
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
-    with open_retry(fail_some(tmp_path / "reference"), disk=disk) as run:
-        player.play(run)
-    calls, failed = len(system.calls), fail_some(tmp_path / "failed")
+    reference, failed = fail_some(tmp_path / "reference"), fail_some(tmp_path / "failed")
     first = (failed / "transcripts/toy_00003.json").read_bytes()
-    for fail_at in range(1, calls + 1):
+    for fail_at in failing_calls(system, lambda: retried(reference, disk=disk)):
         run_dir = copied(failed, tmp_path / str(fail_at))
-        system.calls.clear()
-        system.fail_at = fail_at
         with pytest.raises(StoreError), open_retry(run_dir, disk=disk) as run:
             player.play(run)
         contents = read_run(run_dir)
@@ -160,7 +141,7 @@ def test_retry_killed_at_any_call_keeps_attempts_and_replies(
         with open_retry(run_dir, wanted=tuple(wanted)) as run:
             player.play(run)
             run.write_summary({})
-        assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+        assert player.verified(run_dir).findings == ()
         assert read_run(run_dir).counts == (CONVERSATIONS, CONVERSATIONS, 0)
         assert (run_dir / "attempts/toy_00003.1.json").read_bytes() == first
         assert not (run_dir / "attempts/toy_00003.2.json").exists()
@@ -168,9 +149,7 @@ def test_retry_killed_at_any_call_keeps_attempts_and_replies(
 
 
 def test_retry_reaches_the_disk_in_the_order_of_its_promises(run_dir: Path, system: FaultySystem, disk: Disk) -> None:
-    fail_some(run_dir, "toy_00001")
-    with open_retry(run_dir, disk=disk):
-        pass
+    open_retry(fail_some(run_dir, "toy_00001"), disk=disk).close()
     names = [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
     kept = names.index(("link", "toy_00001.1.json"))
 
@@ -186,17 +165,16 @@ def test_retry_reaches_the_disk_in_the_order_of_its_promises(run_dir: Path, syst
 @pytest.mark.parametrize(
     ("change", "count"),
     [
-        (lambda path: path.unlink(), "lost"),
-        (lambda path: path.write_bytes(path.read_bytes().replace(b"toy", b"boy")), "damaged"),
+        (Path.unlink, "lost"),
+        (lambda path: edit(path, flip), "damaged"),
         (lambda path: path.with_name("toy_00001.7.json").write_bytes(b"{}"), "unexpected"),
     ],
 )
 def test_verify_watches_over_attempts(run_dir: Path, change: Callable[[Path], object], count: str) -> None:
-    with open_retry(fail_some(run_dir)) as run:
-        player.play(run)
+    retried(fail_some(run_dir))
     change(run_dir / "attempts/toy_00001.1.json")
 
-    report = verify_run(run_dir, rebuild=player.rebuild)
+    report = player.verified(run_dir)
 
     assert len(report.findings) == getattr(report, count) == 1
 
@@ -210,24 +188,92 @@ def test_damaged_transcript_is_not_kept_as_an_attempt(run_dir: Path) -> None:
 
 
 def test_attempts_come_along_in_a_merge(tmp_path: Path) -> None:
-    with open_retry(fail_some(tmp_path / "run"), wanted=("toy_00003",)) as run:
-        player.play(run)
+    retried(fail_some(tmp_path / "run"), wanted=("toy_00003",))
     before = (tmp_path / "run/toy_index.jsonl").read_bytes()
 
-    merge_runs(
-        tmp_path / "whole",
-        [tmp_path / "run"],
-        summarise=lambda _: {},
-        plan=lambda _: player.plan(CONVERSATIONS),
-        clock=SystemClock(),
-    )
+    player.merged(tmp_path / "whole", tmp_path / "run", tasks=CONVERSATIONS)
 
     assert (tmp_path / "whole/toy_index.jsonl").read_bytes() == before
     assert (tmp_path / "whole/attempts/toy_00003.1.json").exists()
-    assert verify_run(tmp_path / "whole", rebuild=player.rebuild).findings == ()
+    assert player.verified(tmp_path / "whole").findings == ()
     assert read_run(tmp_path / "whole").failed() == {"toy_00001"}
 
 
-def _object(value: object) -> JsonObject:
-    assert isinstance(value, dict)
-    return value
+DRAWS = 3
+
+
+def branches() -> list[Branch]:
+    """Three draws that keep two of the four replies of the toy's first task."""
+    (parent,) = player.plan(1)()
+    forks = [Fork(of=parent.task_id, turn=player.turn(2).key, arm="fork", draw=draw) for draw in range(DRAWS)]
+    return [
+        Branch(
+            replace(parent, task_id=f"{parent.task_id}-f2-d{fork.draw:03d}", index=fork.draw, fork=fork),
+            player.answers(parent, 2),
+        )
+        for fork in forks
+    ]
+
+
+def record(turn: str = "2") -> ForkRecord:
+    return ForkRecord(
+        asked={"turn": turn}, parents=({"task": "toy_00000"},), tasks=tuple(task for task, _ in branches())
+    )
+
+
+def write(directory: Path, disk: Disk | None = None, found: ForkRecord | None = None) -> bool:
+    return write_fork(
+        directory,
+        experiment_name=player.NAME,
+        resolved=player.resolved(),
+        record=found or record(),
+        branches=branches(),
+        clock=SystemClock(),
+        disk=disk,
+    )
+
+
+def opened(directory: Path, disk: Disk | None = None) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
+    fork = read_fork(disk or Disk(), directory)
+    assert fork is not None
+    with player.open_toy(directory, fork.plan(), disk=disk) as run:
+        yield from run.unfinished()
+
+
+@pytest.mark.ci
+def test_crash_at_every_operation_leaves_no_fork_or_a_whole_one(tmp_path: Path) -> None:
+    disk, directory = CrashDisk(tmp_path), tmp_path / "fork"
+    moments = Moments(disk, torn=8)
+    assert write(directory, Disk(disk))
+    disk.before = lambda _call, _path: None
+    expected = [(task.task_id, replies) for task, replies in opened(directory, Disk(disk))]
+
+    assert [len(replies) for _, replies in expected] == [2] * DRAWS
+    assert len(moments.cases) > 20
+    for crashed, _ in moments.cases.values():
+        write(directory, Disk(crashed))
+        assert [(task.task_id, replies) for task, replies in opened(directory, Disk(crashed))] == expected
+
+
+def test_fork_is_written_once_and_never_over_another_run(tmp_path: Path) -> None:
+    player.played(tmp_path / "run", 1)
+
+    assert write(tmp_path / "fork")
+    assert not write(tmp_path / "fork")
+    with pytest.raises(IdentityError, match="holds another fork"):
+        write(tmp_path / "fork", found=record("3"))
+    with pytest.raises(RunDirectoryError, match="not a fork"):
+        write(tmp_path / "run")
+    (tmp_path / "fork" / "experiment.yaml").unlink()
+    (tmp_path / "fork" / "transcripts").mkdir()
+    with pytest.raises(RunDirectoryError, match="not a fork"):
+        write(tmp_path / "fork")
+
+
+def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write(tmp_path / "fork")
+
+    found = read_run(tmp_path / "fork").fork
+
+    assert found is not None
+    assert found.is_same(record())

@@ -11,7 +11,7 @@ import yaml
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
-from mac_runner.store import Disk, System, read_run, verify_run, writer
+from mac_runner.store import Disk, System, read_run, writer
 from mac_runner.store.testing import MANIFEST_INTERVAL_S
 from mac_runner.types import JsonObject, RecordedReply
 from tests.patience import LIMIT_S, wait_for
@@ -44,7 +44,7 @@ def test_run_is_written_down_whole(run_dir: Path) -> None:
     assert [json.loads(line)["index"] for line in index_lines(run_dir)] == [0, 1, 2, 3, 4]
     assert json.loads((run_dir / "summary.json").read_bytes()) == {"conversations": 5}
     assert sorted(path.name for path in (run_dir / "transcripts").iterdir()) == [f"toy_{i:05d}.json" for i in range(5)]
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert player.verified(run_dir).ok
 
 
 def test_run_goes_on_from_the_last_recorded_reply(run_dir: Path) -> None:
@@ -55,18 +55,7 @@ def test_run_goes_on_from_the_last_recorded_reply(run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         assert run.counts == (3, 1, 0)
         assert player.play(run) == 6
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-
-
-def test_replies_recorded_in_many_sessions_come_back_in_order(run_dir: Path) -> None:
-    for _ in range(player.TURNS * 2):
-        with player.open_toy(run_dir, 2) as run:
-            assert player.play(run, turns=1) == 1
-    with player.open_toy(run_dir, 2) as run:
-        assert player.play(run) == 0
-
-    assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 2
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert player.verified(run_dir).ok
 
 
 def test_deaths_are_remembered_over_sessions_until_the_task_is_done(run_dir: Path) -> None:
@@ -84,7 +73,7 @@ def test_deaths_are_remembered_over_sessions_until_the_task_is_done(run_dir: Pat
     with player.open_toy(run_dir, 2) as run:
         assert run.deaths(first) == {}
 
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert player.verified(run_dir).ok
 
 
 def test_unfinished_tasks_are_made_one_by_one_and_done_ones_never(
@@ -107,23 +96,13 @@ def test_unfinished_tasks_are_made_one_by_one_and_done_ones_never(
 
 
 def test_smaller_plan_does_not_shrink_the_manifest(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 10) as run:
-        player.play(run, turns=4)
+    player.played(run_dir, 10, turns=4)
     with player.open_toy(run_dir, 3) as run:
         assert run.counts == (10, 1, 0)
         player.play(run)
 
     assert statuses(run_dir) == ["finished"] * 3 + ["pending"] * 7
     assert read_run(run_dir).counts == (10, 3, 0)
-
-
-def test_larger_plan_runs_only_what_is_new(run_dir: Path) -> None:
-    play_all(run_dir, 3)
-    with player.open_toy(run_dir, 5) as run:
-        assert player.play(run) == 2 * player.TURNS
-
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-    assert len(index_lines(run_dir)) == 5
 
 
 def test_failed_conversation_is_done_and_counted(run_dir: Path) -> None:
@@ -142,7 +121,7 @@ def test_finished_run_is_known_as_such_and_looking_changes_nothing(run_dir: Path
     before = tree(run_dir)
     found = player.surveyed(run_dir, 4)
     read_run(run_dir)
-    verify_run(run_dir, rebuild=player.rebuild)
+    player.verified(run_dir)
 
     assert found.is_complete
     assert (found.planned, found.finished, found.failed, found.half_done, found.untouched) == (4, 4, 0, 0, 0)
@@ -150,8 +129,7 @@ def test_finished_run_is_known_as_such_and_looking_changes_nothing(run_dir: Path
 
 
 def test_survey_of_a_half_done_run_counts_what_is_left(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 5) as run:
-        player.play(run, turns=7)
+    player.played(run_dir, 5, turns=7)
     before = tree(run_dir)
     found = player.surveyed(run_dir, 5)
 
@@ -166,97 +144,6 @@ def test_survey_of_nothing_touches_nothing(run_dir: Path) -> None:
 
     assert (found.planned, found.untouched, found.is_complete) == (5, 5, False)
     assert not run_dir.exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["summary.json", "toy_index.jsonl", "task_manifest.json", "transcripts/toy_00001.json"]
-)
-def test_run_with_a_file_missing_is_not_complete_and_is_put_right(run_dir: Path, name: str) -> None:
-    play_all(run_dir, 3)
-    (run_dir / name).unlink()
-
-    assert not player.surveyed(run_dir, 3).is_complete
-    play_all(run_dir, 3)
-    assert player.surveyed(run_dir, 3).is_complete
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-
-
-@pytest.mark.parametrize("damage", ["duplicate", "missing", "torn", "foreign", "empty"])
-def test_index_is_made_right_again(run_dir: Path, damage: str) -> None:
-    play_all(run_dir, 4)
-    good = index_lines(run_dir)
-    bad = {
-        "duplicate": [*good, good[0]],
-        "missing": good[1:],
-        "torn": [*good[:-1], good[-1][:-9]],
-        "foreign": [*good, b"{}"],
-        "empty": [],
-    }[damage]
-    ending = b"" if damage in {"torn", "empty"} else b"\n"
-    (run_dir / "toy_index.jsonl").write_bytes(b"\n".join(bad) + ending)
-    assert not verify_run(run_dir, rebuild=player.rebuild).ok
-
-    with player.open_toy(run_dir, 4):
-        assert index_lines(run_dir) == good
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-
-
-def forget_done(run_dir: Path, task_id: str) -> None:
-    """Lose the frame that says that a task is done, as a kill between publication and acknowledgement does."""
-    for segment in (run_dir / "journal").iterdir():
-        lines = segment.read_bytes().split(b"\n")
-        kept = [line for line in lines if b'"%b","kind":"done"' % task_id.encode() not in line]
-        segment.write_bytes(b"\n".join(kept))
-
-
-def test_published_transcript_whose_note_was_lost_is_adopted(run_dir: Path) -> None:
-    play_all(run_dir, 3)
-    before = (run_dir / "transcripts/toy_00001.json").read_bytes()
-    forget_done(run_dir, "toy_00001")
-    assert read_run(run_dir).counts.done == 2
-
-    with player.open_toy(run_dir, 3) as run:
-        assert run.counts.done == 3
-        assert player.play(run) == 0
-    assert (run_dir / "transcripts/toy_00001.json").read_bytes() == before
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "task": {"task_id": "toy_00000"}}'])
-def test_unreadable_orphan_is_set_aside_and_its_conversation_goes_on(run_dir: Path, content: bytes) -> None:
-    play_all(run_dir, 3)
-    forget_done(run_dir, "toy_00001")
-    (run_dir / "transcripts/toy_00001.json").write_bytes(content)
-
-    with player.open_toy(run_dir, 3) as run:
-        assert [len(replies) for _, replies in run.unfinished()] == [player.TURNS]
-        player.play(run)
-    assert (run_dir / "damaged/toy_00001.json").read_bytes() == content
-    assert b'"set_aside":["toy_00001"]' in (run_dir / "events.jsonl").read_bytes()
-    play_all(run_dir, 3)
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
-
-
-def test_orphan_of_another_seed_is_set_aside(run_dir: Path) -> None:
-    play_all(run_dir, 2)
-    forget_done(run_dir, "toy_00001")
-    path = run_dir / "transcripts/toy_00001.json"
-    path.write_bytes(path.read_bytes().replace(b'"seed": ', b'"seed": 1'))
-
-    with player.open_toy(run_dir, 2) as run:
-        assert run.counts == (2, 1, 0)
-    assert (run_dir / "damaged/toy_00001.json").exists()
-
-
-def test_manifest_that_cannot_be_read_is_written_anew_and_said_so(run_dir: Path) -> None:
-    play_all(run_dir, 3)
-    (run_dir / "task_manifest.json").write_bytes(b"{")
-    with pytest.raises(RunDirectoryError, match=r"task_manifest\.json"):
-        read_run(run_dir)
-    play_all(run_dir, 3)
-
-    assert statuses(run_dir) == ["finished"] * 3
-    assert b'"manifest_unreadable":true' in (run_dir / "events.jsonl").read_bytes()
 
 
 def test_second_publication_of_a_task_leaves_the_first_in_place(run_dir: Path) -> None:
@@ -286,13 +173,12 @@ def test_lost_reply_costs_only_what_its_own_task_did_after_it(run_dir: Path) -> 
         assert [len(replies) for _, replies in run.unfinished()] == [3, 1, 3]
     with player.open_toy(run_dir, 3) as run:
         assert player.play(run) == 1 + 3 + 1
-    report = verify_run(run_dir, rebuild=player.rebuild)
+    report = player.verified(run_dir)
     assert (report.damaged, len(report.findings)) == (1, 1)
 
 
 def test_torn_tail_of_a_killed_session_does_no_harm(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 2) as run:
-        player.play(run, turns=2)
+    player.played(run_dir, 2, turns=2)
     segment = run_dir / "journal/000001.jsonl"
     whole = segment.read_bytes()
     start = whole.rindex(b"\n", 0, whole.index(b'"n":1')) + 1
@@ -300,41 +186,20 @@ def test_torn_tail_of_a_killed_session_does_no_harm(run_dir: Path) -> None:
     (run_dir / "events.jsonl").write_bytes(b'{"time":"20')
 
     play_all(run_dir, 2)
-    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert player.verified(run_dir).ok
     assert (run_dir / "events.jsonl").read_bytes().splitlines()[0] == b'{"time":"20'
-
-
-def test_frame_without_its_newline_was_never_written(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 1) as run:
-        player.play(run, turns=2)
-    segment = run_dir / "journal/000001.jsonl"
-    segment.write_bytes(b"\n".join(segment.read_bytes().split(b"\n")[:3]))
-
-    with player.open_toy(run_dir, 1) as run:
-        assert [len(replies) for _, replies in run.unfinished()] == [1]
 
 
 def test_what_a_killed_session_left_unsynced_is_synced_before_anything_is_built_on_it(
     run_dir: Path, system: FaultySystem, disk: Disk
 ) -> None:
-    with player.open_toy(run_dir, 2) as run:
-        player.play(run, turns=6)
+    player.played(run_dir, 2, turns=6)
     with player.open_toy(run_dir, 2, disk=disk):
         begun = system.calls.index(("create", "000002.jsonl"))
 
     assert {("fsync", "000001.jsonl"), ("fsync_directory", "journal"), ("fsync_directory", "transcripts")} <= {
         *system.calls[:begun]
     }
-
-
-def test_temporary_files_of_a_killed_session_are_removed(run_dir: Path) -> None:
-    play_all(run_dir, 1)
-    strays = [run_dir / ".tmp-1-aa", run_dir / "transcripts/.tmp-1-bb"]
-    for stray in strays:
-        stray.write_bytes(b"x")
-    play_all(run_dir, 1)
-
-    assert not any(stray.exists() for stray in strays)
 
 
 def test_another_identity_is_refused_with_every_field_and_both_values(run_dir: Path) -> None:
@@ -353,8 +218,7 @@ def test_another_identity_is_refused_with_every_field_and_both_values(run_dir: P
 
 
 def test_another_setting_goes_on_and_is_noted(run_dir: Path, snapshot: SnapshotAssertion) -> None:
-    with player.open_toy(run_dir, 2) as run:
-        player.play(run, turns=2)
+    player.played(run_dir, 2, turns=2)
     changed = player.resolved(description="another")
     found = player.surveyed(run_dir, 2, changed)
     with player.open_toy(run_dir, 2, config=changed) as run:
@@ -382,16 +246,6 @@ def test_name_that_could_lead_out_of_the_directory_is_refused(run_dir: Path, nam
 
     with pytest.raises(RunDirectoryError, match="file name"):
         read_run(run_dir).transcript(name)
-
-
-def test_journal_of_another_format_is_refused(run_dir: Path) -> None:
-    from mac_runner.store.testing import encode_frame
-
-    play_all(run_dir, 1)
-    (run_dir / "journal/000001.jsonl").write_bytes(encode_frame({"id": "1", "kind": "session", "version": 99}))
-
-    with pytest.raises(RunDirectoryError, match="format 99"):
-        player.open_toy(run_dir, 1)
 
 
 def test_accounting_is_added_up_over_sessions(run_dir: Path, clock: StillClock) -> None:
@@ -523,7 +377,7 @@ def test_disk_that_is_slow_and_not_stuck_is_waited_for(
 
     assert waits > 10
     assert run.failure is None
-    assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 12
+    assert player.verified(run_dir).acknowledged == 12
 
 
 def test_disk_that_hangs_does_not_hang_the_exit(

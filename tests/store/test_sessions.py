@@ -1,47 +1,44 @@
+"""What a run used up over its sessions, also where clocks leap."""
+
 from __future__ import annotations
 
+import json
 from array import array
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
 
 from mac_runner.store import read_run
+from mac_runner.store.testing import LEASE_INTERVAL_S, usage_of
 from mac_runner.store.testing import stretches as stretches_of
-from mac_runner.store.testing import usage_of
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import StillClock
+from tests.store.conftest import StillClock, lose_frames
 
 
 def test_each_part_of_an_extended_run_tells_when_it_came(run_dir: Path, clock: StillClock) -> None:
     for n in (2, 2, 5):
-        with player.open_toy(run_dir, n, clock=clock) as run:
-            player.play(run)
+        player.played(run_dir, n, clock=clock)
         clock.now_s += 60
 
     assert read_run(run_dir).accounting["parts"] == [
         {
-            "session": 1,
-            "started_at": "2025-01-01T00:00:00.000Z",
-            "finished": 2,
+            "session": session,
+            "started_at": f"2025-01-01T00:0{minute}:00.000Z",
+            "finished": n,
             "failed": 0,
-            "indexes": [[0, 1, 1]],
-        },
-        {
-            "session": 3,
-            "started_at": "2025-01-01T00:02:00.000Z",
-            "finished": 3,
-            "failed": 0,
-            "indexes": [[2, 4, 1]],
-        },
+            "indexes": [at],
+        }
+        for session, minute, n, at in ((1, 0, 2, [0, 1, 1]), (3, 2, 3, [2, 4, 1]))
     ]
 
 
 def test_what_a_session_without_a_checkpoint_ended_is_untimed(run_dir: Path, clock: StillClock) -> None:
-    with player.open_toy(run_dir, 2, clock=clock) as run:
-        player.play(run)
-    segment = run_dir / "journal/000001.jsonl"
-    segment.write_bytes(b"".join(line for line in segment.read_bytes().splitlines(True) if b"checkpoint" not in line))
+    player.played(run_dir, 2, clock=clock)
+    lose_frames(run_dir, b"checkpoint")
     with player.open_toy(run_dir, 5, clock=clock) as run:
         player.play(run)
         clock.now_s += 10
@@ -106,3 +103,64 @@ def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
 )
 def test_indexes_are_told_in_short(indexes: list[int], stretches: list[list[int]]) -> None:
     assert list(stretches_of(array("q", indexes))) == stretches
+
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+class LeapingClock:
+    """Wall time is what `wall` makes of the number of the question; `leaps` are added to the monotonic time."""
+
+    def __init__(self, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
+        self._wall, self._leaps = wall, leaps
+        self._asked, self._now_s = count(), 0.0
+        self._ticks = count()
+
+    def utc_now(self) -> datetime:
+        return datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=self._wall(next(self._asked)))
+
+    def monotonic_s(self) -> float:
+        self._now_s += 0.001 + self._leaps.get(next(self._ticks), 0.0)
+        return self._now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self._now_s += delay_s
+
+
+@pytest.mark.parametrize(
+    ("wall", "leaps"),
+    [
+        pytest.param(lambda n: HOUR_S * (n > 9), {}, id="an hour on"),
+        pytest.param(lambda n: -HOUR_S * (n > 9), {}, id="an hour back"),
+        pytest.param(lambda n: DAY_S * (n > 9), {}, id="a day on"),
+        pytest.param(lambda n: -DAY_S * (n > 9), {}, id="a day back"),
+        pytest.param(lambda n: -float(n), {}, id="backwards"),
+        pytest.param(lambda n: HOUR_S * (-1) ** n, {}, id="strobed"),
+        pytest.param(lambda n: float(n), {9: HOUR_S}, id="asleep for an hour"),
+    ],
+)
+def test_leaping_clocks_cost_nothing(run_dir: Path, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
+    for n in (4, 8):
+        player.played(run_dir, n, clock=LeapingClock(wall, leaps))
+
+    report = player.verified(run_dir)
+    assert report.findings == ()
+    assert report.acknowledged == 8
+    wall_s = read_run(run_dir).accounting["wall_s"]
+    assert isinstance(wall_s, float)
+    assert 0 < wall_s < 2 * HOUR_S + 60
+    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_bytes().splitlines()]
+    played = [event["elapsed_s"] for event in events if event["event"] == "EVENT_INFER_DONE"]
+    assert len(played) == 8 * player.TURNS
+    assert all(elapsed_s >= 0 for elapsed_s in played)
+    assert sum(later < earlier for earlier, later in pairwise(played)) <= 1  # The second session begins anew.
+
+
+def test_leap_brings_one_sign_of_life_and_no_storm(run_dir: Path) -> None:
+    with player.open_toy(run_dir, 30, clock=LeapingClock(float, {40: HOUR_S})) as run:
+        player.play(run)
+        run.contents()
+        signs = (run_dir / ".lease").read_bytes().splitlines()
+
+    assert len(signs) <= 2
+    assert LEASE_INTERVAL_S < HOUR_S

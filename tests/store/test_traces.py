@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from shutil import copytree
 
 import pyarrow.parquet
 import pytest
 
-from mac_runner.clock import SystemClock
-from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, Run, journal, open_run, read_run, verify_run
+from mac_runner.store import Disk, journal, read_run
 from mac_runner.store.testing import (
     Finished,
     Layout,
@@ -30,12 +28,12 @@ from mac_runner.store.testing import (
     with_inline_traces,
 )
 from mac_runner.types import JsonObject, RecordedReply, Reply, TokenTrace
-from tests.store import player, test_restoring
-from tests.store.conftest import FaultySystem
-from tests.store.test_merging import merged
-from tests.store.test_retrying import FAILED, fail_some, open_retry
+from tests.store import player
+from tests.store.conftest import both, edit, files, flip, lose_frames
+from tests.store.test_retrying import FAILED, fail_some, retried
+from tests.store.test_verify import REPAIRED as CONVERSATIONS
+from tests.store.test_verify import open_thorough
 
-CONVERSATIONS = 6
 TOKENS = 40
 
 
@@ -45,17 +43,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(run_dir: Path, *, turns: int | None = None) -> Path:
-    with player.open_toy(run_dir, CONVERSATIONS) as run:
-        player.play(run, turns=turns)
-    return run_dir
-
-
-def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
-    return test_restoring.open_thorough(run_dir, disk, CONVERSATIONS)
-
-
-def layout(run_dir: Path) -> Layout:
-    return Layout(directory=run_dir, experiment_name=player.NAME)
+    return player.played(run_dir, CONVERSATIONS, turns=turns)
 
 
 def traces_in(run_dir: Path) -> dict[str, Traces]:
@@ -71,10 +59,6 @@ def expected() -> dict[str, Traces]:
         }
         for task in player.plan(CONVERSATIONS)()
     }
-
-
-def files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 # A trace, its frames and its file.
@@ -118,9 +102,9 @@ def test_the_digest_of_traces_is_of_their_content_alone() -> None:
     whole = TokenTrace(prompt_ids=[1, 2, 3], completion_ids=[7], logprobs=[-0.5])
     shared = TokenTrace.packed(whole.rest[8:], whole.completion, whole.likelihoods, earlier=whole, shared=2)
 
-    assert digest_of_traces({"0/Ann/0/0": whole}) == digest_of_traces({"0/Ann/0/0": shared})
-    assert digest_of_traces({"0/Ann/0/0": whole}) == "8b1cf6d6dc03873cd2ceec735de3b2ad98ef432bf877b847729375ddf751f586"
-    assert digest_of_traces({"0/Ann/0/0": whole}) != digest_of_traces({"0/Bob/0/0": whole})
+    digests = [digest_of_traces({f"0/{name}/0/0": trace}) for name, trace in (("Ann", whole), ("Ann", shared))]
+    assert digests == ["8b1cf6d6dc03873cd2ceec735de3b2ad98ef432bf877b847729375ddf751f586"] * 2
+    assert digest_of_traces({"0/Bob/0/0": whole}) not in digests
 
 
 @pytest.mark.parametrize("ids", [[1 << 31], [-(1 << 31) - 1], ["7"], [1.5]])
@@ -129,17 +113,12 @@ def test_what_is_no_id_is_refused(ids: list[int]) -> None:
         TokenTrace(prompt_ids=ids, completion_ids=(), logprobs=())
 
 
+REFERENCES = [(1, 1), (-1, 1), (0, 99), (0, -1)]
+
+
 @pytest.mark.parametrize(
     "trace",
-    [
-        {"like": 1, "shared": 1},
-        {"like": -1, "shared": 1},
-        {"like": 0, "shared": 99},
-        {"like": 0, "shared": -1},
-        {"shared": 1},
-        {"prompt_ids": "AAA="},
-        {"logprobs": [0.5]},
-    ],
+    [*({"like": n, "shared": m} for n, m in REFERENCES), {"shared": 1}, {"prompt_ids": "AAA="}, {"logprobs": [0.5]}],
 )
 def test_a_frame_that_refers_to_what_is_not_there_is_refused(tmp_path: Path, trace: JsonObject) -> None:
     log, place = TraceLog(), Layout(directory=tmp_path, experiment_name="toy")
@@ -163,7 +142,7 @@ def test_tokens_are_in_columnar_files_and_their_digest_in_the_transcript(run_dir
     contents = read_run(run_dir)
 
     assert traces_in(run_dir) == expected()
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
     for row in contents.rows():
         transcript = contents.acknowledged(row)
         assert transcript["traces"] == row["traces"]
@@ -190,7 +169,7 @@ def test_a_run_in_many_sessions_has_the_traces_of_one(tmp_path: Path) -> None:
 
     assert files(parts / "traces") == files(whole / "traces")
     assert files(parts / "transcripts") == files(whole / "transcripts")
-    assert verify_run(parts, rebuild=player.rebuild).findings == ()
+    assert player.verified(parts).findings == ()
 
 
 def test_the_journal_has_of_each_prompt_what_is_new(run_dir: Path) -> None:
@@ -208,54 +187,35 @@ def test_the_journal_has_of_each_prompt_what_is_new(run_dir: Path) -> None:
 # Damage and repair.
 
 
-def remove(path: Path) -> None:
-    path.unlink()
+HARMS: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "cut": lambda path: edit(path, lambda data: data[:100]),
+    "altered": lambda path: edit(path, flip),
+    "swapped": lambda path: path.write_bytes(path.with_stem("toy_00001").read_bytes()),
+    "a directory": both(Path.unlink, Path.mkdir),
+}
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:100])
-
-
-def alter(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def swap(path: Path) -> None:
-    path.write_bytes((path.parent / "toy_00001.parquet").read_bytes())
-
-
-def block(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize("harm", [remove, cut, alter, swap, block])
-def test_traces_that_are_damaged_or_gone_are_found_and_written_again(run_dir: Path, harm: object) -> None:
+@pytest.mark.parametrize("harm", HARMS)
+def test_traces_that_are_damaged_or_gone_are_found_and_written_again(run_dir: Path, harm: str) -> None:
     whole = files(play(run_dir) / "traces")
-    assert callable(harm)
-    harm(run_dir / "traces/toy_00000.parquet")
+    HARMS[harm](run_dir / "traces/toy_00000.parquet")
 
-    (finding,) = verify_run(run_dir, rebuild=player.rebuild).findings
+    (finding,) = player.verified(run_dir).findings
     assert finding.text.startswith("toy_00000: ")
-    assert finding.kind == ("without tokens" if harm is remove else "damaged")
+    assert finding.kind == ("without tokens" if harm == "removed" else "damaged")
     with pytest.raises(RunDirectoryError, match=r"toy_00000\.parquet .*repair"):
         traces_in(run_dir)
     with open_thorough(run_dir) as run:
         assert (run.repairs.traces_restored, run.repairs.traces_lost) == (["toy_00000"], [])
         assert (run.repairs.restored, run.repairs.reopened) == ([], [])
     assert files(run_dir / "traces") == whole
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
 
 
 def test_a_resume_writes_missing_traces_again_and_keeps_a_transcript_whose_traces_are_lost(run_dir: Path) -> None:
     whole = files(play(run_dir) / "traces")
-    segment = run_dir / "journal/000001.jsonl"
-    lost = [
-        line for line in segment.read_bytes().splitlines(keepends=True) if b'"id":"toy_00001","kind":"reply"' in line
-    ]
-    segment.write_bytes(segment.read_bytes().replace(lost[1], b""))
+    lose_frames(run_dir, b'"id":"toy_00001","kind":"reply","n":1,')
     for name in whole:
         (run_dir / "traces" / name).unlink()
 
@@ -281,7 +241,7 @@ def test_traces_left_by_a_killed_process_are_noted_and_replaced(tmp_path: Path) 
     run_dir = play(tmp_path / "killed", turns=player.TURNS + 2)
     (run_dir / "traces/toy_00001.parquet").write_bytes(b"of a conversation that never ended")
     (run_dir / "traces/toy_00009.parquet").write_bytes(whole["toy_00003.parquet"])
-    report = verify_run(run_dir, rebuild=player.rebuild)
+    report = player.verified(run_dir)
 
     assert report.findings == ()
     assert any("2 files in traces/" in note for note in report.notes)
@@ -290,14 +250,12 @@ def test_traces_left_by_a_killed_process_are_noted_and_replaced(tmp_path: Path) 
         (run_dir / "traces/toy_00002.parquet").write_bytes(b"of a process that a broken lock let in")
         player.play(run)
     assert files(run_dir / "traces") == whole
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
 
 
 def test_a_transcript_that_was_never_acknowledged_is_adopted_only_with_its_traces(run_dir: Path) -> None:
     play(run_dir)
-    segment = run_dir / "journal/000001.jsonl"
-    frames = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(b"".join(frame for frame in frames if b'"kind":"done"' not in frame))
+    lose_frames(run_dir, b'"kind":"done"')
     (run_dir / "traces/toy_00000.parquet").write_bytes(b"damaged")
 
     with player.open_toy(run_dir, CONVERSATIONS) as run:
@@ -305,7 +263,7 @@ def test_a_transcript_that_was_never_acknowledged_is_adopted_only_with_its_trace
         assert len(run.repairs.adopted) == CONVERSATIONS - 1
         assert player.play(run) == 0
     assert traces_in(run_dir) == expected()
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
 
 
 # Other runs made of it.
@@ -313,42 +271,35 @@ def test_a_transcript_that_was_never_acknowledged_is_adopted_only_with_its_trace
 
 def test_a_retry_keeps_the_tokens_of_the_attempt_and_of_the_replies_that_stay(run_dir: Path) -> None:
     fail_some(run_dir)
-    with open_retry(run_dir) as run:
-        player.play(run)
+    retried(run_dir)
 
     found = traces_in(run_dir)
     assert {task_id: found[task_id] for task_id in FAILED} == {task_id: expected()[task_id] for task_id in FAILED}
     assert {path.name for path in (run_dir / "attempts").iterdir()} == {
         f"{task_id}.1.{kind}" for task_id in FAILED for kind in ("json", "parquet")
     }
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
     attempts = files(run_dir / "attempts")
     (run_dir / f"attempts/{FAILED[0]}.1.parquet").unlink()
-    assert [finding.task_id for finding in verify_run(run_dir, rebuild=player.rebuild).findings] == [FAILED[0]]
-    with open_thorough(run_dir):
-        pass
+    assert [finding.task_id for finding in player.verified(run_dir).findings] == [FAILED[0]]
+    open_thorough(run_dir).close()
     assert files(run_dir / "attempts") == attempts
 
 
 def test_a_merge_has_the_traces_of_its_shards_and_refuses_damaged_ones(tmp_path: Path) -> None:
-    shards = [tmp_path / f"shard-{number}" for number in (1, 2)]
-    for number, shard in enumerate(shards, start=1):
-        with open_run(
-            shard,
-            experiment_name=player.NAME,
-            resolved=player.resolved(),
-            tasks=player.plan(CONVERSATIONS).part(Shard(number, 2)),
-            clock=SystemClock(),
-            shard=Shard(number, 2),
-        ) as run:
-            player.play(run)
-    merged(tmp_path / "merged", *shards)
+    shards = [
+        player.played(
+            tmp_path / f"shard-{number}", player.plan(CONVERSATIONS).part(Shard(number, 2)), shard=Shard(number, 2)
+        )
+        for number in (1, 2)
+    ]
+    player.merged(tmp_path / "merged", *shards, tasks=CONVERSATIONS)
 
     assert traces_in(tmp_path / "merged") == expected()
-    assert verify_run(tmp_path / "merged", rebuild=player.rebuild).findings == ()
-    alter(shards[0] / "traces/toy_00000.parquet")
+    assert player.verified(tmp_path / "merged").findings == ()
+    edit(shards[0] / "traces/toy_00000.parquet", flip)
     with pytest.raises(RunDirectoryError, match=r"toy_00000\.parquet"):
-        merged(tmp_path / "again", *shards)
+        player.merged(tmp_path / "again", *shards, tasks=CONVERSATIONS)
 
 
 # Earlier versions.
@@ -382,7 +333,7 @@ def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(run_
         play(run_dir, turns=2 * player.TURNS + 3)
     assert b'"prompt_ids": [' in (run_dir / "transcripts/toy_00000.json").read_bytes()
     assert not (run_dir / "traces").exists()
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert player.verified(run_dir).findings == ()
     before = files(run_dir / "transcripts")
     (run_dir / "transcripts/toy_00001.json").unlink()
 
@@ -391,34 +342,4 @@ def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(run_
         assert player.play(run) == (CONVERSATIONS - 2) * player.TURNS - 3
     assert before.items() <= files(run_dir / "transcripts").items()
     assert traces_in(run_dir) == expected()
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
-
-
-# Faults.
-
-
-@pytest.mark.ci
-def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
-    tmp_path: Path, system: FaultySystem, disk: Disk
-) -> None:
-    damaged = play(tmp_path / "damaged")
-    whole = files(damaged / "traces")
-    (damaged / "traces/toy_00000.parquet").unlink()
-    alter(damaged / "traces/toy_00001.parquet")
-    (damaged / "transcripts/toy_00002.json").unlink()
-
-    copytree(damaged, tmp_path / "reference")
-    system.calls.clear()
-    with open_thorough(tmp_path / "reference", disk):
-        pass
-    calls = len(system.calls)
-    for fail_at in range(1, calls + 1, 3):
-        run_dir = copytree(damaged, tmp_path / str(fail_at))
-        system.calls.clear()
-        system.fail_at = fail_at
-        with pytest.raises(StoreError), open_thorough(run_dir, disk):
-            pass
-        with open_thorough(run_dir):
-            pass
-        assert files(run_dir / "traces") == whole, fail_at
-        assert verify_run(run_dir, rebuild=player.rebuild).findings == (), fail_at
+    assert player.verified(run_dir).findings == ()

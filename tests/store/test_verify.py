@@ -1,67 +1,157 @@
+"""What verify finds, and transcripts written again from the journal, whatever breaks off while that is done."""
+
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.testing import summary_of
-from mac_runner.store import verify_run
-from mac_runner.store.testing import encode_frame
-from mac_runner.types import JsonObject
+from mac_runner.store import Disk, Repairs, Run, read_run, verify_run
+from mac_runner.store.testing import encode_frame, entry
+from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
+from tests.kit import copied
 from tests.store import player
+from tests.store.conftest import FaultySystem, StillClock, both, edit, failing_calls, files, flip, lose_endings
+
+CONVERSATIONS = 4
+ONE = "toy_00001"
+TRANSCRIPT, INDEX, JOURNAL = f"transcripts/{ONE}.json", "toy_index.jsonl", "journal/000001.jsonl"
+
+
+def play_all(run_dir: Path) -> Repairs:
+    """A session in which nothing is left to be played, or all; what it repaired."""
+    with player.open_toy(run_dir, CONVERSATIONS) as run:
+        assert player.play(run) in (0, CONVERSATIONS * player.TURNS)
+        run.write_summary({})
+    return run.repairs
+
+
+def results(run_dir: Path) -> dict[str, bytes]:
+    return {**files(run_dir / "transcripts"), INDEX: (run_dir / INDEX).read_bytes()}
 
 
 @pytest.fixture
 def played(run_dir: Path) -> Path:
-    with player.open_toy(run_dir, 4) as run:
-        player.play(run)
+    """A run that is complete."""
+    play_all(run_dir)
     return run_dir
 
 
-def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
-    path.write_bytes(change(path.read_bytes()))
+class Harm(NamedTuple):
+    """What befell a complete run, what `verify` finds then, what the next session repairs, and what it leaves."""
+
+    befall: Callable[[Path], object]
+    found: str = ""
+    repaired: Mapping[str, JsonValue] = {}
+    left: str = ""
+    is_complete: bool = False
+    """Whether a survey takes the run for complete all the same."""
 
 
-def test_intact_run_has_no_findings(played: Path) -> None:
-    report = verify_run(played, rebuild=player.rebuild)
-
-    assert report.ok
-    assert (report.attempted, report.acknowledged) == (4, 4)
+def gone(name: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).unlink()
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "count"),
-    [
-        ("transcripts/toy_00001.json", None, "lost"),
-        ("transcripts/toy_00001.json", lambda data: data.replace(b"toy", b"boy"), "damaged"),
-        ("transcripts/toy_00001.json", lambda data: data + b"\n", "damaged"),
-        ("transcripts/stranger.json", lambda data: b"{}", "unexpected"),
-        ("toy_index.jsonl", lambda data: data + data.splitlines(keepends=True)[0], "duplicated"),
-        ("toy_index.jsonl", lambda data: b"".join(data.splitlines(keepends=True)[1:]), "lost"),
-        ("toy_index.jsonl", lambda data: data.replace(b'"turns":4', b'"turns":5', 1), "mismatched"),
-        ("toy_index.jsonl", lambda data: data + b"{\n", "damaged"),
-        ("toy_index.jsonl", lambda data: data + b'{"task_id": "x"}\n', "unexpected"),
-        ("journal/000001.jsonl", lambda data: data.replace(b'"turn":"1/', b'"turn":"2/', 1), "damaged"),
-    ],
-)
-def test_verify_finds_what_is_wrong(
-    played: Path, name: str, change: Callable[[bytes], bytes] | None, count: str
-) -> None:
-    path = played / name
-    if change is None:
-        path.unlink()
-    else:
-        path.touch()
-        edit(path, change)
-    report = verify_run(played, rebuild=player.rebuild)
+def changed(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda run: edit(run / name, change)
 
-    assert not report.ok
-    assert len(report.findings) == getattr(report, count) == 1
+
+def relined(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], object]:
+    """The lines of the index are others."""
+    return changed(INDEX, lambda data: b"".join(change(data.splitlines(keepends=True))))
+
+
+def orphan(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """The note of a conversation is lost, and its transcript is another."""
+    return both(lambda run: lose_endings(run, ONE), changed(TRANSCRIPT, change))
+
+
+def another_letter(data: bytes) -> bytes:
+    return data.replace(b'"detail": "says"', b'"detail": "sayz"', 1)
+
+
+UNKNOWN = "unexpected mismatched unexpected"
+SET_ASIDE: Mapping[str, JsonValue] = {"set_aside": [ONE], "reopened": [ONE]}
+HARMS = {
+    "nothing": Harm(lambda run: None, is_complete=True),
+    "transcript gone": Harm(gone(TRANSCRIPT), "lost", {"missing": [ONE], "reopened": [ONE]}),
+    "transcript of other words": Harm(
+        changed(TRANSCRIPT, lambda data: data.replace(b"toy", b"boy")), "damaged", left="damaged", is_complete=True
+    ),
+    "transcript with a byte more": Harm(changed(TRANSCRIPT, lambda data: data + b"\n"), "damaged", SET_ASIDE),
+    "a stranger": Harm(
+        lambda run: (run / "transcripts/stranger.json").write_bytes(b"{}"), "unexpected", {"set_aside": ["stranger"]}
+    ),
+    "row twice": Harm(relined(lambda rows: [*rows, rows[0]]), "duplicated"),
+    "row gone": Harm(relined(lambda rows: rows[1:]), "lost"),
+    "row torn": Harm(relined(lambda rows: [*rows[:-1], rows[-1][:-9]]), "damaged lost"),
+    "row altered": Harm(changed(INDEX, lambda data: data.replace(b'"turns":4', b'"turns":5', 1)), "mismatched"),
+    "row of nothing": Harm(relined(lambda rows: [*rows, b"{}\n"]), "damaged"),
+    "row that is no JSON": Harm(relined(lambda rows: [*rows, b"{\n"]), "damaged"),
+    "row of a stranger": Harm(relined(lambda rows: [*rows, b'{"task_id": "x"}\n']), "unexpected"),
+    "index empty": Harm(relined(lambda rows: []), "lost lost lost lost"),
+    "index gone": Harm(gone(INDEX), "lost lost lost lost"),
+    "summary gone": Harm(gone("summary.json")),
+    "frame altered": Harm(
+        changed(JOURNAL, lambda data: data.replace(b'"turn":"1/', b'"turn":"2/', 1)),
+        "damaged",
+        left="damaged",
+        is_complete=True,
+    ),
+    "note lost": Harm(lambda run: lose_endings(run, ONE), UNKNOWN, {"adopted": [ONE]}),
+    "orphan empty": Harm(orphan(lambda data: b""), UNKNOWN, SET_ASIDE),
+    "orphan that is no JSON": Harm(orphan(lambda data: b"{"), UNKNOWN, SET_ASIDE),
+    "orphan without replies": Harm(
+        orphan(lambda data: b'{"format": 1, "task": {"task_id": "toy_00000"}}'), UNKNOWN, SET_ASIDE
+    ),
+    "orphan of another seed": Harm(orphan(lambda data: data.replace(b'"seed": ', b'"seed": 1')), UNKNOWN, SET_ASIDE),
+    # The index knows better, where there is one.
+    "orphan of another digest": Harm(orphan(another_letter), UNKNOWN, SET_ASIDE),
+    "orphan of another digest, and no index": Harm(
+        both(orphan(another_letter), gone(INDEX)),
+        "unexpected mismatched lost lost lost",
+        {"adopted": [ONE]},
+        left="mismatched",
+    ),
+    "log of events torn": Harm(changed("events.jsonl", lambda data: b'{"time":"20'), is_complete=True),
+}
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_what_befell_a_run_is_found_and_made_right_by_the_next_session(played: Path, name: str) -> None:
+    harm, whole = HARMS[name], results(played)
+    harm.befall(played)
+    harmed = files(played / "transcripts")
+
+    assert [finding.kind for finding in player.verified(played).findings] == harm.found.split()
+    assert player.surveyed(played, CONVERSATIONS).is_complete is harm.is_complete
+    repairs = play_all(played).as_json() or {}
+    assert {key: value for key, value in repairs.items() if value and key != "index_rewritten"} == harm.repaired
+    assert [finding.kind for finding in player.verified(played).findings] == harm.left.split()
+    assert (results(played) == whole) is (not harm.left or name == "frame altered")
+    assert player.surveyed(played, CONVERSATIONS).is_complete
+    for task_id in entry(repairs, "set_aside", list) if repairs else ():
+        assert (played / f"damaged/{task_id}.json").read_bytes() == harmed[f"{task_id}.json"]
+        assert f'"set_aside":["{task_id}"]' in (played / "events.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", ["missing", "no JSON"])
+def test_manifest_that_cannot_be_read_is_written_anew_and_said_so(played: Path, name: str) -> None:
+    path = played / "task_manifest.json"
+    whole = json.loads(path.read_bytes())
+    path.write_bytes(b"{") if name == "no JSON" else path.unlink()
+
+    with pytest.raises(RunDirectoryError, match="run the same command again" if name == "missing" else path.name):
+        read_run(played)
+    assert play_all(played).manifest_unreadable is (name == "no JSON")
+    assert json.loads(path.read_bytes())["tasks"] == whole["tasks"]
 
 
 def test_verify_plays_every_transcript_again(played: Path, snapshot: SnapshotAssertion) -> None:
@@ -74,19 +164,16 @@ def test_verify_plays_every_transcript_again(played: Path, snapshot: SnapshotAss
     assert report.findings[0].text == snapshot
 
 
-def test_verify_takes_a_rebuild_that_fails_for_a_mismatch(played: Path) -> None:
+def test_verify_ignores_time_and_nothing_else_and_takes_a_rebuild_that_fails_for_a_mismatch(played: Path) -> None:
     def broken(transcript: JsonObject) -> JsonObject:
         raise KeyError("Ann")
 
-    assert verify_run(played, rebuild=broken).mismatched == 4
-
-
-def test_verify_ignores_time_and_nothing_else(played: Path) -> None:
     def late(transcript: JsonObject) -> JsonObject:
         return {**player.rebuild(transcript), "timing": {"wall_s": 99.0}}
 
     assert verify_run(played, rebuild=late).ok
     assert not verify_run(played, rebuild=lambda found: {**json.loads(json.dumps(late(found))), "extra": 1}).ok
+    assert verify_run(played, rebuild=broken).mismatched == 4
 
 
 def test_row_that_is_not_that_of_its_transcript_is_found_though_its_frame_is_intact(
@@ -99,7 +186,7 @@ def test_row_that_is_not_that_of_its_transcript_is_found_though_its_frame_is_int
             record["row"]["counts"]["turns"] = 3
     segment.write_bytes(b"".join(map(encode_frame, lines)))
 
-    assert [finding.text for finding in verify_run(played, rebuild=player.rebuild).findings] == snapshot
+    assert [finding.text for finding in player.verified(played).findings] == snapshot
 
 
 def test_temporary_files_are_no_results_and_no_damage(played: Path, snapshot: SnapshotAssertion) -> None:
@@ -107,12 +194,11 @@ def test_temporary_files_are_no_results_and_no_damage(played: Path, snapshot: Sn
     for place in (".", "journal", "transcripts", "attempts"):
         (played / place / ".tmp-0badcafe-4242-000000000000").touch()
 
-    report = verify_run(played, rebuild=player.rebuild)
+    report = player.verified(played)
 
     assert report.findings == ()
     assert report.notes == snapshot
-    with player.open_toy(played, 4):
-        pass
+    assert play_all(played).temporaries_removed == 4
     assert not list(played.rglob(".tmp-*"))
 
 
@@ -120,13 +206,12 @@ def test_stranger_among_the_transcripts_is_told_from_a_transcript(played: Path, 
     for name in ("notes.txt", "toy_00009.json"):
         (played / "transcripts" / name).touch()
 
-    assert [finding.text for finding in verify_run(played, rebuild=player.rebuild).findings] == snapshot
+    assert [finding.text for finding in player.verified(played).findings] == snapshot
 
 
 def test_run_that_is_played_while_it_is_verified_is_not_damaged(run_dir: Path, snapshot: SnapshotAssertion) -> None:
     """Between any two looks of the checker conversations begin, end, are acknowledged and get their rows."""
-    with player.open_toy(run_dir, 3) as run:
-        player.play(run)
+    player.played(run_dir, 3)
     run = player.open_toy(run_dir, 9)
 
     def meanwhile(transcript: JsonObject) -> JsonObject:
@@ -144,16 +229,16 @@ def test_run_that_is_played_while_it_is_verified_is_not_damaged(run_dir: Path, s
         (run_dir / "transcripts/toy_00008.json").touch()
         with (run_dir / "toy_index.jsonl").open("ab") as index:
             index.write(b'{"task_id":"toy_0')
-        half_way = verify_run(run_dir, rebuild=player.rebuild)
+        half_way = player.verified(run_dir)
         (run_dir / "transcripts/toy_00000.json").unlink()
-        lost = verify_run(run_dir, rebuild=player.rebuild)
+        lost = player.verified(run_dir)
 
     for found in (report, half_way):
         assert found.findings == ()
         assert f"under way (pid {os.getpid()} on " in found.notes[-1]
         assert "has ended" in found.notes[-1]
     assert [finding.text for finding in lost.findings] == snapshot
-    assert not any("under way" in note for note in verify_run(run_dir, rebuild=player.rebuild).notes)
+    assert not any("under way" in note for note in player.verified(run_dir).notes)
 
 
 def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(played: Path) -> None:
@@ -163,8 +248,7 @@ def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(played: Pa
         nonlocal is_new
         if is_new:
             is_new = False
-            with player.open_toy(played, 7) as run:
-                player.play(run)
+            player.played(played, 7)
         rebuilt: JsonObject = player.rebuild(transcript)
         return rebuilt
 
@@ -172,11 +256,6 @@ def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(played: Pa
 
     assert report.findings == ()
     assert "ended meanwhile" in report.notes[-1]
-
-
-def test_verify_of_no_run_directory_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="run directory"):
-        verify_run(tmp_path, rebuild=player.rebuild)
 
 
 def test_summary_that_is_written_before_the_run_closes_is_of_the_times_that_stand(run_dir: Path) -> None:
@@ -187,4 +266,84 @@ def test_summary_that_is_written_before_the_run_closes_is_of_the_times_that_stan
         run.write_summary(summary_of(run.contents()))
         run.contents()
 
-    assert verify_run(run_dir, rebuild=player.rebuild, summarise=summary_of).findings == ()
+    assert player.verified(run_dir, summarise=summary_of).findings == ()
+
+
+FAILED = "toy_00003"
+REPAIRED = 5
+
+
+def open_thorough(run_dir: Path, disk: Disk | None = None) -> Run:
+    def restore(task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject:
+        return player.transcript(task, list(replies), str(row["failure"]) if row["failure"] else None)
+
+    return player.open_toy(run_dir, REPAIRED, clock=StillClock(), disk=disk, restore=restore, is_thorough=True)
+
+
+def leave_damaged(run_dir: Path) -> dict[str, bytes]:
+    """A run with an altered transcript, one gone, a failed one cut and two notes lost; what all of them were.
+
+    Where there are tokens, some of them are gone, and some altered.
+    """
+    player.played(run_dir, REPAIRED, failing={FAILED})
+    whole = contents(run_dir)
+    changed("transcripts/toy_00000.json", lambda data: data.replace(b"says", b"sayz", 1))(run_dir)
+    gone(TRANSCRIPT)(run_dir)
+    changed(f"transcripts/{FAILED}.json", lambda data: data[:100])(run_dir)
+    lose_endings(run_dir, ONE, "toy_00002")
+    if player.TOKENS:
+        gone("traces/toy_00004.parquet")(run_dir)
+        changed(f"traces/{ONE}.parquet", flip)(run_dir)
+    return whole
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    return files(run_dir / "transcripts") | (files(run_dir / "traces") if player.TOKENS else {})
+
+
+def test_what_is_damaged_or_gone_is_written_again_and_the_index_stays(run_dir: Path) -> None:
+    whole = leave_damaged(run_dir)
+    index = (run_dir / "toy_index.jsonl").read_bytes()
+
+    with open_thorough(run_dir) as run:
+        repairs = run.repairs
+        assert run.counts == (REPAIRED, REPAIRED - 1, 1)
+
+    assert repairs.set_aside == ["toy_00000", FAILED]
+    assert repairs.restored == ["toy_00000", "toy_00001", FAILED]
+    assert (repairs.adopted, repairs.reopened) == (["toy_00002"], [])
+    assert contents(run_dir) == whole
+    assert (run_dir / "toy_index.jsonl").read_bytes() == index
+    assert (run_dir / "damaged/toy_00000.json").read_bytes() != whole["toy_00000.json"]
+    assert player.verified(run_dir).findings == ()
+
+
+@pytest.mark.ci
+def test_repair_broken_off_at_any_call_is_ended_by_the_next_one(
+    tmp_path: Path, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(player, "TOKENS", 40)
+    whole, damaged = leave_damaged(tmp_path / "damaged"), tmp_path / "damaged"
+    reference = copied(damaged, tmp_path / "reference")
+    for fail_at in failing_calls(system, lambda: open_thorough(reference, disk).close()):
+        run_dir = copied(damaged, tmp_path / str(fail_at))
+        with pytest.raises(StoreError), open_thorough(run_dir, disk):
+            pass
+        open_thorough(run_dir).close()
+        assert contents(run_dir) == whole, fail_at
+        assert player.verified(run_dir).findings == (), fail_at
+        assert files(run_dir / "damaged").keys() == {"toy_00000.json", f"{FAILED}.json"}
+
+
+def test_conversation_that_was_retried_is_not_restored_as_it_failed(run_dir: Path) -> None:
+    """Its old row may stand in the index when a retry is killed; the attempt after it is what counts."""
+    leave_damaged(run_dir)
+    with open_thorough(run_dir):
+        index = (run_dir / "toy_index.jsonl").read_bytes()
+    player.open_toy(run_dir, REPAIRED, is_retried=FAILED.__eq__).close()
+    (run_dir / "toy_index.jsonl").write_bytes(index)
+
+    with open_thorough(run_dir) as run:
+        assert run.repairs.restored == []
+        assert [task.task_id for task, _ in run.unfinished()] == [FAILED]
+    assert read_run(run_dir).under_retry() == {FAILED}
