@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from importlib import import_module
 from multiprocessing import get_context
 
-from tests.sim.seeds import PLAYS, told
+from tests.sim.seeds import played
 
 SHOWN_MAX = 5
 
@@ -117,15 +116,7 @@ class Seen:
 
 def play_chunk(kind: str, first: int, size: int) -> list[str]:
     """Play `size` seeds from `first` on; what did not hold. Runs in a process of its own."""
-    play: Callable[[int], object] = getattr(import_module(PLAYS[kind].module), PLAYS[kind].function)
-    violations: list[str] = []
-    for seed in range(first, first + size):
-        try:
-            with told(kind, seed):
-                play(seed)
-        except AssertionError as fault:
-            violations.append(str(fault))
-    return violations
+    return played(kind, range(first, first + size))[1]
 
 
 def chunks(figure: Figure) -> Iterator[tuple[int, int]]:

@@ -1,10 +1,16 @@
-"""A secret that is looked for wherever it must not be."""
+"""A secret that is looked for wherever it must not be; games and discussions of marked words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Final
 
+from tests.environments.discussion.test_visibility import watch_discussion
+from tests.environments.town_of_salem.watch import watch_game
+
+DISCUSSIONS_PER_GAME: Final = 3
 RUN_CHARS_MAX: Final = 4
 """So many characters of a secret in a row may stand anywhere: they tell nobody anything."""
 
@@ -25,3 +31,16 @@ def _parts(secret: str) -> tuple[bytes, ...]:
     plain = secret.lower().encode()
     sizes = range(RUN_CHARS_MAX + 1, len(plain) + 1)
     return tuple(plain[at : at + size] for size in sizes for at in range(len(plain) - size + 1))
+
+
+def leaks(directory: Path, more: Mapping[str, bytes], secret: str) -> list[str]:
+    """Every place, among the files of a directory and others, where too much of a secret stands."""
+    files = {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return [f"{name}: {found!r}" for name, data in {**files, **more}.items() if (found := leaked_in(data, secret))]
+
+
+def play(seed: int) -> int:
+    """Search every prompt of a game, or of a few discussions, for marks that its reader may not see; how many."""
+    if seed % 2:
+        return sum(watch_discussion(DISCUSSIONS_PER_GAME * seed + number) for number in range(DISCUSSIONS_PER_GAME))
+    return watch_game(seed).prompts

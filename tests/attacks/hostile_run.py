@@ -20,7 +20,7 @@ import yaml
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.attacks.canary import leaked_in
+from tests.attacks.canary import leaks
 from tests.attacks.hostile_server import MODEL, Hostility, Schedule, ollama_server, openai_server
 from tests.attacks.invocation import Ended, mac_run, shortened
 from tests.attacks.modes import MODES, WIRE, Fate, Mode
@@ -222,10 +222,8 @@ def check_whole(directory: Path, expected: dict[str, bytes], *, is_other: bool) 
 
 def check_key(directory: Path, words: str) -> None:
     """The key stands in nothing that was printed or written."""
-    places = {"what was printed": words.encode()}
-    places |= {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    leaks = [f"{name}: {found!r}" for name, data in places.items() if (found := leaked_in(data, KEY))]
-    assert not leaks, f"the key leaks: {'; '.join(leaks)}"
+    found = leaks(directory, {"what was printed": words.encode()}, KEY)
+    assert not found, f"the key leaks: {'; '.join(found)}"
 
 
 def write(directory: Path, urls: list[str], case: Case) -> None:

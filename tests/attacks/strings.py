@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from mac_runner.environments.town_of_salem.testing import WILL_CHARS_MAX
 
 _STAMP = "[Day 1, greeting] Beatrice says: "
@@ -127,3 +131,15 @@ ATTACKS = {
     **_SECTIONS,
     **_CHARACTERS,
 }
+
+
+def against_all(check: Callable[[str], None]) -> Callable[[pytest.Subtests], None]:
+    """A test that plays `check` with every attack, and names those that it fails with."""
+
+    def test(subtests: pytest.Subtests) -> None:
+        for name, text in ATTACKS.items():
+            with subtests.test(name):
+                check(text)
+
+    test.__doc__ = check.__doc__
+    return test

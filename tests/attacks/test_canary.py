@@ -12,33 +12,21 @@ import yaml
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
-from tests.attacks.canary import leaked_in
-from tests.attacks.canary_game import play
+from tests.attacks.canary import leaked_in, leaks
+from tests.attacks.conftest import Draw, Tally
 from tests.attacks.invocation import mac_run
-from tests.attacks.tally import Tally
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
-from tests.sim.seeds import told
 
-FIRST, PLAYS = 1_000, 60
 CONVERSATIONS, ROUNDS = 40, 4
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")
 
 
 @pytest.mark.ci
-def test_no_prompt_of_a_seat_holds_what_it_may_not_know(tally: Tally) -> None:
-    prompts, faults = 0, list[str]()
-    for seed in range(FIRST, FIRST + PLAYS):
-        try:
-            with told("canary", seed):
-                prompts += play(seed)
-        except AssertionError as fault:
-            faults.append(str(fault))
-
-    tally(f"canaries: seeds {FIRST} to {FIRST + PLAYS - 1}, {prompts} prompts searched", len(faults))
-    assert not faults, "\n".join(faults)
+def test_no_prompt_of_a_seat_holds_what_it_may_not_know(draw: Draw) -> None:
+    draw("canary", range(1_000, 1_060), lambda came: f"{sum(came)} prompts searched")
 
 
 class Marking:
@@ -78,14 +66,12 @@ def test_words_of_a_conversation_come_into_no_other_and_the_key_into_nothing(tmp
         if marking.said[mark] != conversation_of(received)
     ]
     read = {mark for received in prompts for mark in _MARK.findall(received.body.decode())}
-    places = {"what was printed": (ended.out + ended.err).encode()}
-    places |= {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    places |= {f"prompt {number}": received.body for number, received in enumerate(prompts)}
-    leaks = [f"{name}: {found!r}" for name, data in places.items() if (found := leaked_in(data, KEY))]
+    places = {f"prompt {number}": received.body for number, received in enumerate(prompts)}
+    found = leaks(tmp_path, {**places, "what was printed": (ended.out + ended.err).encode()}, KEY)
 
-    tally(f"canaries: {len(prompts)} prompts of {CONVERSATIONS} conversations, {len(places)} places", len(leaks))
+    tally(f"canaries: {len(prompts)} prompts of {CONVERSATIONS} conversations", len(found))
     assert not strange
-    assert not leaks
+    assert not found
     # Nothing was found, and not because nothing was there to be found.
     assert len(read) > CONVERSATIONS
     assert {received.headers["authorization"] for received in prompts} == {f"Bearer {KEY}"}

@@ -6,26 +6,56 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache
-from itertools import product
 
 import pytest
 
 from mac_runner.environments.discussion.testing import DiscussionConversation
 from mac_runner.environments.testing import defuse, holds_thought
+from mac_runner.store.testing import entry, objects
 from mac_runner.types import JsonObject, Reply
-from tests.attacks.strings import ATTACKS
+from tests.attacks.strings import against_all
 from tests.environments.discussion.table import agent, opener, talk, turn_of
 
 pytestmark = pytest.mark.ci
 
 HARMLESS = "hello"
+_STRUCTURE = re.compile(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
 
 
+TALKS = {
+    # A moderator hears a speaker.
+    "moderated": lambda: talk(agent("ann"), agent("mod", "moderator", after=("ann",)), topics=("rain",), max_rounds=2),
+    "in turn": lambda: talk(agent("ann"), agent("bob", after=("ann",)), topics=("rain",), max_retries=0),
+    "at once": lambda: talk(agent("ann"), agent("bob")),
+    "all roles": lambda: talk(
+        agent("ann"),
+        agent("bob"),
+        agent("dev", "devils_advocate", after=("ann", "bob")),
+        agent("mod", "moderator", after=("ann", "bob", "dev")),
+        agent("jud", "judge", after=("ann", "bob", "mod")),
+        max_rounds=3,
+        max_retries=0,
+        routing_strategy={"channels": {"duo": ["ann", "bob"]}},
+    ),
+}
+
+
 @cache
-def moderated() -> Callable[[], DiscussionConversation]:
-    """A discussion in which a moderator hears a speaker."""
-    return opener(talk(agent("ann"), agent("mod", "moderator", after=("ann",)), topics=("rain",), max_rounds=2))
+def opener_of(name: str) -> Callable[[], DiscussionConversation]:
+    return opener(TALKS[name]())
+
+
+def told(conversation: DiscussionConversation, reader: str) -> list[str]:
+    """The lines of what a reader is asked."""
+    return conversation.prompt(turn_of(conversation, reader)).messages[1].content.split("\n")
+
+
+def answered(name: str, **said: str) -> DiscussionConversation:
+    """A discussion in which ann has said something."""
+    conversation = opener_of(name)()
+    conversation.receive(turn_of(conversation, "ann"), Reply(text=json.dumps({"rationale": "fine", **said})))
+    return conversation
 
 
 def heard(conversation: DiscussionConversation, text: str) -> list[str]:
@@ -37,33 +67,28 @@ def heard(conversation: DiscussionConversation, text: str) -> list[str]:
     return [line for message in conversation.prompt(mod).messages for line in message.content.split("\n")]
 
 
-def test_statement_stays_in_its_frame_under_its_speaker(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            lines = heard(moderated()(), text)
+@against_all
+def test_statement_stays_in_its_frame_under_its_speaker(text: str) -> None:
+    lines = heard(opener_of("moderated")(), text)
 
-            framed = [found for line in lines if (found := _FRAME.match(line))]
-            assert [found.group(1) for found in framed] == ["ann"]
-            assert not re.search(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]", framed[0].group(2))
-            assert sum("<" in line for line in lines) == 2, "the frame, and the rule that speaks of it"
-            assert len("\n".join(lines).splitlines()) == len(lines)
+    framed = [found for line in lines if (found := _FRAME.match(line))]
+    assert [found.group(1) for found in framed] == ["ann"]
+    assert not _STRUCTURE.search(framed[0].group(2))
+    assert sum("<" in line for line in lines) == 2, "the frame, and the rule that speaks of it"
+    assert len("\n".join(lines).splitlines()) == len(lines)
 
 
-def test_statement_is_raw_in_the_record_and_defused_for_readers(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            conversation = moderated()()
-            heard(conversation, text)
-            (_, event) = list(conversation.record()["events"])  # type: ignore[arg-type]
-            assert isinstance(event, dict)
-            assert isinstance(event["data"], dict)
-            assert isinstance(event["data"]["said"], dict)
-            said = str(event["data"]["said"]["text"])
+@against_all
+def test_statement_is_raw_in_the_record_and_defused_for_readers(text: str) -> None:
+    conversation = opener_of("moderated")()
+    heard(conversation, text)
+    (_, event) = objects(conversation.record(), "events")
+    said = str(entry(entry(event, "data", dict), "said", dict)["text"])
 
-            # What begins as a thought is said by nobody: the reply is asked for again.
-            is_said = defuse(text.strip()) and not holds_thought(text)
-            assert said == (text.strip() if is_said else HARMLESS)
-            assert event["text"] == f"ann: {defuse(said)}"
+    # What begins as a thought is said by nobody: the reply is asked for again.
+    is_said = defuse(text.strip()) and not holds_thought(text)
+    assert said == (text.strip() if is_said else HARMLESS)
+    assert event["text"] == f"ann: {defuse(said)}"
 
 
 # Wherever else words of a model come into a prompt of another: each as it is written, and where it may stand.
@@ -91,64 +116,33 @@ def replies(place: str, text: str) -> dict[str, JsonObject]:
     return said
 
 
-def test_words_stay_in_their_frame_wherever_they_are_shown(subtests: pytest.Subtests) -> None:
-    open_one = opener(
-        talk(
-            agent("ann"),
-            agent("bob"),
-            agent("dev", "devils_advocate", after=("ann", "bob")),
-            agent("mod", "moderator", after=("ann", "bob", "dev")),
-            agent("jud", "judge", after=("ann", "bob", "mod")),
-            max_rounds=3,
-            max_retries=0,
-            routing_strategy={"channels": {"duo": ["ann", "bob"]}},
-        )
-    )
-    for (name, text), place in product(ATTACKS.items(), PLACES):
-        with subtests.test(f"{name} as {place}"):
-            conversation = open_one()
-            for agent_id, said in replies(place, text).items():
-                conversation.receive(turn_of(conversation, agent_id), Reply(text=json.dumps(said)))
-            lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
+@against_all
+def test_words_stay_in_their_frame_wherever_they_are_shown(text: str) -> None:
+    for place, (agent_id, frame) in PLACES.items():
+        conversation = opener_of("all roles")()
+        for speaker, said in replies(place, text).items():
+            conversation.receive(turn_of(conversation, speaker), Reply(text=json.dumps(said)))
+        lines = told(conversation, "bob")
 
-            frames = {"<statement": 5, "<aside": int(place == "to_duo" and bool(defuse(text)))}
-            assert {tag: sum(tag in line for line in lines) for tag in frames} == frames
-            assert sum(line.count("<") for line in lines) == sum(
-                2 if "</" in line else 1 for line in lines if "<" in line
-            )
-            assert len("\n".join(lines).splitlines()) == len(lines)
-            agent_id, frame = PLACES[place]
-            if defuse(text) and frames["<aside"] == (place == "to_duo"):
-                assert sum(line.startswith(frame) for line in lines) == (0 if _passes(lines, agent_id) else 1)
+        frames = {"<statement": 5, "<aside": int(place == "to_duo" and bool(defuse(text)))}
+        assert {tag: sum(tag in line for line in lines) for tag in frames} == frames, place
+        assert sum(line.count("<") for line in lines) == sum(2 if "</" in line else 1 for line in lines if "<" in line)
+        assert len("\n".join(lines).splitlines()) == len(lines), place
+        if defuse(text) and frames["<aside"] == (place == "to_duo"):
+            passes = any(f'speaker="{agent_id}"' in line and "passes/>" in line for line in lines)
+            assert sum(line.startswith(frame) for line in lines) == (not passes), place
 
 
-def _passes(lines: list[str], agent_id: str) -> bool:
-    return any(f'speaker="{agent_id}"' in line and "passes/>" in line for line in lines)
+@against_all
+def test_an_answer_in_words_of_its_own_stays_inside_its_quotes(text: str) -> None:
+    (line,) = (line for line in told(answered("in turn", answer=text), "bob") if "<statement" in line)
+
+    assert re.fullmatch(r'<statement round="1" speaker="ann"( answer="[^"<>\n]*">fine</statement>| passes/>)', line)
 
 
-def test_an_answer_in_words_of_its_own_stays_inside_its_quotes(subtests: pytest.Subtests) -> None:
-    open_one = opener(talk(agent("ann"), agent("bob", after=("ann",)), topics=("rain",), max_retries=0))
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            conversation = open_one()
-            reply = json.dumps({"rationale": "fine", "answer": text})
-            conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
-            lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
-            (line,) = (line for line in lines if "<statement" in line)
+@against_all
+def test_a_correction_quotes_an_answer_harmlessly(text: str) -> None:
+    lines = "\n".join(told(answered("at once", answer=f"somebody {text}"), "ann")).splitlines()
+    (line,) = (line for line in lines if "could not be used" in line)
 
-            assert re.fullmatch(
-                r'<statement round="1" speaker="ann"( answer="[^"<>\n]*">fine</statement>| passes/>)', line
-            )
-
-
-def test_a_correction_quotes_an_answer_harmlessly(subtests: pytest.Subtests) -> None:
-    open_one = opener(talk(agent("ann"), agent("bob")))
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            conversation = open_one()
-            reply = json.dumps({"rationale": "fine", "answer": f"somebody {text}"})
-            conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
-            told = conversation.prompt(turn_of(conversation, "ann")).messages[1].content
-
-            (line,) = (line for line in told.splitlines() if "could not be used" in line)
-            assert not re.search(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]", line)
+    assert not _STRUCTURE.search(line)

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
 from mac_runner.types import Reply
-from tests.attacks.hostile_run import CASES, play
+from tests.attacks.conftest import Draw
+from tests.attacks.hostile_run import CASES
 from tests.attacks.hostile_server import Schedule
 from tests.attacks.modes import MODES, http
-from tests.attacks.tally import Tally
 from tests.backends.asking import up
 from tests.sim.behaviour import Raw, Received, Say, completion
 from tests.sim.held_time import held, move
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
-from tests.sim.seeds import told
 
-PARTS = 2
 EVERY = 384
 """Of the cases of one mode alone, one in so many is played on every change, and the rest at night."""
 BY_DAY = [number for number, case in enumerate(CASES) if case.schedule is Schedule.IN_TURN or number % EVERY == 5]
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("part", range(PARTS))
-def test_run_against_a_hostile_server_ends_orderly_and_whole(part: int, tally: Tally) -> None:
-    played, faults, hits = Counter[str](), list[str](), 0
-    for seed in BY_DAY[part::PARTS]:
-        try:
-            with told("hostile", seed):
-                hits += int(re.findall(r"(\d+) hits", play(seed))[0])
-        except AssertionError as fault:
-            faults.append(str(fault))
-        played[f"{CASES[seed].shape} {CASES[seed].schedule.value}"] += 1
-
-    tally(f"hostile server, part {part + 1} of {PARTS}: {dict(played)}, {hits} hits", len(faults))
-    assert not faults, "\n".join(faults)
+@pytest.mark.parametrize("part", range(2))
+def test_run_against_a_hostile_server_ends_orderly_and_whole(part: int, draw: Draw) -> None:
+    draw(
+        "hostile",
+        BY_DAY[part::2],
+        lambda came: f"{sum(int(re.findall(r'([0-9]+) hits', each)[0]) for each in came)} hits",
+    )
 
 
 def test_every_mode_is_played_by_day() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -23,7 +25,7 @@ from mac_runner.reports import (
 from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import transcript_text
-from tests.attacks.strings import ATTACKS
+from tests.attacks.strings import ATTACKS, against_all
 
 HARMLESS = "hello"
 COLUMNS = 4_000
@@ -64,13 +66,7 @@ FURTHER = "      "
 
 def summary(text: str) -> JsonObject:
     """A summary in which every name and reason is `text`."""
-    player: JsonObject = {
-        "definition": text,
-        "model": text,
-        "role": text,
-        "faction": text,
-        "won": True,
-    }
+    player: JsonObject = {"definition": text, "model": text, "role": text, "faction": text, "won": True}
     counts: JsonObject = {
         "turns": 1,
         "corrections": 0,
@@ -85,41 +81,30 @@ def summary(text: str) -> JsonObject:
     return summarise(experiment_name=text, rows=rows, planned=2, accounting={"models": {text: {}}})
 
 
-def test_transcript_has_the_lines_it_has_with_harmless_words(subtests: pytest.Subtests) -> None:
+@against_all
+def test_transcript_has_the_lines_it_has_with_harmless_words(text: str) -> None:
     """Further lines of a message are set in deeper than any line of ours."""
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            for seat in (None, "Abel"):
-                harmless, hostile = (transcript_text(transcript(words), seat=seat) for words in (HARMLESS, text))
+    for seat in (None, "Abel"):
+        harmless, hostile = (transcript_text(transcript(words), seat=seat) for words in (HARMLESS, text))
 
-                assert not controls(hostile)
-                assert not any(line.startswith(FURTHER) for line in harmless.splitlines())
-                has_lines = "\n" in text  # Otherwise every line is one of ours, also one that is blank.
-                own = [line for line in hostile.splitlines() if not (has_lines and line.startswith(FURTHER))]
-                for before, after in zip(harmless.splitlines(), own, strict=True):
-                    # Where a line begins and who alone learned of it is ours to say.
-                    assert after.startswith(before.partition(HARMLESS)[0])
-                    assert after.endswith(before.rpartition(HARMLESS)[2])
-
-
-def test_turns_are_a_line_each(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            told = turns_text(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
-
-            assert not controls(told)
-            assert len(told.splitlines()) == 1
+        assert not controls(hostile)
+        assert not any(line.startswith(FURTHER) for line in harmless.splitlines())
+        has_lines = "\n" in text  # Otherwise every line is one of ours, also one that is blank.
+        own = [line for line in hostile.splitlines() if not (has_lines and line.startswith(FURTHER))]
+        for before, after in zip(harmless.splitlines(), own, strict=True):
+            # Where a line begins and who alone learned of it is ours to say.
+            assert after.startswith(before.partition(HARMLESS)[0])
+            assert after.endswith(before.rpartition(HARMLESS)[2])
 
 
 @pytest.mark.ci
-def test_summary_has_the_rows_it_has_with_harmless_names(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            harmless, hostile = (render_summary(summary(words), width=COLUMNS) for words in (HARMLESS, text))
+@against_all
+def test_summary_has_the_rows_it_has_with_harmless_names(text: str) -> None:
+    harmless, hostile = (render_summary(summary(words), width=COLUMNS) for words in (HARMLESS, text))
 
-            assert not controls(hostile)
-            # A name too long for its column goes on in it, and never in a row with figures of its own.
-            assert len(rows_with_figures(hostile)) == len(rows_with_figures(harmless))
+    assert not controls(hostile)
+    # A name too long for its column goes on in it, and never in a row with figures of its own.
+    assert len(rows_with_figures(hostile)) == len(rows_with_figures(harmless))
 
 
 def rows_with_figures(table: str) -> list[str]:
@@ -127,54 +112,55 @@ def rows_with_figures(table: str) -> list[str]:
     return [line for line in table.splitlines() if line.rstrip(" *").endswith("100.0%")]
 
 
-def test_status_is_a_line_each(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
-            slots = (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
-
-            for shown in (picture.turn(row), picture.in_flight(slots)):
-                assert not controls(shown)
-                assert len(shown.splitlines()) == 1
-
-
-FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1,1)", "\t=1", "\r=1", "\n=1")
-
-
 def grid_rows(text: str) -> list[GridRow]:
     """A grid in which every name and every value that is text is `text`."""
     return [GridRow(slug=text, values={text: text, "seed": -1}, session=1, summary=summary(text))]
 
 
+def printed_grid(text: str) -> str:
+    rows = grid_rows(text)
+    accounting: JsonObject = {"models": {text: {}}}
+    whole = summarise_grid(name=text, profile=text, rows=rows, complete=1, left_out=[], accounting=accounting)
+    return render_grid(whole, rows)
+
+
+SURFACES: dict[str, Callable[[str], str]] = {
+    "turns": lambda text: turns_text(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}]),
+    "status of a turn": lambda text: picture.turn(TurnRow(task_id=text, round=1, agent=text, note=text, model=text)),
+    "status of a model": lambda text: picture.in_flight(
+        (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
+    ),
+    "grid": printed_grid,
+}
+
+
+@cache
+def harmless_lines(surface: str) -> int:
+    return len(SURFACES[surface](HARMLESS).splitlines())
+
+
 @pytest.mark.ci
-def test_grid_is_printed_without_a_control_character_or_a_line_more(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-
-            def printed(words: str) -> str:
-                rows = grid_rows(words)
-                whole = summarise_grid(
-                    name=words, profile=words, rows=rows, complete=1, left_out=[], accounting={"models": {words: {}}}
-                )
-                return render_grid(whole, rows)
-
-            assert not controls(printed(text))
-            assert len(printed(text).splitlines()) == len(printed(HARMLESS).splitlines())
+@against_all
+def test_every_surface_has_the_lines_it_has_with_harmless_words(text: str) -> None:
+    for surface, show in SURFACES.items():
+        shown = show(text)
+        assert not controls(shown), surface
+        assert len(shown.splitlines()) == harmless_lines(surface), surface
 
 
-def test_no_text_of_a_csv_is_a_formula_to_a_spreadsheet(subtests: pytest.Subtests) -> None:
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1,1)", "\t=1", "\r=1", "\n=1")
+
+
+def test_any_text_goes_into_a_parquet_file_and_none_of_a_csv_is_a_formula_to_a_spreadsheet(
+    subtests: pytest.Subtests,
+) -> None:
     for text in (*ATTACKS.values(), *FORMULAS):
         with subtests.test(repr(text)):
-            (head, *rows) = csv.reader(io.StringIO(csv_bytes(grid_table(grid_rows(text))).decode("utf-8"), newline=""))
+            table = grid_table(grid_rows(text))
+            (head, *rows) = csv.reader(io.StringIO(csv_bytes(table).decode("utf-8"), newline=""))
 
             assert len(rows) == 1
-            assert not [cell for cell in head if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
             texts = [cell for name, cell in zip(head, rows[0], strict=True) if name != "seed"]
-            assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+            assert not [cell for cell in (*head, *texts) if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
             assert rows[0][head.index("seed")] == "-1", "a number stays a number"
-
-
-def test_any_text_goes_into_parquet(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            assert parquet_bytes(grid_table(grid_rows(text)))[:4] == b"PAR1"
+            assert parquet_bytes(table)[:4] == b"PAR1"

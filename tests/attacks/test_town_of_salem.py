@@ -12,7 +12,7 @@ from mac_runner.config import AgentDefinition
 from mac_runner.environments.testing import defuse
 from mac_runner.environments.town_of_salem.testing import EventKind, GameLog, SeatView, observe, turn_text, view_of
 from mac_runner.types import Reply
-from tests.attacks.strings import ATTACKS
+from tests.attacks.strings import ATTACKS, against_all
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game
 
 CLASSIC = ELEVEN[:10]
@@ -71,53 +71,46 @@ def check_words_stay_words_of_their_speaker(text: str) -> None:
 
 
 @pytest.mark.ci
-def test_words_stay_words_of_their_speaker(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            check_words_stay_words_of_their_speaker(text)
+@against_all
+def test_words_stay_words_of_their_speaker(text: str) -> None:
+    check_words_stay_words_of_their_speaker(text)
 
 
-def test_hostile_reply_acts_for_its_own_seat_alone(subtests: pytest.Subtests) -> None:
+@against_all
+def test_hostile_reply_acts_for_its_own_seat_alone(text: str) -> None:
     """The same words as a reply, bare and inside a tag: whatever is read from them, nobody else is made to speak."""
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            for reply in (text, f"<speak>{text}</speak>", f"<thinking>{text}</thinking><wait/>"):
-                game = open_game(CLASSIC, max_retries=0)
-                agent = game.turns()[0].agent
-                game.receive(game.turns()[0], Reply(text=reply))
-                said = [event.data["player"] for event in game.log.events if event.kind is EventKind.SPEECH]
-                assert set(said) <= {agent}
-                assert game.turns()[0].agent != agent or game.turns()[0].step == 1
+    for reply in (text, f"<speak>{text}</speak>", f"<thinking>{text}</thinking><wait/>"):
+        game = open_game(CLASSIC, max_retries=0)
+        agent = game.turns()[0].agent
+        game.receive(game.turns()[0], Reply(text=reply))
+        said = [event.data["player"] for event in game.log.events if event.kind is EventKind.SPEECH]
+        assert set(said) <= {agent}
+        assert game.turns()[0].agent != agent or game.turns()[0].step == 1
 
 
-def test_raw_words_are_kept_in_the_record(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            table = Table(CLASSIC)
-            table.act("sheriff", "speak", text=text)
+@against_all
+def test_raw_words_are_kept_in_the_record(text: str) -> None:
+    table = Table(CLASSIC)
+    table.act("sheriff", "speak", text=text)
 
-            assert table.events[-1].data["text"] == text
+    assert table.events[-1].data["text"] == text
 
 
 @pytest.mark.ci
-def test_tools_show_words_as_words(subtests: pytest.Subtests) -> None:
+@against_all
+def test_tools_show_words_as_words(text: str) -> None:
     """Answers of the tools keep their shape whatever players wrote, and hold nothing that could close them."""
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            harmless, hostile = spoken(HARMLESS), spoken(text)
-            for name, argument in (("get_graveyard", ""), ("get_chat", "1"), ("get_notes", "")):
-                expected, shown = (
-                    json.loads(observe(view_for(table, table.seat("doctor")), name, argument))
-                    for table in (harmless, hostile)
-                )
-                assert list(shown) == list(expected)
-                assert shape(shown) == shape(expected)
-                assert "<" not in observe(view_for(hostile, hostile.seat("doctor")), name, argument)
-            # What a player said of roles and others is told in names of ours alone.
-            conduct = json.loads(observe(view_for(hostile, 0), "get_player", hostile.name("sheriff")))
-            assert all(
-                re.fullmatch(r"day \d: [A-Z][A-Za-z ]+|day \d: (to|from) [A-Z][a-z]+", of) for of in conduct["claims"]
-            )
+    harmless, hostile = spoken(HARMLESS), spoken(text)
+    for name, argument in (("get_graveyard", ""), ("get_chat", "1"), ("get_notes", "")):
+        expected, shown = (
+            json.loads(observe(view_for(table, table.seat("doctor")), name, argument)) for table in (harmless, hostile)
+        )
+        assert list(shown) == list(expected)
+        assert shape(shown) == shape(expected)
+        assert "<" not in observe(view_for(hostile, hostile.seat("doctor")), name, argument)
+    # What a player said of roles and others is told in names of ours alone.
+    conduct = json.loads(observe(view_for(hostile, 0), "get_player", hostile.name("sheriff")))
+    assert all(re.fullmatch(r"day \d: [A-Z][A-Za-z ]+|day \d: (to|from) [A-Z][a-z]+", of) for of in conduct["claims"])
 
 
 def shape(value: object) -> object:
@@ -128,46 +121,43 @@ def shape(value: object) -> object:
 
 
 @pytest.mark.ci
-def test_requests_and_corrections_echo_words_as_words(subtests: pytest.Subtests) -> None:
+@against_all
+def test_requests_and_corrections_echo_words_as_words(text: str) -> None:
     """What is sent back in the middle of a turn: the system's part is one frame, the player's own part arms nothing."""
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            replies = (
-                text,
-                f"<vote>{text}</vote>",
-                f'<tool_request name="{text}">x</tool_request>',
-                f'<tool_request name="get_role">{text}</tool_request>',
-                json.dumps({"act": text}),
-                json.dumps({"tool": text, "argument": text}),
-                json.dumps({"act": "wait", text: text}),
-            )
-            for reply in replies:
-                game = open_game(CLASSIC)
-                turn = game.turns()[0]
-                game.receive(turn, Reply(text=reply))
-                thread = game.prompt(game.turns()[0]).messages[2:]
-                for own, said in zip(thread[::2], thread[1::2], strict=True):
-                    tag = said.content[1 : said.content.index(">")]
-                    assert tag in ("observation", "correction")
-                    assert said.content.startswith(f"<{tag}>")
-                    assert said.content.endswith(f"</{tag}>")
-                    assert not _CONTROL.search(own.content)
-                    assert not _CONTROL.search(said.content)
+    replies = (
+        text,
+        f"<vote>{text}</vote>",
+        f'<tool_request name="{text}">x</tool_request>',
+        f'<tool_request name="get_role">{text}</tool_request>',
+        json.dumps({"act": text}),
+        json.dumps({"tool": text, "argument": text}),
+        json.dumps({"act": "wait", text: text}),
+    )
+    for reply in replies:
+        game = open_game(CLASSIC)
+        turn = game.turns()[0]
+        game.receive(turn, Reply(text=reply))
+        thread = game.prompt(game.turns()[0]).messages[2:]
+        for own, said in zip(thread[::2], thread[1::2], strict=True):
+            tag = said.content[1 : said.content.index(">")]
+            assert tag in ("observation", "correction")
+            assert said.content.startswith(f"<{tag}>")
+            assert said.content.endswith(f"</{tag}>")
+            assert not _CONTROL.search(own.content)
+            assert not _CONTROL.search(said.content)
 
 
 def test_there_are_enough_attacks_and_no_two_alike() -> None:
     assert len(set(ATTACKS.values())) == len(ATTACKS) >= 100
 
 
-def test_shown_words_hold_nothing_of_structure(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            assert not _STRUCTURE.search(defuse(text))
+@against_all
+def test_shown_words_hold_nothing_of_structure(text: str) -> None:
+    assert not _STRUCTURE.search(defuse(text))
 
 
-def test_name_of_a_definition_cannot_be_an_attack(subtests: pytest.Subtests) -> None:
-    for name, text in ATTACKS.items():
-        with subtests.test(name):
-            definition = {"agent_id": text, "role": "player", "model": "m"}
-            with pytest.raises(ValidationError):
-                AgentDefinition.model_validate(definition)
+@against_all
+def test_name_of_a_definition_cannot_be_an_attack(text: str) -> None:
+    definition = {"agent_id": text, "role": "player", "model": "m"}
+    with pytest.raises(ValidationError):
+        AgentDefinition.model_validate(definition)

@@ -6,7 +6,7 @@ python -m tests.sim.seeds storm 17
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import NamedTuple
@@ -18,6 +18,11 @@ class Play(NamedTuple):
     module: str
     function: str
 
+    def load(self) -> Callable[[int], object]:
+        """The function."""
+        play: Callable[[int], object] = getattr(import_module(self.module), self.function)
+        return play
+
 
 PLAYS = {
     "storm": Play("tests.sim.storm", "play"),
@@ -27,7 +32,7 @@ PLAYS = {
     "crash": Play("tests.faults.crashing", "play"),
     "mutated-run": Play("tests.attacks.run_mutation", "play"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),
-    "canary": Play("tests.attacks.canary_game", "play"),
+    "canary": Play("tests.attacks.canary", "play"),
     "hostile": Play("tests.attacks.hostile_run", "play"),
 }
 
@@ -44,9 +49,21 @@ def told(kind: str, seed: int) -> Iterator[None]:
         raise AssertionError(f"{kind} {seed}: {type(fault).__name__}: {fault}\nagain: {again}") from fault
 
 
+def played(kind: str, seeds: Iterable[int]) -> tuple[list[object], list[str]]:
+    """What the plays of these seeds came to, and whatever did not hold."""
+    play, came, faults = PLAYS[kind].load(), list[object](), list[str]()
+    for seed in seeds:
+        try:
+            with told(kind, seed):
+                came.append(play(seed))
+        except AssertionError as fault:
+            faults.append(str(fault))
+    return came, faults
+
+
 def main(kind: str, seeds: list[str]) -> None:
     """Play these seeds of one kind."""
-    play: Callable[[int], object] = getattr(import_module(PLAYS[kind].module), PLAYS[kind].function)
+    play = PLAYS[kind].load()
     for seed in map(int, seeds):
         with told(kind, seed):
             print(f"{kind} {seed}: {play(seed)}")  # noqa: T201 - this is a program
