@@ -16,15 +16,14 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import yaml
-
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.attacks.canary import leaks
 from tests.attacks.hostile_server import MODEL, Hostility, Schedule, ollama_server, openai_server
 from tests.attacks.invocation import Ended, mac_run, shortened
 from tests.attacks.modes import MODES, WIRE, Fate, Mode
-from tests.cli.lab import RunDir
+from tests.cli.lab import RunDir, discussion
+from tests.kit import written
 from tests.patience import LIMIT_S
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -243,23 +242,16 @@ def write(directory: Path, urls: list[str], case: Case) -> None:
         section = {"backend": "openai", "openai_config": config}
     # Ollama has no time limit of its own: a request that never ends is given up at its deadline, and fails.
     deadline_s = 1.5 if case.shape == "ollama" and case.mode.is_slow else LIMIT_S
-    experiment: JsonObject = {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "seed": 5,
-        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
-        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": ROUNDS},
-        "retry_config": {
-            "backoff_s": 0.01,
-            "backoff_s_max": 0.05,
-            # On a busy machine good answers too take longer than a slow server is waited for.
-            "max_attempts": 100 if case.mode.is_slow else 8,
-            "request_deadline_s": deadline_s,
-            "engine_patience_s": 0.5 if case.is_impatient else LIMIT_S,
-        },
-        "model_definitions": {"stub": section},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b")],
+    retry: JsonObject = {
+        "backoff_s": 0.01,
+        "backoff_s_max": 0.05,
+        # On a busy machine good answers too take longer than a slow server is waited for.
+        "max_attempts": 100 if case.mode.is_slow else 8,
+        "request_deadline_s": deadline_s,
+        "engine_patience_s": 0.5 if case.is_impatient else LIMIT_S,
     }
-    (directory / "talk.yaml").write_text(yaml.safe_dump(experiment))
+    talk = discussion(section, conversations=CONVERSATIONS, max_rounds=ROUNDS, seed=5, retry_config=retry)
+    written(directory / "talk.yaml", talk)
 
 
 @cache

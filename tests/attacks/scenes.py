@@ -21,7 +21,7 @@ from mac_runner.errors import EngineDeadError, RequestRefusedError
 from mac_runner.store.testing import encode_json
 from mac_runner.types import JsonObject, Reply, Request
 from tests.attacks.invocation import mac_run
-from tests.cli.lab import RunDir
+from tests.cli.lab import RunDir, discussion, scripted
 
 FILE: Final = "talk.yaml"
 RUN: Final = "runs/talk"
@@ -29,14 +29,8 @@ SHARDS: Final = ("runs/talk.shard-1-of-2", "runs/talk.shard-2-of-2")
 MERGED: Final = "whole"
 CONVERSATIONS: Final = 4
 _OF_TIME: Final = (
-    "wall_s",
-    "played_s",
-    "turns_per_s",
-    "conversations_per_s",
-    "sessions",
-    "parts",
-    "merged_runs",
-    "repeated",
+    *("wall_s", "played_s", "turns_per_s", "conversations_per_s"),
+    *("sessions", "parts", "merged_runs", "repeated", "models", "retried"),
 )
 """What a summary says of time and of how often a run was begun."""
 _OF_A_ROW: Final = ("timing", "sha256", "size_bytes", "failed_attempts")
@@ -78,20 +72,6 @@ READS: Final = (
 )
 
 
-def experiment(**more: object) -> str:
-    """A few short discussions among programs."""
-    content: dict[str, object] = {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "seed": 5,
-        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
-        "discussion": {"topics": ["Bridge or ferry?", "Is it fair?"], "max_rounds": 2},
-        "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "discussant", "capacity": 2}}},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b")],
-        **more,
-    }
-    return yaml.safe_dump(content, sort_keys=False)
-
-
 @contextmanager
 def faulty(fault: Callable[[Request, int], Exception | None]) -> Iterator[None]:
     """Inside the block the scripted engine raises what `fault` makes of a request and the number of those before it."""
@@ -114,8 +94,10 @@ def faulty(fault: Callable[[Request, int], Exception | None]) -> Iterator[None]:
 def _scene(name: str) -> Path:
     path = Path(mkdtemp(prefix=f"scene-{name}-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
-    grid = {"_grid": {"sweep": {"seed": [5, 6]}}} if name == "grid" else {}
-    (path / FILE).write_text(experiment(**grid))
+    grid: JsonObject = {"_grid": {"sweep": {"seed": [5, 6]}}} if name == "grid" else {}
+    topics: JsonObject = {"topics": ["Bridge or ferry?", "Is it fair?"], "max_rounds": 2}
+    talk = discussion(scripted("discussant", capacity=2), conversations=CONVERSATIONS, seed=5)
+    (path / FILE).write_text(yaml.safe_dump(talk | {"discussion": topics, **grid}, sort_keys=False))
     return path
 
 
@@ -219,5 +201,4 @@ def _facts(run: Path) -> Facts:
 
 
 def _untimed(summary: JsonObject) -> bytes:
-    kept = {key: value for key, value in summary.items() if key not in _OF_TIME and key not in ("models", "retried")}
-    return encode_json(kept)
+    return encode_json({key: value for key, value in summary.items() if key not in _OF_TIME})

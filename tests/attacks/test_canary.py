@@ -8,18 +8,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import yaml
 
 from mac_runner.cli.process import Exit
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.attacks.canary import leaked_in, leaks
 from tests.attacks.conftest import Draw, Tally
 from tests.attacks.invocation import mac_run
+from tests.cli.lab import discussion
+from tests.kit import written
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
-CONVERSATIONS, ROUNDS = 40, 4
+CONVERSATIONS = 40
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")
 
@@ -54,7 +55,12 @@ def conversation_of(received: Received) -> str:
 def test_words_of_a_conversation_come_into_no_other_and_the_key_into_nothing(tmp_path: Path, tally: Tally) -> None:
     marking = Marking()
     with in_a_thread(OpenaiServer(script=marking)) as server:
-        (tmp_path / "talk.yaml").write_text(yaml.safe_dump(talk(server.url)))
+        config: JsonObject = {"model": "stub", "base_urls": [server.url], "api_key_env": "CANARY_KEY"}
+        model: JsonObject = {"backend": "openai", "openai_config": {**config, "max_in_flight": 16}}
+        retry: JsonObject = {"backoff_s": 0.01, "backoff_s_max": 0.05, "max_attempts": 20}
+        agents: JsonValue = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b", "c")]
+        talk = discussion(model, conversations=CONVERSATIONS, max_rounds=4, retry_config=retry)
+        written(tmp_path / "talk.yaml", talk | {"agent_definitions": agents})
         ended = mac_run("talk.yaml", directory=tmp_path, environ={"CANARY_KEY": KEY})
         prompts = [received for received in server.received if not received.is_canary]
 
@@ -75,18 +81,6 @@ def test_words_of_a_conversation_come_into_no_other_and_the_key_into_nothing(tmp
     # Nothing was found, and not because nothing was there to be found.
     assert len(read) > CONVERSATIONS
     assert {received.headers["authorization"] for received in prompts} == {f"Bearer {KEY}"}
-
-
-def talk(url: str) -> JsonObject:
-    config: JsonObject = {"model": "stub", "base_urls": [url], "api_key_env": "CANARY_KEY", "max_in_flight": 16}
-    return {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
-        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": ROUNDS},
-        "retry_config": {"backoff_s": 0.01, "backoff_s_max": 0.05, "max_attempts": 20},
-        "model_definitions": {"stub": {"backend": "openai", "openai_config": config}},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b", "c")],
-    }
 
 
 def test_search_finds_a_part_of_a_secret_in_either_case_and_no_short_one() -> None:

@@ -13,9 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mac_runner.clock import SystemClock
 from mac_runner.runs.testing import summary_of
-from mac_runner.store import Run, open_run
 from mac_runner.types import JsonObject
 from tests.store import player
 
@@ -46,35 +44,15 @@ def main() -> None:
 def finish(run_dir: Path) -> None:
     """A run of three sessions that is complete."""
     with player.open_toy(run_dir, 2) as run:
-        play_but_one(run)
+        player.play(run, failing={FAILED})
         run.checkpoint(ACCOUNTING)
-    with open_run(
-        run_dir,
-        experiment_name=player.NAME,
-        resolved=player.resolved(),
-        tasks=player.plan(2),
-        clock=SystemClock(),
-        is_retried=lambda task_id: task_id == FAILED,
-    ) as run:
+    with player.open_toy(run_dir, 2, is_retried=FAILED.__eq__) as run:
         player.play(run)
         run.checkpoint(ACCOUNTING)
     with player.open_toy(run_dir, 3) as run:
         player.play(run)
         run.checkpoint(ACCOUNTING)
         run.write_summary(summary_of(run.contents()))
-
-
-def play_but_one(run: Run) -> None:
-    """Play all but one conversation, which fails after two turns."""
-    for task, _ in run.unfinished():
-        replies = [player.answer(task, [])]
-        while len(replies) < (2 if task.task_id == FAILED else player.TURNS):
-            replies.append(player.answer(task, replies))
-        for reply in replies:
-            run.reply(task, reply)
-            run.event("EVENT_INFER_DONE", {"task": task.task_id, "turn": reply.turn_key})
-        story = "turn 2/Ann/0/0 got no answer" if task.task_id == FAILED else None
-        run.publish(task, player.transcript(task, replies, story))
 
 
 def die(run_dir: Path) -> None:

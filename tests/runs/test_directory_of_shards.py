@@ -21,10 +21,12 @@ import mac_runner
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.reports import grid_status_json, status_json
 from mac_runner.runs.testing import recorded_plan, repair_all, report_of, summary_of, verify_all
 from mac_runner.store import (
     Disk,
+    ShardsRecord,
     begun_combinations,
     has_run,
     merge_runs,
@@ -32,17 +34,63 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.testing import locked
+from mac_runner.store.testing import SHARD_DIRECTORIES, SHARDS, WORKERS, encode_shards, locked, shard_directory
+from mac_runner.types import JsonObject
 from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
 from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import wait_for
-from tests.runs.shards import CONVERSATIONS, OF, asked, begin, play, put, remove, unmerge
 from tests.viewer.served import served
 from tests.viewer.test_live import Page
 
 T = TypeVar("T")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+OF = 3
+CONVERSATIONS = 7
+RECORD = ShardsRecord(of=OF, experiment_name="small", identity="ab12", conversations=CONVERSATIONS)
+
+
+def asked() -> JsonObject:
+    """The experiment."""
+    return experiment(conversations=CONVERSATIONS, models={"m": scripted()})
+
+
+def begin(directory: Path) -> Path:
+    """A directory of shards in which nothing was claimed yet."""
+    directory.mkdir(parents=True)
+    (directory / SHARDS).write_bytes(encode_shards(RECORD))
+    return directory
+
+
+def play(directory: Path, number: int, *, limit: int | None = None) -> Path:
+    """Play one shard, or as much of it as is among the first so many conversations."""
+    shard = Shard(number, OF)
+    place = shard_directory(directory, shard)
+    mac_runner.run(asked(), out=place, shard=str(shard), limit=limit, progress=False)
+    return place
+
+
+def put(source: Path, directory: Path) -> Path:
+    """Put a copy of a directory in the place of what is there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return Path(shutil.copytree(source, directory))
+
+
+def unmerge(directory: Path) -> None:
+    """Take the merged run out of a directory of shards again."""
+    for path in directory.iterdir():
+        if path.name not in (SHARDS, SHARD_DIRECTORIES, WORKERS):
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import LaneState, LaneStatus
@@ -16,7 +15,8 @@ from mac_runner.runs import Player, Results, RunRequest, set_up
 from mac_runner.status import StatusFrame
 from mac_runner.status.testing import SilentDisplay
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import RunDir
+from tests.cli.lab import RunDir, discussion
+from tests.kit import written
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -36,18 +36,8 @@ class Frames(SilentDisplay):
 
 def talk(path: Path, **more: JsonValue) -> Path:
     """Discussions of two agents on a fleet, as a file."""
-    content: JsonObject = {
-        "experiment_metadata": {"experiment_name": "talk"},
-        "conversation_config": {"environment": "discussion", "conversations": 3},
-        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 1},
-        "fleet": {"gpus": 2},
-        "model_definitions": {"m": {"backend": "fleet", "fleet_config": {"model": "stub"}}},
-        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b")],
-        **more,
-    }
-    file = path / "talk.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    return file
+    model: JsonObject = {"backend": "fleet", "fleet_config": {"model": "stub"}}
+    return written(path / "talk.yaml", discussion(model, max_rounds=1) | {"fleet": {"gpus": 2}, **more})
 
 
 def play(file: Path, fleet: FakeFleet, *overrides: str, display: Frames | None = None, **more: object) -> Results:
@@ -73,8 +63,8 @@ def test_run_plays_on_its_fleet_and_its_log_has_the_events_of_the_lanes(tmp_path
 
     assert run.statuses == {"finished": 3}
     assert [event["lane"] for event in run.events("EVENT_LANE_UP")] == ["m@0"]
-    assert {(event["lane"], event["gpu"]) for event in run.events("EVENT_INFER_DONE")} == {("m@0", "0")}
-    assert {(event["lane"], event["gpu"]) for event in run.events("EVENT_INFER_START")} == {("m@0", "0")}
+    for kind in ("START", "DONE"):
+        assert {(event["lane"], event["gpu"]) for event in run.events(f"EVENT_INFER_{kind}")} == {("m@0", "0")}
     assert (fleet.opened, fleet.closed) == (1, 1)
     ((config, models),) = fleet.asked
     assert (config.gpus, list(models)) == (2, ["m"])
