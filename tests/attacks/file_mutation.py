@@ -65,16 +65,9 @@ def sources() -> tuple[str, ...]:
 
 
 def _everything() -> JsonObject:
-    agent: JsonObject = {
-        "role": "participant",
-        "model": "m",
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "stop": ["END"],
-        "persona": "nurse",
-        "demographics": {"age": 30},
-        "role_specific_config": {"visible_to": ["a", "b"]},
-    }
+    sampling: JsonObject = {"temperature": 0.5, "top_p": 0.9, "stop": ["END"]}
+    person: JsonObject = {"role": "participant", "persona": "nurse", "demographics": {"age": 30}}
+    agent: JsonObject = {**person, **sampling, "model": "m", "role_specific_config": {"visible_to": ["a", "b"]}}
     return {
         "experiment_metadata": {"experiment_name": "all"},
         "seed": 1,
@@ -88,10 +81,7 @@ def _everything() -> JsonObject:
             "answers": {"near_match_threshold": 90.0},
             "prompt": {"choice_format": "bullet", "template_file": TEMPLATE},
         },
-        "_grid": {
-            "sweep": {"seed": [1, 2]},
-            "zip": {"z": [{"discussion.max_rounds": 1}, {"discussion.max_rounds": 2}]},
-        },
+        "_grid": {"sweep": {"seed": [1, 2]}, "zip": {"z": [{"discussion.max_rounds": n} for n in (1, 2)]}},
         "retry_config": {"max_retries": 1, "backoff_s": 0.5},
         "model_definitions": {
             "m": {"backend": "scripted", "scripted_config": {"policy": "discussant"}, "latency": {"prefill_ms": 1}},

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
+from itertools import product
 from pathlib import Path
 from types import FrameType
 from typing import Final
+
+import pytest
 
 from mac_runner.cli import main
 from mac_runner.cli.process import Exit
@@ -48,12 +50,11 @@ def mac_run(
 ) -> Ended:
     """Run a command line to its end in `directory`. Raises AssertionError where it does not end as any run must."""
     out, err = (TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    with ExitStack() as stack:
-        stack.enter_context(chdir(directory))
-        stack.enter_context(_environ(environ or {}))
-        stack.enter_context(_argv(["mac-run", *args]))
-        stack.enter_context(redirect_stdout(out))
-        stack.enter_context(redirect_stderr(err))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(directory)
+        patch.setattr(sys, "argv", ["mac-run", *args])
+        for name, value in (environ or {}).items():
+            patch.setenv(name, value)
         before_kib = _peak_reset_kib()
         code: object = None
         try:
@@ -78,16 +79,12 @@ def mac_run(
 @contextmanager
 def shortened(bounds: Mapping[str, float]) -> Iterator[None]:
     """Other values for names of `limits`, wherever they were imported."""
-    before: list[tuple[object, str, float]] = []
-    for module in [module for name, module in sys.modules.items() if name.startswith("mac_runner.")]:
-        before += [(module, name, getattr(module, name)) for name in bounds if hasattr(module, name)]
-    for module_of, name, _ in before:
-        setattr(module_of, name, bounds[name])
-    try:
+    modules = [module for name, module in sys.modules.items() if name.startswith("mac_runner.")]
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in product(modules, bounds):
+            if hasattr(module, name):
+                patch.setattr(module, name, bounds[name])
         yield
-    finally:
-        for module_of, name, value in before:
-            setattr(module_of, name, value)
 
 
 @contextmanager
@@ -105,27 +102,6 @@ def _deadline(deadline_s: float) -> Iterator[None]:
         for number, (timer, _) in timers.items():
             signal.setitimer(timer, 0)
             signal.signal(number, former[number])
-
-
-@contextmanager
-def _argv(args: list[str]) -> Iterator[None]:
-    former, sys.argv = sys.argv, args
-    try:
-        yield
-    finally:
-        sys.argv = former
-
-
-@contextmanager
-def _environ(environ: Mapping[str, str]) -> Iterator[None]:
-    former = {name: os.environ.get(name) for name in environ}
-    os.environ.update(environ)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            os.environ.pop(name)
-            os.environ.update({} if value is None else {name: value})
 
 
 def _text(stream: TextIOWrapper) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final, TypeAlias
 
+import pytest
 import yaml
 
 from mac_runner.backends.testing import ScriptedBackend
@@ -84,11 +85,9 @@ def faulty(fault: Callable[[Request, int], Exception | None]) -> Iterator[None]:
             raise error
         return await generate(self, request)
 
-    ScriptedBackend.generate = generating  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedBackend, "generate", generating)
         yield
-    finally:
-        ScriptedBackend.generate = generate  # type: ignore[method-assign]
 
 
 def _scene(name: str) -> Path:
@@ -125,14 +124,14 @@ def half_done() -> Scene:
 def failed() -> Scene:
     """A run one of whose conversations failed."""
     path = _scene("failed")
-    with faulty(lambda request, _number: _refusal(request)):
+
+    def refusal(request: Request, _number: int) -> Exception | None:
+        is_one = request.conversation.endswith("000001") and request.turn.round == 1
+        return RequestRefusedError("not today") if is_one else None
+
+    with faulty(refusal):
         assert mac_run(FILE, directory=path).code == Exit.FAILURES
     return Scene(path=path, runs=(RUN,), ends=("retry", RUN), reads=READS)
-
-
-def _refusal(request: Request) -> Exception | None:
-    is_one = request.conversation.endswith("000001") and request.turn.round == 1
-    return RequestRefusedError("not today") if is_one else None
 
 
 @cache

@@ -68,6 +68,11 @@ from tests.kit import copied
 from tests.store import player
 from tests.store.conftest import files, tree
 
+EVERY_SETTING = replace(
+    Sampling(temperature=0.0, max_tokens=9, top_p=0.5, top_k=4, min_p=0.1, stop=("a", "\n"), seed=5),
+    presence_penalty=0.25,
+    frequency_penalty=0.75,
+)
 TASK = Task(
     index=7,
     task_id="toy_00007",
@@ -80,17 +85,7 @@ TASK = Task(
             model="n",
             seat=1,
             slot=0,
-            sampling=Sampling(
-                temperature=0.0,
-                max_tokens=9,
-                top_p=0.5,
-                top_k=4,
-                min_p=0.1,
-                presence_penalty=0.25,
-                frequency_penalty=0.75,
-                stop=("a", "\n"),
-                seed=5,
-            ),
+            sampling=EVERY_SETTING,
         ),
     ),
 )

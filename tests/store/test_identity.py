@@ -194,12 +194,16 @@ TRACES: dict[str, Callable[[Path], object]] = {
 def test_directory_in_which_anything_stands_is_refused_to_another_experiment(run_dir: Path, trace: str) -> None:
     player.open_toy(run_dir, 1).close()
     TRACES[trace](run_dir)
-    corrected = player.resolved(seed=2)
+    corrected: JsonObject = {**player.resolved(seed=2), "game": {"lobby": "classic-7"}}
     files = {name: held for name, held in tree(run_dir).items() if not name.startswith(".")}
 
-    with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
+    with pytest.raises(
+        IdentityError, match=r"(?s)(?=.*--out)(?=.*seed: 1 there, 2 now).*\{\"lobby\":\"classic-7\"\} now"
+    ):
         player.surveyed(run_dir, 1, corrected)
-    with pytest.raises(IdentityError, match="seed: 1 there, 2 now"):
+    with pytest.raises(
+        IdentityError, match=r"(?s)(?=.*--out)(?=.*seed: 1 there, 2 now).*\{\"lobby\":\"classic-7\"\} now"
+    ):
         player.open_toy(run_dir, 1, config=corrected)
 
     assert {name: held for name, held in tree(run_dir).items() if not name.startswith(".")} == files

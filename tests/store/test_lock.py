@@ -119,36 +119,19 @@ def enter(
 
 
 @pytest.mark.ci
-def test_live_owner_on_this_machine_is_left_alone_whatever_the_lock_says(
+def test_owner_on_this_machine_is_left_alone_while_it_lives_and_never_waited_for(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    sign(Disk(), tmp_path, owner_at(sleeper.pid))
-    clock = RoughClock()
-
+    """Whatever the lock says; and a number that was given out again is not taken for the owner."""
+    clock, owner = RoughClock(), owner_at(sleeper.pid)
+    sign(Disk(), tmp_path, owner)
     with pytest.raises(RunLockedError, match=f"pid {sleeper.pid} on .* since {START}"):
         enter(tmp_path, clock)
-
-    assert clock.waited_s == 0
-
-
-@pytest.mark.ci
-def test_dead_owner_on_this_machine_is_not_waited_for(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    owner = owner_at(sleeper.pid)
+    sign(Disk(), tmp_path, replace(owner, process_start="1"))
+    enter(tmp_path, clock)
+    sign(Disk(), tmp_path, owner)
     sleeper.kill()
     sleeper.wait()
-    sign(Disk(), tmp_path, owner)
-    clock = RoughClock()
-
-    enter(tmp_path, clock)
-
-    assert clock.waited_s == 0
-
-
-@pytest.mark.ci
-def test_number_given_out_again_is_not_taken_for_the_owner(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    sign(Disk(), tmp_path, owner_at(sleeper.pid, process_start="1"))
-    clock = RoughClock()
-
     enter(tmp_path, clock)
 
     assert clock.waited_s == 0

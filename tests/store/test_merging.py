@@ -118,25 +118,14 @@ def test_events_stand_in_the_order_of_their_times(tmp_path: Path, shards: Sequen
     assert times == sorted(times)
 
 
-def test_missing_shard_is_told_and_can_be_run_in_the_merged_directory(
-    tmp_path: Path, shards: Sequence[Path], single: Path
+@pytest.mark.parametrize("turns", [0, 3])
+def test_missing_shard_is_told_and_a_half_done_one_goes_on_in_the_merged_directory(
+    tmp_path: Path, shards: Sequence[Path], single: Path, turns: int
 ) -> None:
+    half = [play_shard(tmp_path / "half", Shard(2, 3), turns=turns)] if turns else []
     target = tmp_path / "whole"
-    found = merged(target, shards[2], shards[0])
-    assert found.missing == (Shard(2, 3),)
-
-    play_shard(target, None)
-
-    assert files(target / "transcripts") == files(single / "transcripts")
-    assert player.verified(target).findings == ()
-
-
-def test_half_done_conversations_go_on_from_their_recorded_replies(
-    tmp_path: Path, shards: Sequence[Path], single: Path
-) -> None:
-    half = play_shard(tmp_path / "half", Shard(2, 3), turns=3)
-    target = tmp_path / "whole"
-    merged(target, shards[0], half, shards[2])
+    found = merged(target, shards[2], *half, shards[0])
+    assert found.missing == (() if turns else (Shard(2, 3),))
 
     play_shard(target, None)
 
@@ -193,13 +182,6 @@ def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
     with pytest.raises(RunDirectoryError, match=r"holds 'notes\.txt'"):
         merged(tmp_path / "mine", *shards)
     assert tree(tmp_path / "mine").keys() == {"notes.txt"}
-
-
-def test_source_that_is_not_what_was_acknowledged_is_refused(tmp_path: Path, shards: Sequence[Path]) -> None:
-    (shards[1] / "transcripts/toy_00001.json").write_bytes(b"{}")
-
-    with pytest.raises(RunDirectoryError, match=r"toy_00001\.json is not"):
-        merged(tmp_path / "whole", *shards)
 
 
 def test_source_that_is_being_run_is_refused_naming_its_owner(tmp_path: Path, shards: Sequence[Path]) -> None:

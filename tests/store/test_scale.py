@@ -1,9 +1,11 @@
-"""What a conversation more costs the store, counted: bytes, syncs, frames taken apart, objects kept."""
+"""What a conversation more costs the store, counted; and very large, very many, and nothing at all."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import tempfile
 import threading
 import tracemalloc
 from collections import Counter
@@ -14,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from mac_runner.store import Disk, is_complete, journal, read_run, writer
+from mac_runner.errors import StoreError
+from mac_runner.store import Disk, is_complete, journal, read_run, verify_run, writer
 from mac_runner.store.testing import (
     MANIFEST_INTERVAL_S,
     SAMPLE_CONVERSATIONS,
@@ -27,11 +30,13 @@ from mac_runner.store.testing import (
     index_line,
     records_of,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, RecordedReply, Reply
+from tests.faults.crashfs import CrashDisk
 from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock
 
 KB = 1_024
+
 TURNS_RECORDED = 3
 
 
@@ -204,17 +209,6 @@ def test_whether_a_killed_run_is_complete_is_known_without_its_journal(run_dir: 
         assert system.read_from["journal"] == 0
 
 
-def test_complete_is_what_survey_calls_complete(run_dir: Path) -> None:
-    asked: dict[str, Any] = {"experiment_name": player.NAME, "resolved": player.resolved()}
-    with player.open_toy(run_dir, 3) as run:
-        player.play(run)
-        run.write_summary({})
-
-    for n, expected in ((3, True), (2, True), (4, False)):
-        assert is_complete(run_dir, **asked, tasks=player.plan(n)) is expected
-        assert player.surveyed(run_dir, n).is_complete is expected
-
-
 @pytest.mark.ci
 def test_memory_of_a_resume_grows_by_less_than_a_kilobyte_with_each_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -254,3 +248,74 @@ def test_rows_that_ended_in_any_order_are_put_in_order(run_dir: Path) -> None:
     index = (run_dir / "toy_index.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["index"] for line in index] == [0, 1, 2, 3, 4, 5, 6]
     assert [row["index"] for row in read_run(run_dir).rows()] == [6, 5, 4, 3, 2, 1, 0]
+
+
+MEBIBYTE = 1 << 20
+
+NOBODY = 65_534
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without the rights of the superuser, who may write anywhere."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def replies(n: int, size_chars: int) -> list[RecordedReply]:
+    return [
+        RecordedReply(turn_key=f"{i}/Ann", prompt_sha256="0" * 64, reply=Reply(text=f"{i} " + "x" * size_chars))
+        for i in range(n)
+    ]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("turns", "size_chars"), [(0, 0), (1_000, 20), (20, MEBIBYTE // 2)], ids=str)
+def test_transcript_of_any_length_is_published_read_and_resumed(run_dir: Path, turns: int, size_chars: int) -> None:
+    said = replies(turns, size_chars)
+    with player.open_toy(run_dir, 2) as run:
+        half_done, ended = (task for task, _ in run.unfinished())
+        for reply in said:
+            run.reply(half_done, reply)
+        run.publish(ended, player.transcript(ended, said))
+
+    with player.open_toy(run_dir, 2) as run:
+        ((_, recorded),) = run.unfinished()
+        assert recorded == tuple(said)
+    contents = read_run(run_dir)
+    (row,) = contents.rows()
+    assert row["size_bytes"] == (run_dir / "transcripts/toy_00001.json").stat().st_size >= 2 * turns * size_chars
+    assert verify_run(run_dir, rebuild=lambda transcript: transcript).ok
+
+
+@pytest.mark.ci
+def test_folder_of_ten_thousand_transcripts_is_resumed(tmp_path: Path) -> None:
+    n, disk = 10_000, Disk(CrashDisk(tmp_path))
+    with player.open_toy(tmp_path / "run", n, disk=disk) as run:
+        for task, _ in run.unfinished():
+            run.publish(task, player.transcript(task, []))
+    with player.open_toy(tmp_path / "run", n + 1, disk=disk) as run:
+        assert run.counts == (n + 1, n, 0)
+        assert [task.index for task, _ in run.unfinished()] == [n]
+
+    assert len(disk.names(tmp_path / "run/transcripts")) == n
+
+
+def test_folder_that_may_not_be_written_is_told_and_left_alone() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        run_dir = Path(place) / "run"
+        run_dir.mkdir()
+        Path(place).chmod(0o755)
+        run_dir.chmod(0o555)
+        with (
+            as_nobody(),
+            pytest.raises(StoreError, match=r"writable|check"),
+        ):
+            player.open_toy(run_dir, 1)
+
+        assert [*run_dir.iterdir()] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import read_run
-from mac_runner.store.testing import LEASE_INTERVAL_S, usage_of
+from mac_runner.store.testing import LEASE_INTERVAL_S, objects, usage_of
 from mac_runner.store.testing import stretches as stretches_of
 from mac_runner.types import JsonObject
 from tests.store import player
@@ -34,6 +34,32 @@ def test_each_part_of_an_extended_run_tells_when_it_came(run_dir: Path, clock: S
         }
         for session, minute, n, at in ((1, 0, 2, [0, 1, 1]), (3, 2, 3, [2, 4, 1]))
     ]
+
+
+def test_accounting_is_added_up_over_sessions(run_dir: Path, clock: StillClock) -> None:
+    for capacity in (4, 8):
+        with player.open_toy(run_dir, 2, clock=clock) as run:
+            run.checkpoint({"models": {"m": {"capacity": 1, "busy_slot_s": 99.0}}})
+            clock.now_s += 10
+            run.checkpoint({"models": {"m": {"capacity": capacity, "busy_slot_s": 1.5}}})
+            clock.now_s += 5
+
+    models: JsonObject = {"m": {"capacity": 8, "busy_slot_s": 3.0}}
+    found = read_run(run_dir).accounting
+    assert found == {"wall_s": 30.0, "played_s": 0.0, "sessions": 2, "models": models, "merged_runs": 0, "parts": []}
+
+
+def test_account_that_was_summed_up_stands(run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 2, clock=clock) as run:
+        player.play(run)
+        clock.now_s += 8.0
+        run.checkpoint({"models": {}})
+        contents = run.contents()
+        run.write_summary({"wall_s": contents.accounting["wall_s"]})
+        clock.now_s += 4.0
+
+    assert contents.accounting["wall_s"] == 8.0
+    assert read_run(run_dir).accounting == contents.accounting
 
 
 def test_what_a_session_without_a_checkpoint_ended_is_untimed(run_dir: Path, clock: StillClock) -> None:
@@ -81,13 +107,8 @@ def test_a_checkpoint_that_does_not_tell_its_play_counts_whole() -> None:
 
 
 def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 3) as run:
-        for task, _ in run.unfinished():
-            run.publish(task, player.transcript(task, [], "no luck" if task.index == 1 else None))
-
-    parts = read_run(run_dir).accounting["parts"]
-    assert isinstance(parts, list)
-    assert [(part["finished"], part["failed"]) for part in parts if isinstance(part, dict)] == [(2, 1)]
+    parts = objects(read_run(player.played(run_dir, 3, failing={"toy_00001"})).accounting, "parts")
+    assert [(part["finished"], part["failed"]) for part in parts] == [(2, 1)]
 
 
 @pytest.mark.parametrize(

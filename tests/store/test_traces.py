@@ -225,17 +225,6 @@ def test_a_resume_writes_missing_traces_again_and_keeps_a_transcript_whose_trace
     assert files(run_dir / "traces") == {name: data for name, data in whole.items() if name != "toy_00001.parquet"}
 
 
-def test_traces_and_transcript_that_are_both_gone_are_restored_together(run_dir: Path) -> None:
-    play(run_dir)
-    whole = files(run_dir / "traces"), files(run_dir / "transcripts")
-    (run_dir / "traces/toy_00002.parquet").unlink()
-    (run_dir / "transcripts/toy_00002.json").unlink()
-
-    with open_thorough(run_dir) as run:
-        assert (run.repairs.restored, run.repairs.reopened) == (["toy_00002"], [])
-    assert (files(run_dir / "traces"), files(run_dir / "transcripts")) == whole
-
-
 def test_traces_left_by_a_killed_process_are_noted_and_replaced(tmp_path: Path) -> None:
     whole = files(play(tmp_path / "whole") / "traces")
     run_dir = play(tmp_path / "killed", turns=player.TURNS + 2)

@@ -6,14 +6,14 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.testing import summary_of
-from mac_runner.store import Disk, Repairs, Run, read_run, verify_run
+from mac_runner.store import Disk, Repairs, Run, is_complete, read_run, verify_run
 from mac_runner.store.testing import encode_frame, entry
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 from tests.kit import copied
@@ -132,6 +132,12 @@ def test_what_befell_a_run_is_found_and_made_right_by_the_next_session(played: P
 
     assert [finding.kind for finding in player.verified(played).findings] == harm.found.split()
     assert player.surveyed(played, CONVERSATIONS).is_complete is harm.is_complete
+    asked: dict[str, Any] = {
+        "experiment_name": player.NAME,
+        "resolved": player.resolved(),
+        "tasks": player.plan(CONVERSATIONS),
+    }
+    assert is_complete(played, **asked) is harm.is_complete
     repairs = play_all(played).as_json() or {}
     assert {key: value for key, value in repairs.items() if value and key != "index_rewritten"} == harm.repaired
     assert [finding.kind for finding in player.verified(played).findings] == harm.left.split()
