@@ -23,7 +23,9 @@ from multiprocessing import get_context
 from tests.sim.seeds import played
 
 SHOWN_MAX = 5
-
+KILLED_RUNS = "tests/faults/test_kills.py::test_run_killed_again_and_again_ends_like_one_that_was_not"
+KILLED_WORKERS = "tests/faults/test_kills.py::test_workers_killed_at_random_leave_what_one_run_leaves"
+LANES = "tests/simulation/test_loop.py::test_a_lane_answers_when_one_does_that_takes_every_step"
 
 WHAT = {
     "storm": "storms: invariants after each event, each conversation once, settled in 10 min",
@@ -31,10 +33,10 @@ WHAT = {
     "world": "worlds: the pure scheduler, stopped at any moment",
     "cancellation": "cancellations: each turn of the loop, in courses of their own",
     "crash": "power cuts before each operation of random runs, about 700 disks each",
-    "tests/faults/test_kills.py": "kills at random changes of the disk and replies: nothing lost, nothing doubled",
-    "tests/faults/test_claimed_shards.py": "kills of workers of one directory: merged as one run leaves it",
+    KILLED_RUNS: "kills at random changes of the disk and replies: nothing lost, nothing doubled",
+    KILLED_WORKERS: "kills of workers of one directory: merged as one run leaves it",
     "tests/faults/test_histories.py": "random histories of runs, kills and power cuts",
-    "tests/simulation/test_lane.py": "worlds of a modelled lane: equal to one that takes every step",
+    LANES: "worlds of a modelled lane: equal to one that takes every step",
     "tests/fleet/test_stress.py": "seconds of 1,000 requests a minute, an engine killed, one stopped: all answered",
     "tests/fleet/test_storms.py": "storms of a simulated fleet: promises after each event, every turn answered",
     "tests/cli/test_fleet_run.py": "kills of real lanes in one run: transcripts equal to those of a run on one lane",
@@ -83,10 +85,10 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Figure("C1", "world", 50_000, 0.07, first=400),
     Figure("C4", "cancellation", 5_000, 0.05, first=1_000),
     Figure("A2", "crash", 150, 0.1, first=1, chunk=1),
-    Scaled("A1", "tests/faults/test_kills.py", 16, 2_000, 0.08),
-    Scaled("A5", "tests/faults/test_claimed_shards.py", 8, 240, 0.02),
+    Scaled("A1", KILLED_RUNS, 16, 2_000, 0.08),
+    Scaled("A5", KILLED_WORKERS, 8, 240, 0.02),
     Scaled("A3", "tests/faults/test_histories.py", 50, 5_000, 0.05),
-    Scaled("P1", "tests/simulation/test_lane.py", 150, 10_000, 0.01),
+    Scaled("P1", LANES, 150, 10_000, 0.01),
     Scaled("F1", "tests/fleet/test_stress.py", 12, 600, 0.02),
     Scaled("F2", "tests/fleet/test_storms.py", 250, 20_000, 0.03),
     Scaled("F3", "tests/cli/test_fleet_run.py", 2, 20, 0.02),

@@ -139,17 +139,18 @@ def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None
 
 
 def test_scaled_figure_is_played_as_by_day_then_as_large_as_is_missing_and_not_on_where_it_does_not_hold() -> None:
-    scaled = Scaled("A1", "tests/faults/test_kills.py", 100, 2_000, 1.0)
+    scaled = Scaled("A1", "tests/faults/test_histories.py", 100, 2_000, 1.0)
     scales: list[int] = []
     whole = see_scaled(scaled, lambda _test, scale: scales.append(scale), 1e6)
     broken = see_scaled(scaled, lambda test, scale: f"{test} {scale}", 1e6)
 
     assert (scales, whole.played, broken.played) == ([1, 19], 2_000, 100)
-    assert broken.violations == ["tests/faults/test_kills.py 1"]
+    assert broken.violations == ["tests/faults/test_histories.py 1"]
     assert "1 BROKEN" in row(scaled, broken)
     tests = [figure.what for figure in FIGURES if isinstance(figure, Scaled)]
     assert tests
-    assert all((ROOT / test).exists() for test in tests)
+    for file, _, name in (test.partition("::") for test in tests):
+        assert f"def {name}" in (ROOT / file).read_text(), file
 
 
 @pytest.mark.nightly

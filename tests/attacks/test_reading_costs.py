@@ -29,7 +29,7 @@ from mac_runner.environments.testing import SPEECH_CHARS_MAX, after_thoughts, de
 from mac_runner.environments.town_of_salem.testing import ACTS, MENDED_CHARS_MAX, extract, observe, read
 from mac_runner.plan import plan_tasks
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Prompt, Reply, Task
-from tests.attacks.test_town_of_salem import view_for
+from tests.attacks.test_words import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 from tests.faults.tier import SCALE

@@ -17,7 +17,7 @@ from mac_runner.errors import ConfigError, StoreError
 from mac_runner.store import merge
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, discussion, experiment, refusals, scripted
-from tests.faults.test_claimed_shards import same_results
+from tests.faults.test_kills import same_results
 
 ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s")
 

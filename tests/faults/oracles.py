@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from mac_runner.store import writer
-from tests.attacks import test_town_of_salem
+from tests.attacks import test_words
 from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_failing_disk
@@ -116,9 +116,9 @@ def servers() -> None:
 
 
 def attacks() -> None:
-    """Words that look like somebody else's (`tests/attacks/test_town_of_salem.py`)."""
+    """Words that look like somebody else's (`tests/attacks/test_words.py`)."""
     for text in ATTACKS.values():
-        test_town_of_salem.check_words_stay_words_of_their_speaker(text)
+        test_words.check_words_stay_words_of_their_speaker(text)
 
 
 EXCERPTS = (crashes, storms, worlds, cancellations)

@@ -302,12 +302,7 @@ def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_the
     script = SCRIPT.format(disk=disk, run=run, out=disk / "run", kept=kept, ended=ended)
 
     process = subprocess.run(
-        [*NAMESPACE, "sh", "-c", script],
-        env=environ(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
+        [*NAMESPACE, "sh", "-c", script], env=environ(), capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
 
     full = Exit.STORAGE_FAILED

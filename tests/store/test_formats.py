@@ -79,14 +79,7 @@ TASK = Task(
     seed=2**62 + 1,
     agents=(
         Agent(agent_id="Ann", definition="d", model="m", seat=0, slot=1, sampling=Sampling()),
-        Agent(
-            agent_id="Bob",
-            definition="c",
-            model="n",
-            seat=1,
-            slot=0,
-            sampling=EVERY_SETTING,
-        ),
+        Agent(agent_id="Bob", definition="c", model="n", seat=1, slot=0, sampling=EVERY_SETTING),
     ),
 )
 

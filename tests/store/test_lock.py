@@ -329,7 +329,9 @@ def test_filesystem_of_a_real_path_is_told(tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_process_is_known_by_its_number_and_its_start(sleeper: subprocess.Popen[bytes]) -> None:
     machine = Machine()
-    assert machine.process_start(sleeper.pid) == machine.process_start(sleeper.pid) != ""
+    start = machine.process_start(sleeper.pid)
+    assert start
+    assert machine.process_start(sleeper.pid) == start
     sleeper.kill()
     sleeper.wait()
 

@@ -16,15 +16,7 @@ import pytest
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import (
-    Disk,
-    Merged,
-    ShardsRecord,
-    is_shards,
-    read_shards,
-    read_workers,
-    shard_directories,
-)
+from mac_runner.store import Disk, Merged, ShardsRecord, is_shards, read_shards, read_workers, shard_directories
 from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, scan, shard_directory
 from mac_runner.types import JsonObject
 from tests.store import player
@@ -34,11 +26,7 @@ CONVERSATIONS = 7
 
 
 def play_shard(
-    directory: Path,
-    shard: Shard | None,
-    *,
-    turns: int | None = None,
-    config: JsonObject | None = None,
+    directory: Path, shard: Shard | None, *, turns: int | None = None, config: JsonObject | None = None
 ) -> Path:
     """Play a shard of the toy experiment, or only so many turns of it."""
     with player.open_toy(directory, player.plan(CONVERSATIONS).part(shard), config=config, shard=shard) as run:
@@ -185,10 +173,7 @@ def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
 
 
 def test_source_that_is_being_run_is_refused_naming_its_owner(tmp_path: Path, shards: Sequence[Path]) -> None:
-    with (
-        player.open_toy(tmp_path / "busy", 1),
-        pytest.raises(RunLockedError, match=f"busy .*pid {os.getpid()} on "),
-    ):
+    with player.open_toy(tmp_path / "busy", 1), pytest.raises(RunLockedError, match=f"busy .*pid {os.getpid()} on "):
         merged(tmp_path / "whole", shards[1], tmp_path / "busy")
 
 

@@ -312,10 +312,7 @@ def test_folder_that_may_not_be_written_is_told_and_left_alone() -> None:
         run_dir.mkdir()
         Path(place).chmod(0o755)
         run_dir.chmod(0o555)
-        with (
-            as_nobody(),
-            pytest.raises(StoreError, match=r"writable|check"),
-        ):
+        with as_nobody(), pytest.raises(StoreError, match=r"writable|check"):
             player.open_toy(run_dir, 1)
 
         assert [*run_dir.iterdir()] == []

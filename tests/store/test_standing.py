@@ -1,20 +1,27 @@
-"""How a run and its lanes stand, seen from outside."""
+"""How a run and its lanes stand, and what it used up over its sessions, also where clocks leap."""
 
 from __future__ import annotations
 
 import json
 import os
+from array import array
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
 from pathlib import Path
+
+import pytest
 
 from mac_runner.fleet.testing import LaneState
 from mac_runner.plan import Shard
 from mac_runner.reports import lanes_json, status_text
-from mac_runner.store import read_standing
-from mac_runner.store.testing import STATES, LaneRecord, lanes_of, read_lanes
+from mac_runner.store import read_run, read_standing
+from mac_runner.store.testing import LEASE_INTERVAL_S, STATES, LaneRecord, lanes_of, objects, read_lanes, usage_of
+from mac_runner.store.testing import stretches as stretches_of
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import tree
+from tests.store.conftest import StillClock, lose_frames, tree
 
 
 def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path) -> None:
@@ -158,3 +165,171 @@ def test_status_names_the_lanes_that_are_not_up_and_hides_most_of_many() -> None
     assert "; out of memory\n" in text
     assert "and 3 more lanes\n" in text
     assert "m@0" not in text
+
+
+def test_each_part_of_an_extended_run_tells_when_it_came(run_dir: Path, clock: StillClock) -> None:
+    for n in (2, 2, 5):
+        player.played(run_dir, n, clock=clock)
+        clock.now_s += 60
+
+    assert read_run(run_dir).accounting["parts"] == [
+        {
+            "session": session,
+            "started_at": f"2025-01-01T00:0{minute}:00.000Z",
+            "finished": n,
+            "failed": 0,
+            "indexes": [at],
+        }
+        for session, minute, n, at in ((1, 0, 2, [0, 1, 1]), (3, 2, 3, [2, 4, 1]))
+    ]
+
+
+def test_accounting_is_added_up_over_sessions(run_dir: Path, clock: StillClock) -> None:
+    for capacity in (4, 8):
+        with player.open_toy(run_dir, 2, clock=clock) as run:
+            run.checkpoint({"models": {"m": {"capacity": 1, "busy_slot_s": 99.0}}})
+            clock.now_s += 10
+            run.checkpoint({"models": {"m": {"capacity": capacity, "busy_slot_s": 1.5}}})
+            clock.now_s += 5
+
+    models: JsonObject = {"m": {"capacity": 8, "busy_slot_s": 3.0}}
+    found = read_run(run_dir).accounting
+    assert found == {"wall_s": 30.0, "played_s": 0.0, "sessions": 2, "models": models, "merged_runs": 0, "parts": []}
+
+
+def test_account_that_was_summed_up_stands(run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 2, clock=clock) as run:
+        player.play(run)
+        clock.now_s += 8.0
+        run.checkpoint({"models": {}})
+        contents = run.contents()
+        run.write_summary({"wall_s": contents.accounting["wall_s"]})
+        clock.now_s += 4.0
+
+    assert contents.accounting["wall_s"] == 8.0
+    assert read_run(run_dir).accounting == contents.accounting
+
+
+def test_what_a_session_without_a_checkpoint_ended_is_untimed(run_dir: Path, clock: StillClock) -> None:
+    player.played(run_dir, 2, clock=clock)
+    lose_frames(run_dir, b"checkpoint")
+    with player.open_toy(run_dir, 5, clock=clock) as run:
+        player.play(run)
+        clock.now_s += 10
+
+    told = read_run(run_dir).accounting
+    assert told["wall_s"] == 10.0
+    assert told["untimed"] == {"conversations": 2, "turns": 2 * player.TURNS}
+
+
+def test_time_before_the_engines_were_up_is_not_played(run_dir: Path, clock: StillClock) -> None:
+    for _ in range(2):
+        with player.open_toy(run_dir, 1, clock=clock) as run:
+            clock.now_s += 100
+            run.checkpoint({"played_s": 0.0})
+            clock.now_s += 7
+            run.checkpoint({"played_s": 7.0})
+            run.write_summary({})
+
+    told = read_run(run_dir).accounting
+    assert (told["wall_s"], told["played_s"]) == (214.0, 14.0)
+
+
+def test_a_session_whose_engines_never_came_up_has_played_nothing(run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 1, clock=clock):
+        clock.now_s += 100
+
+    told = read_run(run_dir).accounting
+    assert (told["wall_s"], told["played_s"]) == (100.0, 0.0)
+
+
+def test_a_checkpoint_that_does_not_tell_its_play_counts_whole() -> None:
+    models: JsonObject = {"m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0}, "n": {"available_slot_s": 1.0}}
+    usage = usage_of({"usage": {"wall_s": 5.0, "models": models}})
+
+    assert usage["played_s"] == 5.0
+    assert usage["models"] == {
+        "m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0, "played_s": 4.0},
+        "n": {"available_slot_s": 1.0},
+    }
+
+
+def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
+    parts = objects(read_run(player.played(run_dir, 3, failing={"toy_00001"})).accounting, "parts")
+    assert [(part["finished"], part["failed"]) for part in parts] == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("indexes", "stretches"),
+    [
+        ([], []),
+        ([3], [[3, 3, 1]]),
+        ([0, 1, 2, 7, 11, 15], [[0, 2, 1], [7, 15, 4]]),
+        ([0, 5], [[0, 0, 1], [5, 5, 1]]),
+        ([0, 5, 6, 7], [[0, 0, 1], [5, 7, 1]]),
+        ([1, 4, 7, 10], [[1, 10, 3]]),
+    ],
+)
+def test_indexes_are_told_in_short(indexes: list[int], stretches: list[list[int]]) -> None:
+    assert list(stretches_of(array("q", indexes))) == stretches
+
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+class LeapingClock:
+    """Wall time is what `wall` makes of the number of the question; `leaps` are added to the monotonic time."""
+
+    def __init__(self, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
+        self._wall, self._leaps = wall, leaps
+        self._asked, self._now_s = count(), 0.0
+        self._ticks = count()
+
+    def utc_now(self) -> datetime:
+        return datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=self._wall(next(self._asked)))
+
+    def monotonic_s(self) -> float:
+        self._now_s += 0.001 + self._leaps.get(next(self._ticks), 0.0)
+        return self._now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self._now_s += delay_s
+
+
+@pytest.mark.parametrize(
+    ("wall", "leaps"),
+    [
+        pytest.param(lambda n: HOUR_S * (n > 9), {}, id="an hour on"),
+        pytest.param(lambda n: -HOUR_S * (n > 9), {}, id="an hour back"),
+        pytest.param(lambda n: DAY_S * (n > 9), {}, id="a day on"),
+        pytest.param(lambda n: -DAY_S * (n > 9), {}, id="a day back"),
+        pytest.param(lambda n: -float(n), {}, id="backwards"),
+        pytest.param(lambda n: HOUR_S * (-1) ** n, {}, id="strobed"),
+        pytest.param(lambda n: float(n), {9: HOUR_S}, id="asleep for an hour"),
+    ],
+)
+def test_leaping_clocks_cost_nothing(run_dir: Path, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
+    for n in (4, 8):
+        player.played(run_dir, n, clock=LeapingClock(wall, leaps))
+
+    report = player.verified(run_dir)
+    assert report.findings == ()
+    assert report.acknowledged == 8
+    wall_s = read_run(run_dir).accounting["wall_s"]
+    assert isinstance(wall_s, float)
+    assert 0 < wall_s < 2 * HOUR_S + 60
+    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_bytes().splitlines()]
+    played = [event["elapsed_s"] for event in events if event["event"] == "EVENT_INFER_DONE"]
+    assert len(played) == 8 * player.TURNS
+    assert all(elapsed_s >= 0 for elapsed_s in played)
+    assert sum(later < earlier for earlier, later in pairwise(played)) <= 1  # The second session begins anew.
+
+
+def test_leap_brings_one_sign_of_life_and_no_storm(run_dir: Path) -> None:
+    with player.open_toy(run_dir, 30, clock=LeapingClock(float, {40: HOUR_S})) as run:
+        player.play(run)
+        run.contents()
+        signs = (run_dir / ".lease").read_bytes().splitlines()
+
+    assert len(signs) <= 2
+    assert LEASE_INTERVAL_S < HOUR_S
