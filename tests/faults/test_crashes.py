@@ -7,8 +7,10 @@ dropped, or torn by chance, and the real store goes on from what is left.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -160,6 +162,33 @@ def test_crash_at_every_operation_leaves_no_transcript_without_its_tokens(
         examine(crashed, run_dir, promised, expected)
         if n % 20 == 0:
             check_whole(crashed, run_dir, expected)
+
+
+def play(seed: int) -> int:
+    """Crash a run of random sessions at each of its operations; how many disks there were to go on from."""
+    # The lock is a real one, and so each play needs a place of its own.
+    with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        disk, run_dir = CrashDisk(Path(place)), Path(place, "run")
+        patch.setattr(writer, "COMMIT_LINGER_S", 0.0)
+        moments = Moments(disk)
+        _play_sessions(Random(seed), disk, run_dir, moments)
+        expected = transcripts_in(disk.files())
+        for crashed, promised in moments.cases.values():
+            examine(crashed, run_dir, promised, expected)
+    return moments.states
+
+
+def _play_sessions(random: Random, disk: CrashDisk, run_dir: Path, moments: Moments) -> None:
+    done, total = 0, CONVERSATIONS * (player.TURNS + 1)
+    while done < total:
+        stop = min(total, done + random.randint(1, total))
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as moments.run:
+            for step, _ in enumerate(islice(steps(moments.run), stop - done), start=done + 1):
+                if random.random() < 0.3:
+                    moments.run.contents()
+                    moments.written_steps = step
+            moments.run.contents()
+            moments.written_steps = done = stop
 
 
 def test_model_disk_stands_in_for_every_call_of_the_system() -> None:

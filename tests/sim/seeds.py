@@ -29,7 +29,7 @@ PLAYS = {
     "storm-twice": Play("tests.sim.storm", "play_twice"),
     "world": Play("tests.sim.workload", "play"),
     "cancellation": Play("tests.sim.storm", "play_cancelled"),
-    "crash": Play("tests.faults.crashing", "play"),
+    "crash": Play("tests.faults.test_crashes", "play"),
     "mutated-run": Play("tests.attacks.run_mutation", "play"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),
     "canary": Play("tests.attacks.canary", "play"),

@@ -51,18 +51,6 @@ class FaultySystem(System):
         if self.fail_at is not None and (count == self.fail_at if self.is_once else count >= self.fail_at):
             raise OSError(self.fault, os.strerror(self.fault))
 
-    def create(self, path: Path) -> int:
-        self._note("create", path.name)
-        descriptor = super().create(path)
-        self.file_names[descriptor] = path.name
-        return descriptor
-
-    def open_append(self, path: Path) -> int:
-        self._note("open_append", path.name)
-        descriptor = super().open_append(path)
-        self.file_names[descriptor] = path.name
-        return descriptor
-
     def open_read(self, path: Path) -> int:
         descriptor = super().open_read(path)
         self.file_names[descriptor] = path.name
@@ -76,25 +64,22 @@ class FaultySystem(System):
         self._note("fsync", self.file_names.get(descriptor, ""))
         super().fsync(descriptor)
 
-    def link(self, source: Path, target: Path) -> None:
-        self._note("link", target.name)
-        super().link(source, target)
 
-    def replace(self, source: Path, target: Path) -> None:
-        self._note("replace", target.name)
-        super().replace(source, target)
+def _noted(call: str) -> Callable[..., object]:
+    """A call that is noted by the name of its last path; a descriptor that it opens is known by that name."""
 
-    def unlink(self, path: Path) -> None:
-        self._note("unlink", path.name)
-        super().unlink(path)
+    def noted(system: FaultySystem, *paths: Path) -> object:
+        system._note(call, paths[-1].name)
+        found = getattr(System, call)(system, *paths)
+        if isinstance(found, int):
+            system.file_names[found] = paths[-1].name
+        return found
 
-    def make_directory(self, path: Path) -> None:
-        self._note("make_directory", path.name)
-        super().make_directory(path)
+    return noted
 
-    def fsync_directory(self, path: Path) -> None:
-        self._note("fsync_directory", path.name)
-        super().fsync_directory(path)
+
+for _call in ("create", "open_append", "link", "replace", "unlink", "make_directory", "fsync_directory"):
+    setattr(FaultySystem, _call, _noted(_call))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, ShardsRecord, is_shards, read_shards, read_workers, shard_directories
-from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, scan, shard_directory
+from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, objects, scan, shard_directory
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, both, edit, failing_calls, files, lose_frames, tree
@@ -50,9 +50,10 @@ def single(tmp_path: Path) -> Path:
 
 
 def test_merged_shards_are_what_a_single_run_leaves(tmp_path: Path, shards: Sequence[Path], single: Path) -> None:
-    target = tmp_path / "whole"
+    target, before = tmp_path / "whole", [tree(shard) for shard in shards]
     found = merged(target, *shards)
 
+    assert [tree(shard) for shard in shards] == before
     assert (found.contents.counts.finished, found.contents.counts.planned) == (CONVERSATIONS, CONVERSATIONS)
     assert found.missing == ()
     assert files(target / "transcripts") == files(single / "transcripts")
@@ -64,31 +65,18 @@ def test_merged_shards_are_what_a_single_run_leaves(tmp_path: Path, shards: Sequ
     assert player.verified(target).findings == ()
 
 
-def test_merge_only_reads_its_sources(tmp_path: Path, shards: Sequence[Path]) -> None:
-    before = [tree(shard) for shard in shards]
-
-    merged(tmp_path / "whole", *shards)
-
-    assert [tree(shard) for shard in shards] == before
-
-
-def test_accounts_add_up_and_tell_the_runs_they_come_from(tmp_path: Path, shards: Sequence[Path]) -> None:
+def test_accounts_add_up_sessions_are_numbered_anew_and_both_tell_the_runs_they_come_from(
+    tmp_path: Path, shards: Sequence[Path]
+) -> None:
     accounting = merged(tmp_path / "whole", *shards).contents.accounting
 
     assert (accounting["sessions"], accounting["merged_runs"]) == (3, 3)
     assert accounting["models"] == {"m": {"requests": 3}}
-    parts = accounting["parts"]
-    assert isinstance(parts, list)
-    assert [(part["run"], part["indexes"]) for part in parts if isinstance(part, dict)] == [
+    assert [(part["run"], part["indexes"]) for part in objects(accounting, "parts")] == [
         ("part-1", [[0, 6, 3]]),
         ("part-2", [[1, 1, 1], [4, 4, 1]]),
         ("part-3", [[2, 2, 1], [5, 5, 1]]),
     ]
-
-
-def test_sessions_are_numbered_anew(tmp_path: Path, shards: Sequence[Path]) -> None:
-    merged(tmp_path / "whole", *shards)
-
     for number in (1, 2, 3):
         records = scan((tmp_path / f"whole/journal/{number:06d}.jsonl").read_bytes()).records
         told = [(record["id"], record["session"]) for record in records if "session" in record]
