@@ -94,9 +94,7 @@ def test_damaged_file_is_reported_or_mended_and_changes_no_result(part: int, dra
 
 
 CONVERSATIONS = 40
-
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
-
 _MARK = re.compile(r"mark(\d+)mark")
 
 

@@ -37,16 +37,12 @@ from tests.environments.discussion.table import agent, opener, talk, turn_of
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game
 
 CLASSIC = ELEVEN[:10]
-
 HARMLESS = "hello"
 
 # Nothing a player wrote may hold what a template, our markup or the record is made of.
 _STRUCTURE = re.compile(r"[<>|\[\]“”\n\r\v\f\x1c-\x1f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-
 _OURS = "thinking|think|speak|vote|kill|notes|tool_request|observation|correction"
-
 _CONTROL = re.compile(rf"<(?!/?(?:{_OURS})[\s/>])[^<>]*>|\[/?[A-Z]{{3,}}\]")
-
 _SAYS = re.compile(r"^(?:\([a-z]+ chat\) )?(\w+)(?: says| whispers to \w+)?: “(.*)”$")
 
 
@@ -190,7 +186,6 @@ def test_name_of_a_definition_cannot_be_an_attack(text: str) -> None:
 
 
 _UNQUOTED = re.compile(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
 
 

@@ -118,7 +118,6 @@ SEEDS = SCALE // 3 if IS_LARGE else SCALE
 SHARDS, SHARED = (32, 320) if IS_LARGE else (12, 60)
 
 DEATH_REPLIES_MAX = 25
-
 TIMED = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s", "models")
 
 

@@ -28,9 +28,7 @@ from tests.sim.openai_server import OpenaiServer
 from tests.sim.training import BATCH, ENGINE, MAX_LAG, Trainer
 
 STOPS = 12 * SCALE
-
 CONVERSATIONS = 30 * SCALE
-
 PLACES_MAX = 20
 
 
@@ -136,9 +134,7 @@ def test_second_signal_is_heard_where_the_loop_is_held_up(lab: Lab) -> None:
 
 
 SLOTS = 64
-
 BACKLOG_ITEMS = 128
-
 SYNC_S = 0.01
 """A disk under load, and a backlog that it fills."""
 
@@ -209,11 +205,8 @@ def recorded(run: Path) -> set[str]:
 
 
 KILLS = 16 * SCALE
-
 ROLLOUTS = 60 * SCALE
-
 MOMENT_S_MAX = 0.08
-
 TRAINING = Extras(program="tests.sim.training:main")
 
 

@@ -50,13 +50,9 @@ if TYPE_CHECKING:
     from mac_runner.runs.testing import OpenRun
 
 T = TypeVar("T")
-
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
 OF = 3
-
 CONVERSATIONS = 7
-
 RECORD = ShardsRecord(of=OF, experiment_name="small", identity="ab12", conversations=CONVERSATIONS)
 
 

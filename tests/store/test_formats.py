@@ -339,7 +339,6 @@ def test_store_offers_these_names_and_no_other(snapshot: SnapshotAssertion) -> N
 
 
 RELEASED = Path(__file__).parents[1] / "golden" / "runs"
-
 VERSIONS = ["v1", *sorted({path.name for path in RELEASED.iterdir()} - {"v1"})]
 
 

@@ -36,7 +36,6 @@ from mac_runner.types import JsonObject, RecordedReply, Reply
 from tests.store import player
 
 LAYOUT = Layout(directory=Path("/nowhere"), experiment_name="toy")
-
 NASTY_ID = 'a"b\\c\u00e9'
 
 
@@ -160,7 +159,6 @@ RECORDS: list[JsonObject] = [
 ]
 
 FRAMES = [encode_frame(record) for record in RECORDS]
-
 FILE = b"".join(FRAMES)
 
 texts = st.text(st.characters(exclude_categories=())).filter(lambda text: text == round_trip_of_pairs(text))

@@ -109,6 +109,12 @@ def owner_at(pid: int, **changes: str) -> Owner:
     return replace(this_process(Machine(), started_at=START), pid=pid, **{"process_start": start, **changes})
 
 
+def owned_elsewhere(tmp_path: Path) -> RoughClock:
+    """Somebody on another machine has signed; the clock of whoever comes now."""
+    sign(Disk(), tmp_path, owner_at(1, machine="0badcafe", host="node17"))
+    return RoughClock()
+
+
 def enter(
     tmp_path: Path, clock: RoughClock, wait: Callable[[float], None] | None = None, said: list[str] | None = None
 ) -> None:
@@ -138,8 +144,7 @@ def test_owner_on_this_machine_is_left_alone_while_it_lives_and_never_waited_for
 
 
 def test_owner_on_another_machine_is_believed_dead_after_three_periods_without_a_sign(tmp_path: Path) -> None:
-    sign(Disk(), tmp_path, owner_at(1, machine="0badcafe", host="node17"))
-    clock, said = RoughClock(), list[str]()
+    clock, said = owned_elsewhere(tmp_path), list[str]()
 
     enter(tmp_path, clock, said=said)
 
@@ -148,8 +153,7 @@ def test_owner_on_another_machine_is_believed_dead_after_three_periods_without_a
 
 
 def test_owner_on_another_machine_that_shows_life_is_left_alone(tmp_path: Path) -> None:
-    sign(Disk(), tmp_path, owner_at(1, machine="0badcafe", host="node17"))
-    clock = RoughClock()
+    clock = owned_elsewhere(tmp_path)
 
     def wait(delay_s: float) -> None:
         clock.wait(delay_s)
@@ -164,8 +168,7 @@ def test_owner_on_another_machine_that_shows_life_is_left_alone(tmp_path: Path) 
 
 def test_leap_of_the_clock_is_no_proof_of_death(tmp_path: Path) -> None:
     """The machine slept for an hour, and so may its network have: the owner is given all of its time."""
-    sign(Disk(), tmp_path, owner_at(1, machine="0badcafe", host="node17"))
-    clock, looks = RoughClock(), list[float]()
+    clock, looks = owned_elsewhere(tmp_path), list[float]()
 
     def wait(delay_s: float) -> None:
         looks.append(delay_s)
@@ -182,7 +185,7 @@ def test_several_owners_on_other_machines_are_watched_at_once_and_none_is_waited
     clock, watch, freed_at_s = RoughClock(), LeaseWatch(), list[float]()
     for place in (dead, alive):
         place.mkdir()
-        sign(Disk(), place, owner_at(1, machine="0badcafe", host="node17"))
+        owned_elsewhere(place)
 
     def never(_delay_s: float) -> None:
         pytest.fail("it waited")

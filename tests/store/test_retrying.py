@@ -23,7 +23,6 @@ from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock, edit, failing_calls, files, flip
 
 CONVERSATIONS = 4
-
 FAILED = ("toy_00001", "toy_00003")
 
 

@@ -36,7 +36,6 @@ from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock
 
 KB = 1_024
-
 TURNS_RECORDED = 3
 
 
@@ -251,7 +250,6 @@ def test_rows_that_ended_in_any_order_are_put_in_order(run_dir: Path) -> None:
 
 
 MEBIBYTE = 1 << 20
-
 NOBODY = 65_534
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -102,22 +103,18 @@ def event(kind: str, lane: str, **more: str) -> JsonObject:
     return {"time": "T", "event": f"EVENT_LANE_{kind}", "lane": lane, "model": "m", "place": "gpu 0", **more}
 
 
-def states(*events: JsonObject) -> dict[str, str]:
-    return {lane.name: lane.state for lane in lanes_of(events)}
+def happened(*told: str) -> list[JsonObject]:
+    """Events of lanes, each told as `KIND lane` or `KIND lane: reason`."""
+    parts = (re.fullmatch(r"(\w+) (\S+?)(?:: (.+))?", one) for one in told)
+    return [event(part[1], part[2], **({"reason": part[3]} if part[3] else {})) for part in parts if part]
 
 
 def test_a_lane_is_what_its_latest_event_made_of_it_and_its_deaths_are_counted() -> None:
     found = lanes_of(
-        [
-            event("START", "m@0"),
-            event("START", "m@1"),
-            event("UP", "m@0"),
-            event("UP", "m@1"),
-            event("DEAD", "m@0", reason="killed by signal 9"),
-            event("RESTART", "m@0"),
-            event("UP", "m@0"),
-            event("DEAD", "m@0", reason="killed by signal 11"),
-        ]
+        happened(
+            *("START m@0", "START m@1", "UP m@0", "UP m@1", "DEAD m@0: killed by signal 9"),
+            *("RESTART m@0", "UP m@0", "DEAD m@0: killed by signal 11"),
+        )
     )
 
     still = LaneRecord(name="m@1", model="m", place="gpu 0", state="up", at="T")
@@ -128,21 +125,23 @@ def test_a_lane_is_what_its_latest_event_made_of_it_and_its_deaths_are_counted()
     assert set(STATES.values()) | {"asleep"} <= set(LaneState)
 
 
-def test_lanes_that_take_turns_are_asleep_and_drained_ones_start_again() -> None:
-    turn = event("DRAIN", "m@0", reason="n@0 takes its turn", next="n@0")
-    assert states(event("UP", "m@0"), turn, event("SWAP", "n@0")) == {"m@0": "asleep", "n@0": "up"}
-    by_hand = event("DRAIN", "m@0", reason="a person drains it")
-    assert states(event("START", "m@0"), event("UP", "m@1"), by_hand) == {"m@0": "draining", "m@1": "up"}
-    assert states(event("START", "m@0"), event("UP", "m@1"), by_hand, event("START", "m@0")) == {
-        "m@0": "starting",
-        "m@1": "up",
-    }
+TURN = {**event("DRAIN", "m@0", reason="n@0 takes its turn"), "next": "n@0"}
+COURSES = {
+    "turns are taken": ([*happened("UP m@0"), TURN, *happened("SWAP n@0")], "m@0 asleep, n@0 up"),
+    "drained by hand": (happened("START m@0", "UP m@1", "DRAIN m@0: a person drains it"), "m@0 draining, m@1 up"),
+    "drained and started": (
+        happened("START m@0", "UP m@1", "DRAIN m@0: a person drains it", "START m@0"),
+        "m@0 starting, m@1 up",
+    ),
+    "of an earlier session": (happened("START m@0", "START m@1", "DEAD m@1", "START m@0", "UP m@0"), "m@0 up"),
+}
 
 
-def test_the_lanes_of_an_earlier_session_are_forgotten() -> None:
-    assert states(
-        event("START", "m@0"), event("START", "m@1"), event("DEAD", "m@1"), event("START", "m@0"), event("UP", "m@0")
-    ) == {"m@0": "up"}
+@pytest.mark.parametrize("course", COURSES)
+def test_lanes_take_turns_are_drained_start_again_and_are_forgotten_with_their_session(course: str) -> None:
+    events, expected = COURSES[course]
+
+    assert ", ".join(f"{lane.name} {lane.state}" for lane in lanes_of(events)) == expected
 
 
 def test_a_log_is_read_past_other_events_and_lines_that_were_cut_short(tmp_path: Path) -> None:
@@ -159,9 +158,7 @@ def test_a_log_is_read_past_other_events_and_lines_that_were_cut_short(tmp_path:
 
 
 def test_status_names_the_lanes_that_are_not_up_and_hides_most_of_many() -> None:
-    lanes = lanes_of(
-        [event("UP", "m@0"), *(event("DEAD", f"m@{number}", reason="out of memory") for number in range(1, 12))]
-    )
+    lanes = lanes_of(happened("UP m@0", *(f"DEAD m@{number}: out of memory" for number in range(1, 12))))
     status: JsonObject = {
         **dict.fromkeys(("shard", "owner", "session", "limit", "eta_s", "wall_s", "played_s", "warning")),
         "experiment_name": "x",
