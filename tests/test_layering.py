@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -310,3 +311,17 @@ def test_room_imports_and_does_what_it_may_and_nothing_else(room: str) -> None:
         for words, places in PLACES.items()
     }
     assert libraries == {name for name, rooms in USERS.items() if room in rooms}
+
+
+def test_lists_for_tests_name_nothing_that_no_test_takes() -> None:
+    taken = {
+        (room, name)
+        for path in Path(__file__).parent.rglob("*.py")
+        for room, names in re.findall(r"from mac_runner\.([\w.]+)\.testing import (\([^)]*\)|.*)", path.read_text())
+        for name in re.findall(r"\w+", names)
+    }
+    for path in PACKAGE.rglob("*/testing.py"):
+        room = ".".join(path.parent.relative_to(PACKAGE).parts)
+        listed = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+        names = {each.asname or each.name for node in listed if node.module != "__future__" for each in node.names}
+        assert names <= {name for of, name in taken if of == room}, room

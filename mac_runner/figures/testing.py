@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mac_runner.figures.charts import ticks_of
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.discussion import run_sections, study_sections
 from mac_runner.figures.estimates import interval_notes, of_rate
 from mac_runner.figures.every_run.comparison import comparison_sections
 from mac_runner.figures.every_run.conversations import classes, endings_figure, length_figures

@@ -9,7 +9,7 @@ from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, Grammar, Gramm
 from mac_runner.nano.cpu.attention import CompiledKVStore
 from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
 from mac_runner.nano.errors import ReplicaLostError
-from mac_runner.nano.intake import PreparedRequest, Prompt
+from mac_runner.nano.intake import PreparedRequest
 from mac_runner.nano.model import Linear, can_pack
 from mac_runner.nano.parallel.divergence import (
     MISSING,
@@ -33,7 +33,6 @@ from mac_runner.nano.parallel.group import (
     has_ordered_memory,
     host_store,
     join_store,
-    require_divisible,
 )
 from mac_runner.nano.parallel.launch import make_engine, replica_config
 from mac_runner.nano.parallel.lockstep import LockstepEngine
@@ -84,5 +83,5 @@ from mac_runner.nano.server.openai import ChatBody, CompletionBody, Envelope, ev
 from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job
 from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
 from mac_runner.nano.tokenizer import TextStream
-from mac_runner.nano.torch_attention import FREE_SCORES, TorchKVStore, first_key, rectangles
+from mac_runner.nano.torch_attention import FREE_SCORES, first_key, rectangles
 from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive

@@ -7,7 +7,6 @@ from mac_runner.reports.failures import REASONS_MAX
 from mac_runner.reports.filters import words_of
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, figures_of
 from mac_runner.reports.outcomes import TEXTS_MAX, OutcomeResults
-from mac_runner.reports.rows import parse_row
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
 from mac_runner.reports.summary import STRETCHES_MAX
 from mac_runner.reports.tables import PARTS_MAX

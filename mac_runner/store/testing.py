@@ -39,7 +39,6 @@ from mac_runner.store.mirror import Mirror, copy_run, file_system
 from mac_runner.store.records import (
     Line,
     decode_frame,
-    decode_json,
     encode_frame,
     encode_json,
     entry,

@@ -11,6 +11,5 @@ from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import column_views, index_columns
 from mac_runner.views.inspector import difference, turn_view
 from mac_runner.views.perspective import perspective
-from mac_runner.views.run_page import grid_page, run_page
 from mac_runner.views.text import transcript_text
 from mac_runner.views.typescript import typescript

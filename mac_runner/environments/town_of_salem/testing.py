@@ -22,7 +22,7 @@ from mac_runner.environments.town_of_salem.game.acts import (
     offers,
 )
 from mac_runner.environments.town_of_salem.game.calendar import dusk
-from mac_runner.environments.town_of_salem.game.channels import Channel, channels
+from mac_runner.environments.town_of_salem.game.channels import Channel
 from mac_runner.environments.town_of_salem.game.events import (
     BEFALLS,
     UNKNOWN_ROLE,
@@ -98,7 +98,7 @@ from mac_runner.environments.town_of_salem.roles import (
     register,
     unregister,
 )
-from mac_runner.environments.town_of_salem.roles.base import DOUSED, Changed, others
+from mac_runner.environments.town_of_salem.roles.base import DOUSED, others
 from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
