@@ -29,8 +29,6 @@ from tests.sim.openai_server import OpenaiServer
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands"
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
-EARLIER = {"v1"}
-"""Versions whose games are of edition 1: they are read and replayed, and not played."""
 
 
 @pytest.fixture(params=VERSIONS)
