@@ -278,6 +278,21 @@ def test_work_that_takes_long_is_waited_for_while_it_gets_on_and_given_up_where_
     impatient._thread.join(LIMIT_S)
 
 
+def test_batch_reaches_the_disk_in_the_order_of_its_promises(
+    run_dir: Path, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
+    with player.open_toy(run_dir, 1, disk=disk) as run:
+        system.calls.clear()
+        player.play(run)
+    log, names = "000001.jsonl", [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
+
+    assert names[:8] == [
+        *(("write", log), ("fsync", log), ("link", "toy_00000.json"), ("fsync_directory", "transcripts")),
+        *(("write", log), ("fsync", log), ("write", "toy_index.jsonl"), ("write", "events.jsonl")),
+    ]
+
+
 def test_failed_write_stops_everything_and_tells(run_dir: Path, system: FaultySystem, disk: Disk) -> None:
     told: list[StoreError] = []
     run = player.open_toy(run_dir, 4, disk=disk)
