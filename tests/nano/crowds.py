@@ -43,9 +43,9 @@ SCHEMA = (
     '{"type": "object", "properties": {"a": {"enum": ["x", "yy"]}}, "required": ["a"], "additionalProperties": false}'
 )
 
-needs_packing = pytest.mark.skipif(
-    not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN no bits are promised"
-)
+PACKS = can_pack(torch.float32, torch.device("cpu"))
+"""Without oneDNN no bits are promised."""
+needs_packing = pytest.mark.skipif(not PACKS, reason="without oneDNN no bits are promised")
 
 KINDS: tuple[dict[str, object], ...] = (
     {},

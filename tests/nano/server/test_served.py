@@ -29,16 +29,19 @@ NORM = "model.norm.weight"
 HI = {"model": MODEL, "prompt": "hi"}
 
 
-async def test_several_prompts_are_completed_at_once_and_told_in_order(stage: Stage) -> None:
+async def test_several_prompts_are_completed_at_once_and_told_in_order_whole_or_in_pieces(stage: Stage) -> None:
     prompts = ["one", "two", "three"]
     alone = [(await stage.complete(prompt=each)).json()["choices"][0]["text"] for each in prompts]
     together = (await stage.complete(prompt=prompts)).json()["choices"]
     stream = await stage.complete(prompt=prompts, stream=True)
+    *events, end = stream.text.removesuffix("\n\n").split("\n\n")
+    pieces = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
 
     assert [choice["text"] for choice in together] == alone
     assert [choice["index"] for choice in together] == [0, 1, 2]
     assert stream.headers["content-type"].startswith("text/event-stream")
-    assert stream.text.endswith("data: [DONE]\n\n")
+    assert ["".join(piece["text"] for piece in pieces if piece["index"] == index) for index in range(3)] == alone
+    assert end == "data: [DONE]"
 
 
 async def test_client_that_leaves_takes_its_request_along_whether_it_runs_or_waits(
