@@ -242,6 +242,11 @@ def lacks_descriptors(fault: BaseException) -> bool:
     return _lack_behind(fault) is _Lack.DESCRIPTORS
 
 
+def lacks_memory(fault: BaseException) -> bool:
+    """Whether `fault` or one of its causes shows that no memory was left."""
+    return _lack_behind(fault) is _Lack.MEMORY
+
+
 class _Lack(Enum):
     DESCRIPTORS = "descriptors"
     THREADS = "threads"
@@ -290,7 +295,7 @@ def _lack_of(fault: BaseException) -> _Lack | None:
         # If several addresses were tried, only the text of their errors may be left.
         is_one_of_many = fault.errno is None and f"[Errno {errno.EMFILE}]" in str(fault)
         return _Lack.DESCRIPTORS if is_one_of_many else _LACKS.get(fault.errno or 0)
-    return _Lack.MEMORY if isinstance(fault, MemoryError) else None
+    return _Lack.MEMORY if isinstance(fault, MemoryError | OutOfMemoryError) else None
 
 
 class boundary:  # noqa: N801 - it reads as a verb

@@ -11,11 +11,11 @@ from typing import NoReturn
 from mac_runner.cli.process import (
     INTERRUPTED,
     Exit,
-    exit_of,
     flush_stderr,
     interrupt_on_signals,
     leave_on_signals,
     say,
+    told,
 )
 from mac_runner.errors import MacRunnerError, shortage_of
 from mac_runner.runs.trust import trust
@@ -49,15 +49,13 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     try:
         return work()
     except MacRunnerError as error:
-        say(f"mac-run: {error}")
-        return exit_of(error)
+        return told(error)
     except KeyboardInterrupt:
         say(INTERRUPTED)
         return Exit.INTERRUPTED
     except Exception as fault:  # noqa: BLE001 - the end of the process: nothing goes on with it
         if (shortage := shortage_of(fault, "the run was stopped")) is not None:
-            say(f"mac-run: {shortage}")
-            return exit_of(shortage)
+            return told(shortage)
         say(traceback.format_exc())
         say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")
         return Exit.BUG

@@ -10,7 +10,7 @@ import mmap
 import sys
 from typing import Final
 
-from mac_runner.cli.process import exit_of, flush_stderr, ready_streams, say, take_over_signals
+from mac_runner.cli.process import flush_stderr, ready_streams, take_over_signals, told
 from mac_runner.errors import MacRunnerError, shortage_of
 
 _IMPORTS_BYTES: Final = 48 << 20
@@ -32,8 +32,7 @@ def main() -> None:
         cause = MemoryError() if isinstance(fault, SystemError) else fault
         error = fault if isinstance(fault, MacRunnerError) else shortage_of(cause, "the command could not start")
         if error is not None:
-            say(f"mac-run: {error}")
-            sys.exit(exit_of(error))
+            sys.exit(told(error))
         raise
     flush_stderr()
     sys.exit(code)

@@ -43,6 +43,7 @@ from mac_runner.errors import (
     ShortageError,
     StoreError,
     UnusablePathError,
+    lacks_memory,
 )
 from mac_runner.printable import spelt_out
 
@@ -131,6 +132,20 @@ def say(text: str) -> None:
     """Print a line on stderr; lost if it cannot be written."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201 - the only place that prints
+
+
+def told(error: MacRunnerError) -> Exit:
+    """Print the error that ended the command; its exit code.
+
+    Without memory it leaves at once: the interpreter's own end takes some, and complains of each piece it does not get.
+    """
+    say(f"mac-run: {error}")
+    code = exit_of(error)
+    if lacks_memory(error):
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def flush_stderr() -> None:

@@ -44,6 +44,15 @@ def start(self):
 threading.Thread.start = start
 main()
 """
+NO_MEMORY = """
+import atexit
+from mac_runner.cli.ending import end
+atexit.register(print, "the interpreter ends")
+def work():
+    print("half a report")
+    raise MemoryError
+end(work)
+"""
 
 
 class HeldOpenai(OpenaiServer):
@@ -166,6 +175,13 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
     for directory in sorted((lab.path / "runs").iterdir())[::4]:
         lab.play(file, "--quiet", "--out", str(directory))
         lab.verified(directory)
+
+
+def test_process_without_memory_leaves_at_once_for_the_interpreter_would_complain_at_its_end(lab: Lab) -> None:
+    ended = ending(lab.start(program=(sys.executable, "-c", NO_MEMORY))).ends(Exit.INTERRUPTED, "no memory left")
+
+    assert ended.stdout == "half a report\n"
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_process_that_may_start_no_thread_says_so_in_a_line(lab: Lab, snapshot: SnapshotAssertion) -> None:
