@@ -180,18 +180,23 @@ def test_two_engines_at_once_do_not_meet(pair: Pair) -> None:
 
 
 @REPLICATED
-def test_each_of_two_replicas_takes_about_half_the_steps(pair: Pair) -> None:
+def test_each_of_two_replicas_takes_about_half_the_steps(pair: Pair, steps: HeldSteps) -> None:
+    """No step is taken before all requests are there, or more steps would be of few of them."""
     prompts, params = [[seed] * 8 for seed in range(64)], replace(PARAMS, max_tokens=20)
     for engine in (pair.one, pair.group):
         engine.flush_cache()
+    steps.hold(after=0)
+    for prompt in prompts:
+        pair.group.add_request(prompt, params)
     before = pair.group.replica_stats()
-    pair.group.generate(prompts, params)
+    steps.go()
+    finish(pair.group)
     after = pair.group.replica_stats()
     with alone(pair.path) as one:
         one.generate(prompts, params)
-        steps = one.stats().num_steps
+        whole = one.stats().num_steps
 
-    assert max(new.num_steps - old.num_steps for new, old in zip(after, before, strict=True)) <= 0.55 * steps
+    assert max(new.num_steps - old.num_steps for new, old in zip(after, before, strict=True)) <= 0.55 * whole
 
 
 # Other weights, and the rest of the API.
