@@ -28,7 +28,7 @@ from mac_runner.types import Prompt, Reply, Turn
 from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
-from tests.cli.lab import AtOnce, Lab, done, environ
+from tests.cli.lab import AtOnce, Lab, environ
 from tests.data.data_page import PAGE, answer, play, queries, with_lists, without_times
 from tests.environments.adapters.playing import TEN, THREE
 from tests.pages import DOCS, PAGES, ROOT, blocks, commands, files, section
@@ -90,14 +90,14 @@ def test_games_of_other_libraries_are_played_shown_and_verified(
     pytest.importorskip(package)
     files(lab.path, blocks(DOCS / "adapters.md"))
 
-    done(at_once, f"{name}.yaml", "--limit", "5")
+    at_once(f"{name}.yaml", "--limit", "5").done()
 
     assert len(lab.run_dir(name).transcripts) == 5
-    assert "only you" in done(at_once, "show", f"runs/{name}", "0", "--seat", "Ann")
-    assert "attempted 5" in done(at_once, "verify", f"runs/{name}", "--trust")
+    at_once("show", f"runs/{name}", "0", "--seat", "Ann").done("only you")
+    at_once("verify", f"runs/{name}", "--trust").done("attempted 5")
     if package == "textarena":
         few = ("--set", "conversation_config.conversations=2", "--out", "shipped")
-        done(at_once, str(ROOT / "examples" / "textarena.yaml"), *few)
+        at_once(str(ROOT / "examples" / "textarena.yaml"), *few).done()
 
 
 def test_each_game_of_another_library_that_the_tests_play_is_on_its_page() -> None:
@@ -121,7 +121,7 @@ def test_commands_of_generators_play_show_check_and_verify_the_example(
     assert werewolf.with_suffix(".py").read_text() == (ROOT / "examples" / "werewolf.py").read_text()
     found = blocks(DOCS / "generators.md")
 
-    said = [done(at_once, *args) for block in found if block.kind == "bash" for args in commands(block.text)]
+    said = [at_once(*args).done().stdout for block in found if block.kind == "bash" for args in commands(block.text)]
 
     _, shown, checked, _ = said
     outcomes: Any = [row["outcome"] for row in lab.run_dir("werewolf").index]
@@ -165,14 +165,14 @@ def test_class_of_the_page_is_a_backend_and_its_functions_are_metrics(lab: Lab, 
     files(lab.path, blocks(DOCS / "engines.md", "A backend of your own"), "parrot.py", "polly.yaml")
     files(lab.path, blocks(DOCS / "metrics.md"), "metrics.py", "counted.yaml")
 
-    assert "5 finished, 0 failed" in done(at_once, "polly.yaml")
-    done(at_once, "counted.yaml")
+    at_once("polly.yaml").done("5 finished, 0 failed")
+    at_once("counted.yaml").done()
 
     metrics: Any = lab.run_dir("counted").summary["metrics"]
     assert set(metrics) == {"is_short", "words.all", "words.most"}
     assert "rate" in metrics["is_short"]
-    assert len(done(at_once, "show", "runs/counted", "--where", "words.all>=1").splitlines()) == 6
-    assert "words.most" in done(at_once, "metrics", "runs/counted", "./metrics.py:words")
+    assert len(at_once("show", "runs/counted", "--where", "words.all>=1").done().stdout.splitlines()) == 6
+    at_once("metrics", "runs/counted", "./metrics.py:words").done("words.most")
 
 
 REGISTERED = """

@@ -14,7 +14,7 @@ from mac_runner.types import JsonObject
 from tests import patience
 from tests.cli.conftest import at_once as at_once
 from tests.cli.conftest import lab as lab
-from tests.cli.lab import AtOnce, Lab, done
+from tests.cli.lab import AtOnce, Lab
 from tests.faults.tier import SCALE
 from tests.kit import copied, own_game, written
 
@@ -57,31 +57,31 @@ def played(run: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("game", GAMES)
 def test_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, at_once: AtOnce, game: str) -> None:
     played_by_day = ("--set", f"conversation_config.conversations={CONVERSATIONS}", "--quiet")
-    done(at_once, f"{game}.yaml", "--out", "straight", *played_by_day)
+    at_once(f"{game}.yaml", "--out", "straight", *played_by_day).done()
     straight = played(place / "straight")
     turns = json.loads((place / "straight" / "summary.json").read_text())["turns"]
     program = (sys.executable, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed")
     killed = patience.run([*program, *played_by_day], cwd=place)
     begun = len(list((place / "killed" / "transcripts").iterdir()))
-    done(at_once, f"{game}.yaml", "--out", "killed", *played_by_day)
+    at_once(f"{game}.yaml", "--out", "killed", *played_by_day).done()
 
     assert killed.returncode == -9
     # Half of all replies were recorded; by day all games are open at once, and perhaps none has ended.
     assert begun < CONVERSATIONS
     assert len(straight) == CONVERSATIONS
     assert played(place / "killed") == straight
-    done(at_once, "verify", "killed", "--trust")
+    at_once("verify", "killed", "--trust").done()
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("game", GAMES)
 def test_examples_keep_the_contract(place: Path, at_once: AtOnce, game: str) -> None:
-    done(at_once, "check", f"{game}.yaml", "--conversations", "3")
+    at_once("check", f"{game}.yaml", "--conversations", "3").done()
 
 
 def test_files_of_the_examples_are_ready_for_every_profile(place: Path, at_once: AtOnce) -> None:
     for game, profile in product(GAMES, ("ollama", "openai")):
-        assert "directory" in done(at_once, f"{game}.yaml", "--dry-run", "--profile", profile)
+        at_once(f"{game}.yaml", "--dry-run", "--profile", profile).done("directory")
 
 
 @pytest.mark.ci
@@ -89,7 +89,7 @@ def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Pa
     assert len((EXAMPLES / "werewolf.py").read_text().splitlines()) <= 40
     outcomes = {}
     for game in GAMES[1:]:
-        done(at_once, f"{game}.yaml", "--quiet", "--limit", "100")
+        at_once(f"{game}.yaml", "--quiet", "--limit", "100").done()
         outcomes[game] = [outcome for outcome, *_ in played(place / "runs" / game).values()]
     solved = [outcome["solved"] for outcome in outcomes["twenty_questions"]]
     gains = [sum(outcome["payoff"].values()) for outcome in outcomes["negotiation"]]
@@ -101,12 +101,12 @@ def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Pa
 @pytest.mark.ci
 def test_players_of_sharing_do_as_well_as_they_can(place: Path, at_once: AtOnce) -> None:
     """The first gets what it likes, and so does the second unless it is gone."""
-    done(at_once, "check", "sharing.py:sharing", "--agents", "2", "--conversations", "3")
+    at_once("check", "sharing.py:sharing", "--agents", "2", "--conversations", "3").done()
     content = own_game("./sharing.py:sharing", name="sharing", conversations=40)
     agents: JsonObject = {"agent_definitions": [{"agent_id": "keen", "role": "player", "model": "keen"}]}
     models: JsonObject = {"keen": {"backend": "scripted", "scripted_config": {"policy": "keen"}}}
     written(place / "sharing.yaml", {**content, **agents, "model_definitions": models})
-    done(at_once, "sharing.yaml", "--quiet")
+    at_once("sharing.yaml", "--quiet").done()
     payoffs = set()
     for outcome, record, _ in played(place / "runs" / "sharing").values():
         liked = [event["data"]["liked"] for event in record["events"] if "liked" in event["data"]]

@@ -407,13 +407,6 @@ def refusals(at_once: AtOnce, commands: Iterable[str | JsonObject | Sequence[str
     return "\n".join(told)
 
 
-def done(at_once: AtOnce, *args: str) -> str:
-    """What a command prints, which must end well."""
-    ended = at_once(*args)
-    assert ended.returncode == Exit.OK, f"{args}\n{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
-
-
 def run_main(*args: str) -> int:
     """Run `mac-run` in this process and in its working directory; its exit code."""
     with pytest.MonkeyPatch.context() as monkeypatch:
