@@ -29,7 +29,6 @@ def crashes() -> None:
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         disk, run_dir = CrashDisk(Path(directory)), Path(directory, "run")
         patch.setattr(writer, "COMMIT_LINGER_S", 0.0)
-        patch.setattr(test_crashes, "TORN", 2)
         moments = test_crashes.Moments(disk)
         test_crashes.play_twice(disk, run_dir, moments)
         expected = test_crashes.transcripts_in(disk.files())
