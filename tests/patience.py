@@ -81,6 +81,14 @@ def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[s
             raise
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _progress() -> Progress:
     """The CPU seconds of each child process, and those of the threads of this process that do not wait here."""
     others_s = time.process_time() - time.thread_time()

@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.lab import MAC_RUN, QUESTIONS, AtOnce, Lab, Terminal, environ, experiment
 from tests.kit import copied
+from tests.sim.ollama_server import OllamaServer
+from tests.sim.openai_run import in_a_thread
 
 
 @pytest.fixture
@@ -22,6 +24,13 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(path=tmp_path)
     yield lab
     lab.close()
+
+
+@pytest.fixture
+def stub() -> Iterator[OllamaServer]:
+    """A stand-in for Ollama."""
+    with in_a_thread(OllamaServer()) as stub:
+        yield stub
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, experiment, scripted, served
 from tests.fleet.smi import put_smi
 from tests.sim.ollama_server import OllamaServer, failure
-from tests.sim.openai_run import in_a_thread
-
-
-@pytest.fixture
-def stub() -> Iterator[OllamaServer]:
-    with in_a_thread(OllamaServer()) as stub:
-        yield stub
 
 
 @pytest.fixture

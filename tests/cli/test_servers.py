@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -219,12 +219,6 @@ def test_doctor_finds_what_a_model_without_structured_outputs_takes(at_once: AtO
 
 
 MODEL = "qwen3:4b"
-
-
-@pytest.fixture
-def stub() -> Iterator[OllamaServer]:
-    with in_a_thread(OllamaServer()) as stub:
-        yield stub
 
 
 def job(stub: OllamaServer) -> tuple[str, ...]:

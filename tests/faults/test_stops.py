@@ -18,6 +18,7 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
 from mac_runner.store.testing import decode_frame
+from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, RunDir, discussion, experiment, served
 from tests.faults.forking import Extras, Forking
 from tests.faults.talks import Talks
@@ -55,14 +56,6 @@ async def generate(self, request):
 ScriptedBackend.generate = generate
 main()
 """
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    """An empty working directory."""
-    lab = Lab(path=tmp_path)
-    yield lab
-    lab.close()
 
 
 @pytest.mark.ci

@@ -34,7 +34,7 @@ from mac_runner.nano.testing import (
     serve_leader,
 )
 from tests.nano.tiny_models import VOCAB_SIZE
-from tests.patience import LIMIT_S, wait_for
+from tests.patience import LIMIT_S, is_alive, wait_for
 from tests.sim.held_steps import HeldSteps
 
 Make = Callable[..., Servant]
@@ -162,14 +162,6 @@ def lose(engine: ReplicatedEngine, number: int) -> None:
 def descendants() -> list[psutil.Process]:
     """All processes that this one has started, and theirs."""
     return psutil.Process().children(recursive=True)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process is there and has not ended."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def assert_ended(processes: list[psutil.Process]) -> None:

@@ -39,7 +39,7 @@ from tests.faults.tier import SCALE
 from tests.nano import crowds
 from tests.nano.crowds import alone, bits, finish, lock_step, needs_packing, processes, replicas, started_with
 from tests.nano.tiny_models import random_state_dict
-from tests.patience import LIMIT_S, wait_for
+from tests.patience import LIMIT_S, is_alive, wait_for
 from tests.sim.held_steps import HeldSteps
 
 CROWD = 20 * SCALE
@@ -213,7 +213,7 @@ def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step
         before_s = spent_s(other)
         if has_ordered_memory():  # Who waits there looks again and again; over gloo a rank sleeps.
             wait_for(lambda: spent_s(other) > before_s, "rank 1 to wait in the step")
-        assert crowds.is_alive(other)
+        assert is_alive(other)
         process.kill()
 
     crowds.assert_ended([other])

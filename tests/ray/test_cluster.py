@@ -14,7 +14,7 @@ import pytest
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import Lab, RunDir, environ
-from tests.patience import ended, run, wait_for
+from tests.patience import ended, is_alive, run, wait_for
 
 pytest.importorskip("ray")
 
@@ -161,11 +161,4 @@ def is_worker(process: psutil.Process) -> bool:
     try:
         return "auto/8" in process.cmdline()
     except psutil.Error:
-        return False
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
         return False

@@ -8,7 +8,7 @@ import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ from mac_runner.store.testing import SHARD_DIRECTORIES, SHARDS, WORKERS, encode_
 from mac_runner.types import JsonObject
 from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
+from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, experiment, scripted
 from tests.patience import wait_for
 from tests.viewer.served import served
@@ -110,13 +111,6 @@ def own(tmp_path: Path, merged: Path) -> Path:
     """The same in a place of its own, before the merge."""
     unmerge(put(merged, tmp_path / "small"))
     return tmp_path / "small"
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(path=tmp_path)
-    yield lab
-    lab.close()
 
 
 def bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
