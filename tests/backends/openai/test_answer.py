@@ -290,9 +290,11 @@ MEMBERS = b"".join(map(gzip.compress, (b"So ", b"", b"be it.")))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", " GZIP "])
-@pytest.mark.parametrize("body", [gzip.compress(b"So be it."), MEMBERS, MEMBERS + bytes(8)])
+@pytest.mark.parametrize(
+    "body", [gzip.compress(b"So be it."), MEMBERS, MEMBERS + bytes(8)], ids=["one", "several", "padded"]
+)
 def test_compressed_body_is_unpacked(body: bytes, encoding: str) -> None:
-    """Also one of several members, with padding behind them."""
+    """Also one of several members, with padding behind them. Its bytes hold the time, so they are no name of a test."""
     assert unpacked(body, encoding, UNKEYED) == b"So be it."
 
 
