@@ -371,11 +371,15 @@ class Disk:
 
         Those of a live process stay: a broken lock may have let it in.
         """
-        found = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
-        strays = [directory / name for name in found if self.is_stray(directory / name)]
-        for path in strays:
+        found = self.strays(directory)
+        for path in found:
             self.remove(path)
-        return len(strays)
+        return len(found)
+
+    def strays(self, directory: Path) -> list[Path]:
+        """The temporary files in a directory that no process needs any more."""
+        found = [directory / name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        return [path for path in found if self.is_stray(path)]
 
     def is_stray(self, path: Path) -> bool:
         """Whether no process needs a temporary file any more."""

@@ -264,11 +264,12 @@ def grid_usage(directory: Path, name: str, *, disk: Disk | None = None) -> JsonO
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
-    """Update the files of a grid that is not running; if nothing changed, nothing is touched and no lock taken."""
+    """Update the files of a grid that is not running, and sweep it; if all is as it should be, no lock is taken."""
     disk = disk or Disk()
-    if all(_holds(disk, directory / name, data) for name, data in files.items()):
+    if all(_holds(disk, directory / name, data) for name, data in files.items()) and not disk.strays(directory):
         return
     with locked(disk, directory, clock):
+        disk.sweep(directory)
         _put_all(disk, directory, files)
 
 

@@ -114,6 +114,11 @@ class Layout:
             object.__setattr__(self, attribute, self.directory / name)
 
     @property
+    def swept(self) -> tuple[Path, ...]:
+        """The directories in which a killed process may leave temporary files."""
+        return (self.directory, self.journal, self.transcripts, self.traces, self.attempts)
+
+    @property
     def parts(self) -> tuple[Layout, ...]:
         """The run directories that this one is read from: itself, or the shards of a directory of shards."""
         return (self,)

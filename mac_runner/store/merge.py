@@ -291,7 +291,7 @@ def _write(
     """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts):
+    for directory in layout.swept:
         disk.sweep(directory)
     warnings: list[str] = []
     for source in runs:

@@ -124,7 +124,7 @@ def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Make the directories, sweep them, and make durable what the last session left unsynced."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts):
+    for directory in layout.swept:
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))

@@ -195,8 +195,7 @@ def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
     """The note on temporary files, if there are any: they are neither results nor damage."""
-    places = (layout.directory, layout.journal, layout.transcripts, layout.traces, layout.attempts)
-    count = sum(name.startswith(TEMPORARY_PREFIX) for place in places for name in disk.names(place))
+    count = sum(name.startswith(TEMPORARY_PREFIX) for place in layout.swept for name in disk.names(place))
     if count:
         yield (
             f"{count} temporary files ({TEMPORARY_PREFIX}…): of a process at work, or left by one that was killed; "

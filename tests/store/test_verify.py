@@ -120,6 +120,9 @@ HARMS = {
         {"adopted": [ONE]},
         left="mismatched",
     ),
+    "last manifest torn": Harm(
+        lambda run: (run / ".tmp-0badcafe-4242-000000000000").touch(), repaired={"temporaries_removed": 1}
+    ),
     "log of events torn": Harm(changed("events.jsonl", lambda data: b'{"time":"20'), is_complete=True),
 }
 

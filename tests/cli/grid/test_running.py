@@ -208,6 +208,15 @@ def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> Non
     assert not list(directory.rglob(".tmp-*"))
 
 
+def test_start_of_a_complete_grid_sweeps_what_a_kill_at_its_end_left(run: RunDir, at_once: AtOnce) -> None:
+    before, rows = transcripts(run.path), table(run.path)
+    for place in (run.path, *(combination.path for combination in runs(run.path).values())):
+        (place / ".tmp-0badcafe-4242-000000000000").touch()
+        at_once("small.yaml").done()
+        assert not list(run.path.rglob(".tmp-*"))
+    assert (transcripts(run.path), table(run.path)) == (before, rows)
+
+
 @pytest.mark.ci
 def test_interrupted_grid_says_so_and_goes_on(lab: Lab) -> None:
     directory, file = lab.run_dir().path, lab.write(talks())
