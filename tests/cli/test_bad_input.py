@@ -92,7 +92,7 @@ def test_flags_and_the_file_refuse_the_same_numbers_in_the_same_words(lab: Lab, 
 
 FLAGS = (
     *("--profile night", "--set seed=many", "--set game.lobby=classic-77", "--set game.loby=classic-7", "--set seed"),
-    *("--limit 0", "--concurrency none", "--seed -1", "--sed 1", "more.yaml", "--pull", "--pull --dry-run"),
+    *("--limit 0", "--concurrency none", "--seed -1", "more.yaml", "--pull", "--pull --dry-run"),
 )
 ABSENT = (
     "nosuch.yaml",
@@ -112,6 +112,7 @@ def test_flags_and_what_is_not_there_are_named_with_found_and_allowed(
 
     assert refusals(at_once, [*(f"small.yaml {flags}" for flags in FLAGS), *ABSENT]) == snapshot
     assert refusals(at_once, [""]).startswith("\nUsage")
+    at_once("small.yaml --sed 1").refused("--sed", "--seed")  # In words that change with the releases of click.
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
