@@ -6,10 +6,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests import patience
+from tests import nightly, patience
 from tests.nightly import FIGURES, Figure, Scaled, Seen, chunks, report, row, see, see_scaled
 from tests.sim import storm
 
@@ -138,15 +139,27 @@ def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None
     assert all(sum(size for _, size in chunks(figure)) == figure.promised for figure in seeded)
 
 
-def test_scaled_figure_is_played_as_by_day_then_as_large_as_is_missing_and_not_on_where_it_does_not_hold() -> None:
+def test_scaled_figure_is_played_as_by_day_then_once_as_large_as_fits_and_not_on_where_it_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scaled = Scaled("A1", "tests/faults/test_histories.py", 100, 2_000, 1.0)
-    scales: list[int] = []
-    whole = see_scaled(scaled, lambda _test, scale: scales.append(scale), 1e6)
     broken = see_scaled(scaled, lambda test, scale: f"{test} {scale}", 1e6)
-
-    assert (scales, whole.played, broken.played) == ([1, 19], 2_000, 100)
-    assert broken.violations == ["tests/faults/test_histories.py 1"]
+    assert (broken.played, broken.violations) == (100, ["tests/faults/test_histories.py 1"])
     assert "1 BROKEN" in row(scaled, broken)
+    now_s, scales = 0.0, list[int]()
+
+    def run(_test: str, scale: int) -> None:
+        nonlocal now_s
+        now_s += 2.0 * scale
+        scales.append(scale)
+
+    monkeypatch.setattr(nightly, "time", SimpleNamespace(monotonic=lambda: now_s))
+    for limit_s, played in ((100.0, [1, 20]), (12.0, [1, 5]), (6.0, [1, 2]), (5.0, [1]), (1.0, [1]), (0.0, [])):
+        scales.clear()
+        seen = see_scaled(scaled, run, limit_s)
+        assert scales == played, limit_s
+        assert (seen.played, seen.took_s) == (100 * max(played, default=0), 2.0 * sum(played)), limit_s
+
     tests = [figure.what for figure in FIGURES if isinstance(figure, Scaled)]
     assert tests
     for file, _, name in (test.partition("::") for test in tests):

@@ -32,7 +32,7 @@ from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Prompt, Reply, Task
 from tests.attacks.test_words import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
-from tests.faults.tier import SCALE
+from tests.faults.tier import one_in, step_of
 
 pytestmark = pytest.mark.nightly
 
@@ -67,10 +67,10 @@ def hostile_texts(prefixes: Sequence[str] = PREFIXES) -> Iterator[tuple[str, str
     At night each piece comes behind every beginning, by day behind one, another for the next piece.
     """
     for number, piece in enumerate(PIECES):
-        step = len(prefixes) if SCALE == 1 else 1
+        step = step_of(len(prefixes))
         for prefix in prefixes[number % step :: step]:
             yield f"{prefix}|{piece[:12]}", (prefix + piece * REPLY_CHARS_MAX)[:REPLY_CHARS_MAX]
-    for piece in PIECES[:: 4 if SCALE == 1 else 1]:
+    for piece in one_in(4, PIECES):
         for said in ({"rationale": piece * 8_000, "answer": piece * 300}, {"act": "speak", "text": piece * 8_000}):
             yield f"{next(iter(said))}: {piece[:12]}", json.dumps(said)[: REPLY_CHARS_MAX - 1] + "}"
 

@@ -15,7 +15,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.section import KeyPath, Settings, is_collection, section_of
 from mac_runner.types import JsonObject, JsonValue
 from tests.config.conftest import loaded
-from tests.faults.tier import SCALE
+from tests.faults.tier import step_of
 
 FOREIGN: Final = re.compile(
     r"pydantic|Input should|validation error|Value error|Assertion|For further|Traceback|another value|another form"
@@ -108,7 +108,7 @@ def keys(section: type[Settings], prefix: KeyPath = ()) -> Iterator[KeyPath]:
 
 def cases(paths: Iterable[KeyPath], every: int) -> Iterator[tuple[KeyPath, str]]:
     """Each key with each wrong value at night; by day with one in `every`, another share for the next key."""
-    step = every if SCALE == 1 else 1
+    step = step_of(every)
     for number, path in enumerate(paths):
         for value in WRONG[number % step :: step]:
             yield path, value

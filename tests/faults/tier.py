@@ -11,5 +11,10 @@ T = TypeVar("T")
 
 
 def one_in(every: int, cases: Iterable[T]) -> list[T]:
-    """One in `every` of the cases by day, and all of them at a larger scale."""
-    return [*cases][:: every if SCALE == 1 else 1]
+    """One in `every` of the cases by day, and as many times that at a larger scale, up to all of them."""
+    return [*cases][:: step_of(every)]
+
+
+def step_of(every: int) -> int:
+    """How far apart the cases lie of which one in `every` is tried by day."""
+    return max(1, every // SCALE)

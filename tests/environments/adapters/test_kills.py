@@ -19,8 +19,12 @@ from tests.faults.forking import Extras, Forking
 from tests.faults.tier import SCALE, one_in
 
 pytestmark = pytest.mark.ci
-CONVERSATIONS = max(6, 18 * SCALE // (len(TEN) + len(THREE)))
-"""Of each game: 18 in all of the three played by day, or as many times that of all thirteen."""
+GAMES = {
+    "textarena": one_in(10, [(f"textarena:{game}", players) for game, players in TEN.items()]),
+    "pettingzoo": one_in(3, [(f"pettingzoo:{game}", 2) for game in THREE]),
+}
+CONVERSATIONS = max(6, -(-12 * SCALE // sum(map(len, GAMES.values()))))
+"""Of each game: 12 in all of the two played by day, or as many times that of up to thirteen."""
 REPLIES_UNTIL_KILLED = 4 * CONVERSATIONS
 
 
@@ -45,14 +49,13 @@ def servers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Servers]
 
 @pytest.mark.parametrize("servers", ["textarena"], indirect=True)
 def test_games_of_textarena_survive_a_kill(tmp_path: Path, servers: Servers) -> None:
-    games = [(f"textarena:{game}", players) for game, players in TEN.items()]
-    survive(tmp_path, servers, one_in(10, games))
+    survive(tmp_path, servers, GAMES["textarena"])
 
 
 @pytest.mark.parametrize("servers", ["pettingzoo"], indirect=True)
 def test_games_of_pettingzoo_survive_a_kill(tmp_path: Path, servers: Servers) -> None:
     pytest.importorskip("pygame")
-    survive(tmp_path, servers, one_in(3, [(f"pettingzoo:{game}", 2) for game in THREE]))
+    survive(tmp_path, servers, GAMES["pettingzoo"])
 
 
 def survive(folder: Path, servers: Servers, games: Sequence[tuple[str, int]]) -> None:
