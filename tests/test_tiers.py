@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -160,10 +161,18 @@ def test_scaled_figure_is_played_as_by_day_then_once_as_large_as_fits_and_not_on
         assert scales == played, limit_s
         assert (seen.played, seen.took_s) == (100 * max(played, default=0), 2.0 * sum(played)), limit_s
 
-    tests = [figure.what for figure in FIGURES if isinstance(figure, Scaled)]
-    assert tests
-    for file, _, name in (test.partition("::") for test in tests):
-        assert f"def {name}" in (ROOT / file).read_text(), file
+
+def test_scripts_and_the_night_name_nothing_that_is_gone() -> None:
+    """`-k` takes a word that fits no test without complaint."""
+    tests = [*ROOT.glob("tests/**/test_*.py")]
+    known = {path.stem for path in tests}.union(*(re.findall(r"def (test_\w+)", path.read_text()) for path in tests))
+    for script in (*ROOT.glob(".ci/[!_]*"), ROOT / "tests/nightly.py"):
+        text = script.read_text()
+        paths = re.findall(r"(?<![\w/])(?:\.ci|docs|examples|mac_runner|tests|viewer)/[\w./-]*\w", text)
+        chosen = " ".join(re.findall(r'-k "(.*?)"', text))
+        named = {*re.findall(r"\btest_\w+", text), *re.findall(r"\w+", chosen)} - {"and", "not", "or"}
+        assert [path for path in paths if not (ROOT / path).exists()] == [], script
+        assert named <= known, script
 
 
 @pytest.mark.nightly
