@@ -1,11 +1,13 @@
 """The tiers of the tests, and what keeps the first one quick and steady.
 
-(a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time. It uses no process,
-    no real time and little of the processor. `smoke` declares the few that start a process all the same.
-(b) `ci`: processes, sockets, signals, kills, all of ROOMS, and what takes longer than (a) has time for: `.ci/run`.
+(a) what has no mark of a tier: rules, readers, figures, formats, state machines in simulated time, and servers within
+    the test's own process. It uses no other process, no real time and little of the processor. `smoke` declares the few
+    that start a process all the same. They are under no rule: on a busy machine they wait for it long, and look often.
+(b) `ci`: processes, signals, kills, all of ROOMS, and what takes longer than (a) has time for: `.ci/run`.
 (c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
 
 A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine.
+Not seen are waits inside of C: for a lock, the end of a thread, a `queue.SimpleQueue`, a file or a blocking socket.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import pytest
 
 MARKS = {
     "smoke": "starts a process, and is quick enough for the first tier all the same",
-    "ci": "real processes, sockets or time, or long: .ci/run plays it, pytest -m ci",
+    "ci": "real processes or time, or long: .ci/run plays it, pytest -m ci",
     "nightly": "large or long: .ci/nightly plays it, pytest -m nightly",
 }
 ROOMS = ("backends/nano", "browser", "nano", "ray", "trainers", "vllm")
