@@ -96,19 +96,6 @@ def wait_for_events(process: subprocess.Popen[str], run: RunDir, name: str, coun
     wait_for(lambda: len(run.events(name)) >= count or process.poll() is not None, f"{count} times {name}")
 
 
-def killed_again_and_again(lab: Lab, slow: JsonObject, kills: int, seed: int, lanes: int = LANES) -> None:
-    """Play `slow`, and kill one of its engines after each so many replies, while all of them are up."""
-    chance = Random(seed)
-    run = lab.run_dir(NAME)
-    process = lab.start(lab.write(slow, "slow.yaml"), "--no-live")
-    for kill in range(kills):
-        wait_for_events(process, run, "EVENT_LANE_UP", kill + lanes)
-        wait_for_events(process, run, "EVENT_INFER_DONE", len(run.events("EVENT_INFER_DONE")) + chance.randrange(1, 40))
-        assert process.poll() is None, f"over before kill {kill + 1}: {ended(process)}"
-        chance.choice(engines(process.pid)).kill()
-    ending(process).done()
-
-
 def done(lab: Lab, *args: str) -> None:
     """Play to a good end."""
     process = lab.start(*args, "--no-live")

@@ -294,7 +294,7 @@ cp -a {out} {ended}
 @pytest.mark.ci
 def test_disk_that_fills_up_costs_nothing_acknowledged_and_the_run_ends_once_there_is_room(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "x", "/mnt"]).returncode:
-        pytest.skip("this user may not mount; tests/cli/test_storage.py fills files up instead")
+        pytest.skip("this user may not mount; tests/cli/test_shortages.py fills files up instead")
     disk, kept, ended = tmp_path / "disk", tmp_path / "kept", tmp_path / "ended"
     disk.mkdir()
     args = Talks(conversations=MANY, out=disk / "run").args()

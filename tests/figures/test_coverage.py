@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
@@ -15,9 +14,9 @@ import pytest
 
 from mac_runner.figures.testing import Case, rate_difference, survival, won_difference
 from mac_runner.intervals import ClusteredRate, Interval, wilson
+from tests.faults.tier import SCALE
 from tests.kit import known
 
-SCALE: Final = int(os.environ.get("MAC_RUNNER_TEST_SCALE", "1"))
 STUDIES: Final = 250 * SCALE
 GAMES: Final = 40
 LEAST, MOST = 0.93, 0.97
