@@ -224,8 +224,8 @@ def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event
             woken.wait()
             woken.clear()
     except BaseException as fault:
-        playing.stop()
         try:
+            playing.stop()
             playing.join()
         except BaseException:
             playing.abandon()
@@ -253,8 +253,8 @@ async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Ev
             await woken.wait()
             woken.clear()
     except BaseException as fault:
-        playing.stop()
         try:
+            playing.stop()
             await _ended(playing, woken)
         except BaseException:
             playing.abandon()

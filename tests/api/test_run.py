@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from mac_runner.api import ConversationEnded, Event, Progress, arun, calls, run, stream
+from mac_runner.api.playing import Playing
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
 from mac_runner.runs.testing import RunView, export, open_run
 from mac_runner.types import JsonObject
@@ -392,6 +393,30 @@ def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) ->
     ending(process).ends(-signal.SIGINT)
     (stop,) = directory.events("EVENT_RUN_STOP")
     assert stop["is_complete"] is False
+    assert not (directory.path / ".owner.json").exists()
+
+
+def test_second_interrupt_that_comes_while_the_run_is_asked_to_stop_counts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, stop = lab.run_dir(), Playing.stop
+
+    def interrupted(_playing: Playing) -> None:
+        wait_for(lambda: directory.events("EVENT_INFER_START"), "a request in flight")
+        raise KeyboardInterrupt
+
+    def interrupted_again(playing: Playing) -> None:
+        stop(playing)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Playing, "idle", interrupted)
+    monkeypatch.setattr(Playing, "stop", interrupted_again)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment(models={"m": scripted(latency_ms=500_000)}), progress=False)
+
+    (stopped,) = directory.events("EVENT_RUN_STOP")
+    assert stopped["is_complete"] is False
     assert not (directory.path / ".owner.json").exists()
 
 
