@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.store import Disk, System
+from mac_runner.store.testing import THREAD_NAME
+from tests.patience import LIMIT_S
 
 
 class StillClock:
@@ -150,6 +153,13 @@ def lose_frames(run_dir: Path, *marks: bytes) -> None:
 def lose_endings(run_dir: Path, *task_ids: str) -> None:
     """Lose the frames that say that tasks are done, as a kill between publication and acknowledgement does."""
     lose_frames(run_dir, *(b'"%b","kind":"done"' % task_id.encode() for task_id in task_ids))
+
+
+def join_writer() -> None:
+    """Wait for the thread of a writer that was closed and may be at work still."""
+    for thread in threading.enumerate():
+        if thread.name == THREAD_NAME:
+            thread.join(LIMIT_S)
 
 
 def failing_calls(system: FaultySystem, undisturbed: Callable[[], object], every: int = 1) -> Iterator[int]:

@@ -18,7 +18,7 @@ from mac_runner.store import Disk, Need, System, read_run, writer
 from mac_runner.store.testing import Free, OpenFile, TrialDisk, Writer, size_text
 from tests.patience import LIMIT_S
 from tests.store import player
-from tests.store.conftest import FaultySystem
+from tests.store.conftest import FaultySystem, StillClock, join_writer
 
 
 class NoLinks(System):
@@ -275,14 +275,14 @@ def test_work_that_takes_long_is_waited_for_while_it_gets_on_and_given_up_where_
     with pytest.raises(StoreError, match="did nothing"):
         impatient.close()
     stuck.is_over.set()
-    impatient._thread.join(LIMIT_S)
+    join_writer()
 
 
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(
-    run_dir: Path, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, clock: StillClock, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
-    with player.open_toy(run_dir, 1, disk=disk) as run:
+    with player.open_toy(run_dir, 1, clock=clock, disk=disk) as run:
         system.calls.clear()
         player.play(run)
     log, names = "000001.jsonl", [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
@@ -307,6 +307,7 @@ def test_failed_write_stops_everything_and_tells(run_dir: Path, system: FaultySy
     run.on_failure(told.append)
     with pytest.raises(StoreError, match="ENOSPC"):
         run.close()
+    join_writer()
 
     assert told == [run.failure, run.failure]
     assert len(system.calls) == before
@@ -379,12 +380,12 @@ def test_finished_run_needs_no_room(run_dir: Path) -> None:
 
 
 def test_disk_that_fills_up_is_told_with_what_the_rest_needs(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    run_dir: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     # All at once: which file meets the end of the disk depends on what is written before.
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
     system = SmallDisk()
-    run = player.open_toy(run_dir, 10, disk=Disk(system))
+    run = player.open_toy(run_dir, 10, clock=clock, disk=Disk(system))
     system.writes_left = 5
     player.play(run)
     with pytest.raises(StoreError) as failure:

@@ -19,7 +19,7 @@ from mac_runner.store import Disk, Run, identity, open_run
 from mac_runner.store.testing import Layout, changes, encode_config, read_yaml
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import both, edit, edit_journal, tree
+from tests.store.conftest import StillClock, both, edit, edit_journal, tree
 
 LEAVES = {
     ".".join(map(str, path)): field
@@ -157,10 +157,10 @@ def test_unplayed_directory_takes_another_name_and_stays_its_shards(run_dir: Pat
     assert [path.name for path in run_dir.glob("*_index.jsonl")] == ["right_index.jsonl"]
 
 
-def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(run_dir: Path) -> None:
+def test_unplayed_directory_is_left_to_whoever_is_at_work_in_it(run_dir: Path, clock: StillClock) -> None:
     lock = {".lock": (0, b"")}  # Some versions of filelock empty the file, which is empty, whenever they try it.
 
-    with player.open_toy(run_dir, 1):
+    with player.open_toy(run_dir, 1, clock=clock):
         before = tree(run_dir)
         with pytest.raises(RunLockedError):
             player.open_toy(run_dir, 1, config=player.resolved(seed=2))

@@ -15,7 +15,7 @@ from mac_runner.store import Disk, System, read_run, writer
 from mac_runner.store.testing import MANIFEST_INTERVAL_S
 from tests.patience import LIMIT_S, wait_for
 from tests.store import player
-from tests.store.conftest import FaultySystem, StillClock, edit_journal, tree
+from tests.store.conftest import FaultySystem, StillClock, edit_journal, join_writer, tree
 
 CALLS_IN_A_WAIT = 8
 
@@ -254,15 +254,14 @@ def test_manifest_is_written_at_most_once_an_interval(
 def test_flow_waits_while_too_much_waits_for_the_disk(
     run_dir: Path, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "WRITE_BACKLOG_ITEMS_MAX", 3)
+    monkeypatch.setattr(writer, "WRITE_BACKLOG_ITEMS_MAX", 1)
     go_on = threading.Event()
 
     async def fill() -> tuple[bool, int]:
         with player.open_toy(run_dir, 1, disk=disk) as run:
             await run.flow()
             system.gate = lambda call, name: go_on.wait(LIMIT_S)
-            for _ in range(3):
-                run.event("EVENT_X", {})
+            run.event("EVENT_X", {})
             waiting = asyncio.ensure_future(run.flow())
             await asyncio.sleep(0)
             was_waiting = not waiting.done()
@@ -326,4 +325,4 @@ def test_disk_that_hangs_does_not_hang_the_exit(
     with pytest.raises(StoreError, match="did nothing"):
         run.close()
     forever.set()
-    run._writer._thread.join(LIMIT_S)
+    join_writer()

@@ -38,8 +38,8 @@ from tests.store import player
 from tests.store.conftest import StillClock, lose_frames, tree
 
 
-def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 10) as run:
+def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 10, clock=clock) as run:
         player.play(run, turns=2 * player.TURNS + 1)
         run.checkpoint({"models": {"m": {"requests": 9, "capacity": 4}}})
         run.contents()
@@ -78,8 +78,8 @@ def test_failures_and_what_was_tried_again_are_told_as_they_stand(run_dir: Path)
     assert [row["task_id"] for row in after.failures] == ["toy_00001", "toy_00002"]
 
 
-def test_looking_changes_nothing_takes_no_lock_and_reads_no_transcript(run_dir: Path) -> None:
-    with player.open_toy(run_dir, 2) as run:
+def test_looking_changes_nothing_takes_no_lock_and_reads_no_transcript(run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 2, clock=clock) as run:
         player.play(run)
         run.contents()
         before = tree(run_dir)
@@ -292,18 +292,17 @@ class LeapingClock:
 
     def __init__(self, wall: Callable[[int], float], leaps: dict[int, float]) -> None:
         self._wall, self._leaps = wall, leaps
-        self._asked, self._now_s = count(), 0.0
-        self._ticks = count()
+        self._asked, self._ticks = count(), count()
 
     def utc_now(self) -> datetime:
         return datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=self._wall(next(self._asked)))
 
     def monotonic_s(self) -> float:
-        self._now_s += 0.001 + self._leaps.get(next(self._ticks), 0.0)
-        return self._now_s
+        tick = next(self._ticks)  # Two threads ask.
+        return 0.001 * tick + sum(leap_s for at, leap_s in self._leaps.items() if at <= tick)
 
     async def sleep(self, delay_s: float) -> None:
-        self._now_s += delay_s
+        raise AssertionError("a store does not sleep")
 
 
 @pytest.mark.parametrize(
