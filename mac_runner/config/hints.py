@@ -12,7 +12,7 @@ _PLACES_MAX: Final = 6
 _NEAR: Final = 0.85
 """How alike two names are of which one is taken for a slip of the other."""
 
-_SYNONYMS: Final[Mapping[str, str]] = {
+SYNONYMS: Final[Mapping[str, str]] = {
     "agents": "agent_definitions",
     "answer_match_threshold": "near_match_threshold",
     "api_base": "base_urls",
@@ -72,7 +72,7 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     names = {key[-1] for key in keys} - {"[]", "NAME"}
     parent = _general(path[:-1], keys)
     beside = [key[-1] for key in keys if key[:-1] == parent]
-    wanted = name if name in names else _SYNONYMS.get(name)
+    wanted = name if name in names else SYNONYMS.get(name)
     if wanted not in names:
         (wanted,) = get_close_matches(name, sorted(names), n=1, cutoff=_NEAR) or (None,)
         if wanted is None or get_close_matches(name, [*beside, wanted], n=1) != [wanted] or wanted in beside:

@@ -17,7 +17,7 @@ from mac_runner.printable import printable
 
 ANSWER_S_MAX: Final = 10.0
 """How long `nvidia-smi` may take. A driver that hangs never answers."""
-_GIVEN_UP_S: Final = 1.0
+GIVEN_UP_S: Final = 1.0
 """How long a killed `nvidia-smi` may take to end; one that waits for the driver does not."""
 GPU_QUERY: Final = (
     "--query-gpu=index,uuid,name,memory.total,memory.free,mig.mode.current",
@@ -91,7 +91,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_GIVEN_UP_S)
+            process.wait(GIVEN_UP_S)
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

@@ -64,9 +64,9 @@ _OF_SESSIONS = frozenset({"session", "checkpoint"})
 
 # Possessive, because an id can be read in one way only: a search takes a third of the time.
 _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
-_MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
+MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
-_REPLY = re.compile(rf'{_ID}"reply",'.encode())
+REPLY = re.compile(rf'{_ID}"reply",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
 
 
@@ -154,7 +154,7 @@ def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
 
 def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[JsonObject]:
     """The `marks` of one session."""
-    looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else _MARK
+    looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else MARK
     path = layout.segment(session)
     for record in _records(path, lines_with(looked_for, disk.chunks(path))):
         if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
@@ -202,7 +202,7 @@ def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
 def marks_and_rows(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject | DoneRow]:
     """The `marks` of one session, with the index rows of intact frames as JSON."""
     path = layout.segment(session)
-    for line in lines_with(_MARK, disk.chunks(path)):
+    for line in lines_with(MARK, disk.chunks(path)):
         if (found := done_row(line)) is not None:
             yield found
         else:
@@ -264,7 +264,7 @@ def replied(disk: Disk, layout: Layout) -> set[str]:
         return False
 
     for path in _segments(disk, layout):
-        for _ in lines_with(_REPLY, disk.chunks(path), note):
+        for _ in lines_with(REPLY, disk.chunks(path), note):
             pass
     return found
 
@@ -280,7 +280,7 @@ def transplanted(
     for line in lines(disk.chunks(layout.segment(session))):
         if not line.is_ended:
             continue
-        if _REPLY.search(line.data) and is_intact(line.data):
+        if REPLY.search(line.data) and is_intact(line.data):
             yield line.data + b"\n"
             continue
         records, is_damaged = records_of(line)

@@ -10,12 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.backends.fleet.testing import NANO_ARGS
 from mac_runner.config import Experiment, recorded
-from mac_runner.config.testing import (
-    _SYNONYMS,
-    GRID_COMBINATIONS_MAX,
-    belongs,
-    parse_document,
-)
+from mac_runner.config.testing import GRID_COMBINATIONS_MAX, SYNONYMS, belongs, parse_document
 from mac_runner.problems import CONFIG_PROBLEMS_MAX
 from mac_runner.section import leaf_fields
 from mac_runner.serve import main
@@ -376,7 +371,7 @@ def test_the_hint_of_every_leaf_at_the_top_names_its_place_and_every_synonym_lea
 
     assert len(leaves) > 100
     assert unnamed == []
-    assert [word for word in _SYNONYMS if not belongs((word,), Experiment)] == []
+    assert [word for word in SYNONYMS if not belongs((word,), Experiment)] == []
 
 
 def test_each_flag_of_mac_serve_is_set_by_the_fleet_or_open_to_the_user() -> None:

@@ -121,7 +121,7 @@ def test_a_hang_ends_at_the_deadline_and_leaves_no_process(
 
     smi(script=f"sleep 600 & echo $$ $! > {hanging}; wait")
     monkeypatch.setattr(subprocess.Popen, "communicate", communicate_once_it_hangs)
-    monkeypatch.setattr("mac_runner.fleet.gpus._GIVEN_UP_S", LIMIT_S)
+    monkeypatch.setattr("mac_runner.fleet.gpus.GIVEN_UP_S", LIMIT_S)
 
     with pytest.raises(GpuError, match=r"0\.2 s and was"):
         ask((), deadline_s=0.2)

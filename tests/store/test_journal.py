@@ -128,14 +128,14 @@ def test_any_newline_lost_or_cut_costs_nothing_that_stands_before_it(segment: by
 def test_frames_are_found_however_the_file_is_read(segment: bytes) -> None:
     for size in (1, 7, 100, 999):
         assert marks(segment, size) == marks(segment)
-        found = lines_with(journal._REPLY, OneSegment(segment, size).chunks(Path()))
+        found = lines_with(journal.REPLY, OneSegment(segment, size).chunks(Path()))
         assert list(found) == [line for line in lines([segment]) if b'"prompt_sha256":' in line.data]
 
 
 def test_a_line_is_given_once_however_many_matches_it_holds(segment: bytes) -> None:
     merged = segment.replace(b"\n", b"?")[:-1] + b"\n"
 
-    assert len(list(lines_with(journal._MARK, [merged]))) == 1
+    assert len(list(lines_with(journal.MARK, [merged]))) == 1
     assert marks(merged) == marks(segment)
 
 

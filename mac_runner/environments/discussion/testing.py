@@ -30,7 +30,7 @@ from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.identities import own_identity
 from mac_runner.environments.discussion.results.outcome import BiasItem, Share
-from mac_runner.environments.discussion.results.rates import _NUMBERS, Clusters, Rate
+from mac_runner.environments.discussion.results.rates import NUMBERS, Clusters, Rate
 from mac_runner.environments.discussion.results.stances import Answer
 from mac_runner.environments.discussion.results.tables import (
     RESULTS,

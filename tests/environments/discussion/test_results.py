@@ -18,7 +18,7 @@ from scipy.stats import bootstrap
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.discussion.testing import (
-    _NUMBERS,
+    NUMBERS,
     Answer,
     BiasItem,
     BiasTally,
@@ -410,10 +410,10 @@ def plain_outcome(question: str, last: str) -> JsonObject:
 
 
 def test_what_is_remembered_grows_with_questions_and_not_with_discussions() -> None:
-    before = len(_NUMBERS)
+    before = len(NUMBERS)
     counted(*(plain_outcome(f"remembered {number % 5}", "A") for number in range(200)))
 
-    assert len(_NUMBERS) - before == 5
+    assert len(NUMBERS) - before == 5
 
 
 def test_a_difference_beyond_the_range_of_a_figure_is_not_told() -> None:
@@ -455,7 +455,7 @@ ODD: dict[str, JsonObject] = {
 
 
 def test_odd_outcomes_have_a_report_and_tables_of_even_rows(subtests: pytest.Subtests) -> None:
-    _NUMBERS.clear()  # A rate is as long as the questions are many that this process has read of.
+    NUMBERS.clear()  # A rate is as long as the questions are many that this process has read of.
     for name, times in product(ODD, (1, 3)):
         with subtests.test(name, times=times):
             section = counted(*(plain_outcome(f"odd {number}", "A") | ODD[name] for number in range(times)))

@@ -18,7 +18,7 @@ from mac_runner.intervals import ClusteredRate, current_cluster
 from mac_runner.results import ends
 from mac_runner.types import JsonObject
 
-_NUMBERS: Final[dict[str, int]] = {}
+NUMBERS: Final[dict[str, int]] = {}
 """A number for each question that this process has read of, so that a rate keeps 4 bytes a count and no text."""
 
 
@@ -39,10 +39,10 @@ class Clusters:
     def add(self, question: str | None, *counts: int) -> None:
         """Add the counts of one discussion with a case; one without a question is a cluster of its own."""
         name = f"\ncluster {cluster}" if question is None and (cluster := current_cluster()) is not None else question
-        number = None if name is None else _NUMBERS.get(name)
+        number = None if name is None else NUMBERS.get(name)
         if number is None:
-            number = len(_NUMBERS)
-            _NUMBERS[f"\n{number}" if name is None else name] = number
+            number = len(NUMBERS)
+            NUMBERS[f"\n{number}" if name is None else name] = number
         cells, place = self._cells, number * self._columns
         if place >= len(cells):
             cells.frombytes(bytes(cells.itemsize * (place + self._columns - len(cells))))
