@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,10 +29,12 @@ from mac_runner import (
 from mac_runner.checkpoints import digest_of
 from mac_runner.cli.process import Exit
 from mac_runner.reports import status_json, status_text
+from mac_runner.scheduler import policies
 from mac_runner.store import Disk, read_standing
 from mac_runner.store.testing import Layout, decode_frame, marks
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir
+from tests.patience import LIMIT_S
 from tests.sim.training import ENGINE, MAX_LAG, checkpoint, experiment, spans, train
 
 
@@ -60,17 +63,22 @@ def test_no_rollout_is_older_than_allowed_and_the_journal_names_every_version(sc
         assert named[version] == (digest_of(trainer.file(version)), str(trainer.file(version)))
     learner = directory.summary["policies"]["learner"]
     assert (learner["version"], learner["updates"]) == (6, 6)
-    shown = status_text(status_json(read_standing(directory.path), datetime.now(UTC)))
+    shown = status_text(status_json(read_standing(directory.path), datetime(2025, 1, 1, tzinfo=UTC)))
     assert "learner: version 6, 6 updates" in shown
     school.verified(directory.path)
 
 
-def test_update_that_fails_changes_nothing(school: Lab) -> None:
+def test_update_that_fails_changes_nothing(school: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong weights, an older version, two at once, before the run and after it: each its own error."""
     good, wrong, broken, other = (
         checkpoint(school.path / f"{name}.safetensors", name) for name in ("good", "wrong", "broken", "other")
     )
     (school.path / "pickle.bin").write_bytes(b"x")
+    is_refused = threading.Event()
+
+    def digest_once_refused(weights: Path) -> str:
+        is_refused.wait(LIMIT_S)
+        return digest_of(weights)
 
     async def main() -> list[tuple[int, int]]:
         running = stream(experiment(), policy=Policy("learner"), progress=False)
@@ -91,8 +99,12 @@ def test_update_that_fails_changes_nothing(school: Lab) -> None:
         for weights, more, error, words in refused:
             with pytest.raises(error, match=words):
                 await running.update_weights(weights, **more)
-        both = await asyncio.gather(running.update_weights(good), running.update_weights(other), return_exceptions=True)
-        assert {type(each) for each in both} == {int, UpdateInProgressError}
+        monkeypatch.setattr(policies, "digest_of", digest_once_refused)
+        both = [asyncio.ensure_future(running.update_weights(each)) for each in (good, other)]
+        (refusal,), (update,) = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        is_refused.set()
+        assert await update == 4
+        assert isinstance(refusal.exception(), UpdateInProgressError)
         found = [span async for conversation in running for span in spans(conversation)]
         with pytest.raises(WeightUpdateError, match="has ended"):
             await running.update_weights(good)
