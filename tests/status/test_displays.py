@@ -28,7 +28,7 @@ MARK = b"\x00all of it\x00"
 
 # Shows two frames on stderr, says so, and then ends in the way it is told to.
 SCRIPT = """
-import signal, sys
+import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background inherits it ignored.
 from mac_runner.status import Meter, Reading, choose_display
 
@@ -41,8 +41,8 @@ for elapsed_s in (0.0, 1.0):
 print("shown", flush=True)
 if sys.argv[2] == "raise":
     raise RuntimeError("boom")
-if sys.argv[2] == "wait":
-    signal.pause()
+while sys.argv[2] == "wait":
+    time.sleep(0.05)  # `signal.pause` would not end for a signal that comes just before it.
 display.close()
 """
 
