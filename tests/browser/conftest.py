@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from tests.browser import runs
+from tests.browser.made_up import MadeUpRun, made_up_run
 from tests.browser.screens import Watch, chromium, hosted
 from tests.cli.lab import Lab
 from tests.kit import known
@@ -23,6 +24,8 @@ Served: TypeAlias = Callable[..., str]
 """Starts `mac-run view` on a run directory, with flags; the address of its page."""
 Published: TypeAlias = Callable[..., Path]
 """Publishes a run directory, with flags; the folder."""
+MakeUp: TypeAlias = Callable[..., MadeUpRun]
+"""Puts a run that a test makes up at an address."""
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +126,14 @@ def host() -> Iterator[Callable[[Path], str]]:
 
 
 @pytest.fixture
-def watch(browser: Browser, served: Served, host: Callable[[Path], str]) -> Iterator[Watch]:
+def make_up() -> Iterator[MakeUp]:
+    """Runs that are made up, at their addresses until the test ends."""
+    with ExitStack() as stack:
+        yield lambda *pages, **more: stack.enter_context(made_up_run(*pages, **more))
+
+
+@pytest.fixture
+def watch(browser: Browser, served: Served, host: Callable[[Path], str], make_up: MakeUp) -> Iterator[Watch]:
     """Opens pages, and closes them before their servers end; none of them may have had a trouble."""
     watch = Watch(browser)
     yield watch

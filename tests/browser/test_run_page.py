@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from mac_runner.view_model import CombinationView, EnginesPage, IndexColumns, NumberColumn, RunPage
-from tests.browser.made_up import MadeUpRun, engines_of, index_of, made_up_run, rows_of, run_of
+from tests.browser.conftest import MakeUp
+from tests.browser.made_up import MadeUpRun, engines_of, index_of, rows_of, run_of
 from tests.browser.screens import Watch
 from tests.kit import known
 from tests.patience import LIMIT_S
@@ -34,9 +35,8 @@ _CHANGE = """async (change) => {
 
 
 @pytest.fixture
-def some() -> Iterator[MadeUpRun]:
-    with made_up_run(run_of(300, planned=500, is_live=True, failed=3), index_of(300)) as made:
-        yield made
+def some(make_up: MakeUp) -> MadeUpRun:
+    return make_up(run_of(300, planned=500, is_live=True, failed=3), index_of(300))
 
 
 @pytest.fixture
@@ -48,19 +48,19 @@ def page(some: MadeUpRun, watch: Watch) -> Page:
     return page
 
 
-def test_a_hundred_thousand_conversations_are_sent_once_and_few_of_them_drawn(watch: Watch) -> None:
-    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
-        page = watch.open(made.url)
-        _count(page, "100,000")
-        for change in CHANGES:
-            page.evaluate(_CHANGE, change)
+def test_a_hundred_thousand_conversations_are_sent_once_and_few_of_them_drawn(make_up: MakeUp, watch: Watch) -> None:
+    made = make_up(run_of(MANY, failed=1000), index_of(MANY))
+    page = watch.open(made.url)
+    _count(page, "100,000")
+    for change in CHANGES:
+        page.evaluate(_CHANGE, change)
 
-        assert len(made.answers["/api/index"]) <= INDEX_BYTES_MAX
-        assert page.locator(".rows tbody tr").count() < 80
+    assert len(made.answers["/api/index"]) <= INDEX_BYTES_MAX
+    assert page.locator(".rows tbody tr").count() < 80
 
 
 @pytest.mark.nightly
-def test_a_hundred_thousand_conversations_are_within_the_budgets(watch: Watch) -> None:
+def test_a_hundred_thousand_conversations_are_within_the_budgets(make_up: MakeUp, watch: Watch) -> None:
     """In CPU time of the page's thread: what it takes on a machine that does nothing else."""
     page = watch.open()
     devtools = page.context.new_cdp_session(page)
@@ -71,45 +71,45 @@ def test_a_hundred_thousand_conversations_are_within_the_budgets(watch: Watch) -
         return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "ThreadTime")
 
     changes: dict[str, float] = {}
-    with made_up_run(run_of(MANY, failed=1000), index_of(MANY)) as made:
-        page.goto(made.url)
-        _count(page, "100,000")
-        first_rows_ms = spent_ms()
-        for change in CHANGES:
-            before = spent_ms()
-            page.evaluate(_CHANGE, change)
-            changes[change] = spent_ms() - before
+    page.goto(make_up(run_of(MANY, failed=1000), index_of(MANY)).url)
+    _count(page, "100,000")
+    first_rows_ms = spent_ms()
+    for change in CHANGES:
+        before = spent_ms()
+        page.evaluate(_CHANGE, change)
+        changes[change] = spent_ms() - before
 
     assert first_rows_ms < FIRST_ROWS_MS_MAX * SLACK
     assert {change: took for change, took in changes.items() if took > CHANGE_MS_MAX * SLACK} == {}
 
 
-def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_end(watch: Watch) -> None:
+def test_the_list_shows_the_last_of_a_million_rows_when_it_is_scrolled_to_its_end(
+    make_up: MakeUp, watch: Watch
+) -> None:
     count = 1_000_000
     columns = IndexColumns(0, count, {}, {}, {"number": NumberColumn(tuple(range(count)))})
-    with made_up_run(run_of(count), columns) as made:
-        page = watch.open(made.url)
-        _count(page, "1,000,000")
-        page.locator(".rows").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+    page = watch.open(make_up(run_of(count), columns).url)
+    _count(page, "1,000,000")
+    page.locator(".rows").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
 
-        page.get_by_role("link", name="999999", exact=True).wait_for()
-        assert page.locator(".rows").evaluate("(box) => box.scrollHeight") < 17_000_000
+    page.get_by_role("link", name="999999", exact=True).wait_for()
+    assert page.locator(".rows").evaluate("(box) => box.scrollHeight") < 17_000_000
 
 
-def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(watch: Watch) -> None:
+def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(make_up: MakeUp, watch: Watch) -> None:
     whole = run_of(600)
-    with made_up_run(msgspec.structs.replace(whole, is_reading=True), index_of(200)) as made:
-        page = watch.open(made.url)
-        page.get_by_text("reading 200 of 600").wait_for()
-        page.get_by_role("searchbox").fill("number>=100")
-        _count(page, "100 of 200")
-        assert made.followed.wait(LIMIT_S)
-        made.push("rows", index_of(600))
-        _count(page, "500 of 600")
-        made.push("standing", whole)
-        page.get_by_text("reading").wait_for(state="detached")
+    made = make_up(msgspec.structs.replace(whole, is_reading=True), index_of(200))
+    page = watch.open(made.url)
+    page.get_by_text("reading 200 of 600").wait_for()
+    page.get_by_role("searchbox").fill("number>=100")
+    _count(page, "100 of 200")
+    assert made.followed.wait(LIMIT_S)
+    made.push("rows", index_of(600))
+    _count(page, "500 of 600")
+    made.push("standing", whole)
+    page.get_by_text("reading").wait_for(state="detached")
 
-        assert page.get_by_role("searchbox").input_value() == "number>=100"
+    assert page.get_by_role("searchbox").input_value() == "number>=100"
 
 
 def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(page: Page, watch: Watch) -> None:
@@ -271,40 +271,36 @@ STATES = {
 }
 
 
-def test_each_state_of_a_run_is_said_in_words(watch: Watch) -> None:
-    watch.allow("ERR_(CONNECTION_RE(FUSED|SET)|SOCKET_NOT_CONNECTED)")
+def test_each_state_of_a_run_is_said_in_words(make_up: MakeUp, watch: Watch) -> None:
     for name, (run, words) in STATES.items():
-        with made_up_run(run, index_of(run.done)) as made:
-            page = watch.open(made.url)
-            page.get_by_text(words).first.wait_for()
-            assert page.locator("h1").inner_text() == "tos_100games", name
+        page = watch.open(make_up(run, index_of(run.done)).url)
+        page.get_by_text(words).first.wait_for()
+        assert page.locator("h1").inner_text() == "tos_100games", name
 
 
-def test_a_server_that_fails_is_named_in_place_of_the_run(watch: Watch) -> None:
+def test_a_server_that_fails_is_named_in_place_of_the_run(make_up: MakeUp, watch: Watch) -> None:
     watch.allow("404")
-    with made_up_run(run_of(1)) as made:
-        del made.answers["/api/run"]
+    made = make_up(run_of(1))
+    del made.answers["/api/run"]
 
-        watch.open(made.url).get_by_role("alert").get_by_text("there is no such page").wait_for()
+    watch.open(made.url).get_by_role("alert").get_by_text("there is no such page").wait_for()
 
 
-def test_a_grid_lists_its_combinations_by_any_figure(watch: Watch) -> None:
+def test_a_grid_lists_its_combinations_by_any_figure(make_up: MakeUp, watch: Watch) -> None:
     combinations = tuple(
         CombinationView(f"parity-{n}", {"parity": str(n)}, 10, 10 - n, n, {"wins of town": f"0.{5 - n}1 [0.1, 0.6]"})
         for n in range(3)
     )
-    watch.allow("ERR_(CONNECTION_RE(FUSED|SET)|SOCKET_NOT_CONNECTED)")
     grid = RunPage("grid", "runs/grid", "town_of_salem", "", "complete", 30, 27, 3, False, (), (), (), combinations)
-    with made_up_run(grid) as made:
-        page = watch.open(made.url)
-        page.get_by_role("button", name="wins of town").click()
-        page.wait_for_function("() => location.hash.includes('s=')")
-        heads = page.locator(".combinations tbody th").all_inner_texts()
-        with page.expect_request("**/api/run?run=parity-1"):
-            page.get_by_role("link", name="parity-1").click()
-        page.wait_for_url(re.compile(r"#/r/parity-1$"))
+    page = watch.open(make_up(grid).url)
+    page.get_by_role("button", name="wins of town").click()
+    page.wait_for_function("() => location.hash.includes('s=')")
+    heads = page.locator(".combinations tbody th").all_inner_texts()
+    with page.expect_request("**/api/run?run=parity-1"):
+        page.get_by_role("link", name="parity-1").click()
+    page.wait_for_url(re.compile(r"#/r/parity-1$"))
 
-        assert heads == ["parity-2", "parity-1", "parity-0"]
+    assert heads == ["parity-2", "parity-1", "parity-0"]
 
 
 def test_the_page_of_real_games_has_the_columns_of_their_environment(watch: Watch, at_games: str) -> None:
@@ -350,37 +346,36 @@ QUESTIONS = (
 )
 
 
-def test_each_engine_answers_each_question_in_a_chart_in_words_and_in_a_table(watch: Watch) -> None:
+def test_each_engine_answers_each_question_in_a_chart_in_words_and_in_a_table(make_up: MakeUp, watch: Watch) -> None:
     from playwright.sync_api import expect
 
     engines = engines_of()
-    with made_up_run(run_of(10), engines=engines) as made:
-        page = watch.open(f"{made.url}#/engines")
-        for model in ("townsfolk", "mafiosi"):
-            engine = page.get_by_role("region", name=model)
-            for question in QUESTIONS:
-                engine.get_by_role("img", name=question).wait_for()
-            assert engine.get_by_text("1.26 s / 2.48 s").is_visible()
-            assert engine.get_by_text("71 %").is_visible()
-        page.get_by_text("20 min at work in 2 sessions").wait_for()
-        assert page.locator(".mark title", has_text="Session 2 begins").count() == 8
+    page = watch.open(f"{make_up(run_of(10), engines=engines).url}#/engines")
+    for model in ("townsfolk", "mafiosi"):
+        engine = page.get_by_role("region", name=model)
+        for question in QUESTIONS:
+            engine.get_by_role("img", name=question).wait_for()
+        assert engine.get_by_text("1.26 s / 2.48 s").is_visible()
+        assert engine.get_by_text("71 %").is_visible()
+    page.get_by_text("20 min at work in 2 sessions").wait_for()
+    assert page.locator(".mark title", has_text="Session 2 begins").count() == 8
 
-        page.get_by_text("As a table").first.click()
-        rows = page.locator("details table").first.locator("tbody tr")
-        first = engines.engines[0]
-        expect(rows).to_have_count(len(first.done))
-        cells = rows.nth(20).locator("td").all_inner_texts()[1:]
-        assert cells == [str(column[20]) for column in (first.done, first.tokens, first.retries)]
+    page.get_by_text("As a table").first.click()
+    rows = page.locator("details table").first.locator("tbody tr")
+    first = engines.engines[0]
+    expect(rows).to_have_count(len(first.done))
+    cells = rows.nth(20).locator("td").all_inner_texts()[1:]
+    assert cells == [str(column[20]) for column in (first.done, first.tokens, first.retries)]
 
 
-def test_the_charts_follow_a_run_at_work_from_its_first_request(watch: Watch) -> None:
-    with made_up_run(run_of(10, planned=20, is_live=True), engines=EnginesPage(1.0, 0.0, (), ())) as made:
-        page = watch.open(f"{made.url}#/engines")
-        page.get_by_text("No request has been sent yet.").wait_for()
-        assert made.followed.wait(LIMIT_S)
-        for bins, words in ((60, "5 min at work"), (120, "10 min at work")):
-            made.push("engines", engines_of(bins))
-            page.get_by_text(words).wait_for()
+def test_the_charts_follow_a_run_at_work_from_its_first_request(make_up: MakeUp, watch: Watch) -> None:
+    made = make_up(run_of(10, planned=20, is_live=True), engines=EnginesPage(1.0, 0.0, (), ()))
+    page = watch.open(f"{made.url}#/engines")
+    page.get_by_text("No request has been sent yet.").wait_for()
+    assert made.followed.wait(LIMIT_S)
+    for bins, words in ((60, "5 min at work"), (120, "10 min at work")):
+        made.push("engines", engines_of(bins))
+        page.get_by_text(words).wait_for()
 
 
 def test_the_engines_of_real_games_are_shown(watch: Watch, at_games: str) -> None:
