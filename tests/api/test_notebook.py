@@ -17,22 +17,29 @@ pytestmark = pytest.mark.ci
 
 NOTEBOOK = ROOT / "examples" / "analysis.ipynb"
 
+# Kernels listen at sockets in the working directory: a port that was free may be taken when the kernel comes to it.
 EXECUTE = """
 import sys, nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+config = Config(KernelManager={"transport": "ipc"})
+NotebookClient(notebook, timeout=600, kernel_name="python3", config=config).execute()
 nbformat.write(notebook, "executed.ipynb")
 """
 
 INTERRUPT = """
 import json, sys
 from pathlib import Path
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 from tests.patience import LIMIT_S, wait_for
 
-manager, client = start_new_kernel(kernel_name="python3", startup_timeout=LIMIT_S)
+manager = KernelManager(kernel_name="python3", transport="ipc")
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
 try:
+    client.wait_for_ready(timeout=LIMIT_S)
     def cell(code):
         outputs = []
         client.execute_interactive(
