@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -194,7 +194,8 @@ def _hand_over_end(run: Run, task: Task) -> None:
 def play(file: Path, out: Path, conversations: int) -> Played:
     """Kill it half way, resume it, and start it once more."""
     began_s = time.monotonic()
-    _kill_at(conversations // 2, file, out)
+    with _child(file, out, "--kill-at", str(conversations // 2)) as child:
+        assert child.wait() == -signal.SIGKILL, "the child was not killed half way"
     logged = (out / "events.jsonl").stat().st_size
     started_at = datetime.now(UTC)
     with _child(file, out) as child:
@@ -219,24 +220,10 @@ def play(file: Path, out: Path, conversations: int) -> Played:
 
 
 @contextmanager
-def _child(file: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(Path(__file__).resolve()), "--play", str(file), str(out)]
+def _child(file: Path, out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(Path(__file__).resolve()), "--play", str(file), str(out), *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         yield child
-
-
-def _kill_at(done: int, file: Path, out: Path) -> None:
-    """Start it, and kill it as soon as so many conversations are in the index."""
-    index, found = out / "scale_index.jsonl", 0
-    with _child(file, out) as child:
-        while not index.exists():
-            assert child.poll() is None, "the child ended before it played a conversation"
-            time.sleep(0.02)
-        with index.open("rb") as lines:
-            while found < done and child.poll() is None:
-                found += lines.read().count(b"\n")
-                time.sleep(0.02)
-        child.send_signal(signal.SIGKILL)
 
 
 def _ended(child: subprocess.Popen[str]) -> tuple[dict[str, float], float]:
@@ -294,8 +281,23 @@ class Watch:
             time.sleep(HEARTBEAT_S)
 
 
-def play_here(file: Path, out: Path) -> None:
+def _kill_at(done: int) -> None:
+    """Have this process killed as soon as so many conversations have ended and are on the disk."""
+    publish, numbers = Run.publish, count(1)
+
+    def publish_and_die(self: Run, task: Task, transcript: JsonObject) -> None:
+        publish(self, task, transcript)
+        if next(numbers) == done:
+            self.drain()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Run.publish = publish_and_die  # type: ignore[method-assign]
+
+
+def play_here(file: Path, out: Path, *, kill_at: int | None) -> None:
     """The child: `mac-run FILE --out OUT`, and one line of JSON about its loop."""
+    if kill_at is not None:
+        _kill_at(kill_at)
     watch = Watch()
     run_loop = event_loop.run
     vars(event_loop)["run"] = lambda main: run_loop(watch.over(main))
@@ -318,9 +320,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=10_000)
     parser.add_argument("--play", type=Path, nargs=2, metavar=("FILE", "OUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--kill-at", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.play:
-        play_here(*asked.play)
+        play_here(*asked.play, kill_at=asked.kill_at)
         return
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "scale.yaml"
