@@ -32,7 +32,7 @@ _CALIBRATION_FILE = Path("calibration.json")
     type=click.FloatRange(min=0.1, max=3600),
     metavar="S",
     default=5.0,
-    help="How long each of the sweeps takes [5].",
+    help="How long each of the sweeps takes; longer on a slow engine [5].",
 )
 @click.option(
     "--out",

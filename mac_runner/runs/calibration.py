@@ -45,7 +45,7 @@ class Sweeps:
     """How engines are measured."""
 
     seconds: float = SWEEP_S
-    """How long each sweep sends requests."""
+    """How long each sweep sends requests; longer where too few of them were answered."""
     in_flight: int | None = None
     """How many requests the last sweep keeps in flight; None: as many as the engine serves at once."""
     gpu: str | None = None

@@ -6,10 +6,11 @@ Each sweep keeps another number of requests in flight. The engine serves nothing
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final, NamedTuple
 
 from mac_runner.backends.base import Backend
-from mac_runner.calibration import Stay, fit
+from mac_runner.calibration import SAMPLES_MIN, Stay, fit
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration
@@ -18,7 +19,7 @@ from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, T
 IN_FLIGHT: Final = (1, 4, 16)
 """How many requests are in flight, sweep by sweep; the last sweep has as many as the engine is to serve at once."""
 SWEEP_S: Final = 5.0
-"""How long each sweep sends requests."""
+"""How long each sweep sends requests; longer where too few of them were answered."""
 _PROMPT_WORDS: Final = ((16, 64, 32), (1536, 768, 256))
 """Short prompts in the first half of a sweep and long ones in the second half: only so do the tokens of context that
 are read differ from sweep to sweep in another way than the tokens that are decoded."""
@@ -40,7 +41,8 @@ async def calibrate(
 ) -> Calibration:
     """Sweep a started engine that serves nothing else, and fit the step model. Raises BackendError and ConfigError."""
     levels = tuple(dict.fromkeys(min(level, slots) for level in (*IN_FLIGHT, slots)))
-    stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds)]
+    share = math.ceil(SAMPLES_MIN / len(levels))
+    stays = [stay for level in levels for stay in await sweep(backend, clock, level, seconds, share)]
     steps, error = fit(stays)
     return Calibration(
         **of._asdict(),
@@ -52,14 +54,14 @@ async def calibrate(
     )
 
 
-async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float) -> list[Stay]:
-    """Keep so many requests in flight for `seconds`; what became of each."""
+async def sweep(backend: Backend, clock: Clock, in_flight: int, seconds: float, replies: int) -> list[Stay]:
+    """Keep so many requests in flight for `seconds`, and until there are so many replies; what became of each."""
     begun_s, number, stays = clock.monotonic_s(), iter(range(1 << 30)), list[Stay]()
     words_max = max(*_PROMPT_WORDS[0], *_PROMPT_WORDS[1])
 
     async def client() -> None:
         nonlocal words_max
-        while (sent_s := clock.monotonic_s()) < begun_s + seconds:
+        while (sent_s := clock.monotonic_s()) < begun_s + seconds or len(stays) < replies:
             index = next(number)
             lengths = _PROMPT_WORDS[sent_s >= begun_s + seconds / 2]
             words = min(words_max, lengths[index % len(lengths)])
