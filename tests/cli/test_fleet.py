@@ -18,7 +18,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Ended, Lab, differing, discussion, ending, experiment, refusals
 from tests.fleet.smi import listing, put_smi
-from tests.patience import ended, wait_for
+from tests.patience import ended, is_alive, wait_for
 from tests.sim.engine_stub import command
 
 CONFIG = "model_definitions.folk.fleet_config"
@@ -183,14 +183,7 @@ class Held:
 
     def is_gone(self) -> bool:
         """Whether no engine is left."""
-        return not any(map(_lives, self.engines))
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+        return not any(map(is_alive, self.engines))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -18,7 +19,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import Lab, RunDir, discussion, ending
 from tests.faults.tier import SCALE
-from tests.patience import ended, wait_for
+from tests.patience import ended, is_alive, wait_for
 from tests.sim.engine_stub import command
 from tests.sim.held_run import FLEET, held
 from tests.sim.nano_model import make_nano_model
@@ -78,12 +79,8 @@ def leftovers() -> Iterator[Callable[[int], list[psutil.Process]]]:
 
     yield remember
     for process in seen:
-        if process.is_running():
+        with suppress(psutil.Error):  # It has ended.
             process.kill()
-
-
-def all_gone(processes: list[psutil.Process]) -> bool:
-    return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +196,7 @@ def test_end_of_the_run_is_the_end_of_its_engines(
     process.send_signal(number)
     ending(process).ends(-number if number is signal.SIGKILL else Exit.INTERRUPTED)
 
-    wait_for(lambda: all_gone(started), "the end of all engines")
+    wait_for(lambda: not any(map(is_alive, started)), "the end of all engines")
 
 
 @pytest.mark.ci

@@ -15,7 +15,7 @@ from mac_runner.executors.testing import LocalExecutor
 from mac_runner.store.testing import Machine
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, echoes, ending, experiment, refusals
 from tests.executors.fake_slurm import FakeSlurm
-from tests.patience import wait_for
+from tests.patience import is_alive, wait_for
 
 CONVERSATIONS = 9
 SHARDS = ("--shards", "3")
@@ -118,7 +118,7 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
     open_gate(lab)
 
     ending(submitter).ends(Exit.INTERRUPTED)
-    assert [one for one in (*workers, *guardians) if one.is_running()] == []
+    assert [one for one in (*workers, *guardians) if is_alive(one)] == []
     at_once(*command).done(f"conversations   {CONVERSATIONS} finished")
     check_equal(lab, shared, at_once)
 
