@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import Lab, ending, experiment, scripted
-from tests.patience import wait_for
+from tests.cli.lab import Lab, experiment
 
 pytestmark = pytest.mark.smoke
 
 
 def test_a_run_that_is_killed_goes_on_to_what_an_undisturbed_one_has(finished: Lab) -> None:
     """Its transcripts are byte for byte those of a run that played without a pause; its table goes to stdout alone."""
-    command = (finished.write(experiment(models={"m": scripted(latency_ms=5)}), "slow.yaml"), "--out", "runs/slow")
-    run = finished.run_dir("slow")
-    process = finished.start(*command)
-    wait_for(lambda: len(run.events("EVENT_INFER_DONE")) > 5, "five replies")
-    process.send_signal(signal.SIGKILL)
-    ending(process).ends(-signal.SIGKILL)
+    command, run = ("small.yaml", "--out", "runs/killed"), finished.run_dir("killed")
+    finished.kill_held(6, *command)
 
     resumed = finished.done(*command)
 
