@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import shutil
+import socket
 import struct
 import subprocess
 import termios
@@ -31,6 +32,14 @@ def stub() -> Iterator[OllamaServer]:
     """A stand-in for Ollama."""
     with in_a_thread(OllamaServer()) as stub:
         yield stub
+
+
+@pytest.fixture
+def dead_host() -> Iterator[str]:
+    """An address without a listener, now and later."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import socket
 import tomllib
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,14 +20,6 @@ from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, experiment, scripted, served
 from tests.fleet.smi import put_smi
 from tests.sim.ollama_server import OllamaServer, failure
-
-
-@pytest.fixture
-def dead_host() -> Iterator[str]:
-    """An address without a listener, now and later."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:

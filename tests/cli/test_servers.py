@@ -221,10 +221,10 @@ def test_doctor_finds_what_a_model_without_structured_outputs_takes(at_once: AtO
 MODEL = "qwen3:4b"
 
 
-def job(stub: OllamaServer) -> tuple[str, ...]:
-    """The main job with the models of the stub; one small game of it."""
-    host = f"model_definitions.townsfolk.ollama_config.host={stub.host}"
-    settings = (f"--set={one}" for one in (host, "game.lobby=classic-7", "game.calendar.max_days=2"))
+def job(host: str) -> tuple[str, ...]:
+    """The main job with the models of this Ollama; one small game of it."""
+    address = f"model_definitions.townsfolk.ollama_config.host={host}"
+    settings = (f"--set={one}" for one in (address, "game.lobby=classic-7", "game.calendar.max_days=2"))
     return (
         "run",
         f"{ROOT}/experiments/tos_100games.yaml",
@@ -237,11 +237,11 @@ def job(stub: OllamaServer) -> tuple[str, ...]:
 
 @pytest.mark.ci
 def test_main_job_is_played_by_a_model_of_ollama(lab: Lab, at_once: AtOnce, stub: OllamaServer) -> None:
-    at_once(*job(stub), "--dry-run").done()
+    at_once(*job(stub.host), "--dry-run").done()
     assert not stub.pages
     stub.answer = lambda received: says(received) if received.number else Reset()
 
-    at_once(*job(stub)).done()
+    at_once(*job(stub.host)).done()
 
     assert lab.run_dir("one").statuses == {"finished": 1}
     assert {str(chat["model"]) for chat in stub.chats} == {MODEL}
@@ -255,15 +255,12 @@ def test_missing_model_of_ollama_is_bad_input_unless_it_is_to_be_pulled(
 ) -> None:
     stub.library, stub.shelf = stub.shelf, {}
 
-    at_once(*job(stub)).refused(f"`ollama pull {MODEL}`, ")
-    at_once(*job(stub), "--pull").done(told=f"pulling {MODEL}: done")
+    at_once(*job(stub.host)).refused(f"`ollama pull {MODEL}`, ")
+    at_once(*job(stub.host), "--pull").done(told=f"pulling {MODEL}: done")
 
     assert lab.run_dir("one").statuses == {"finished": 1}
 
 
 @pytest.mark.ci
-def test_ollama_that_is_not_there_leaves_a_run_that_can_go_on(at_once: AtOnce) -> None:
-    with in_a_thread(OllamaServer()) as stub:
-        pass
-
-    at_once(*job(stub)).ends(Exit.INTERRUPTED, f"from Ollama at {stub.host}")
+def test_ollama_that_is_not_there_leaves_a_run_that_can_go_on(at_once: AtOnce, dead_host: str) -> None:
+    at_once(*job(dead_host)).ends(Exit.INTERRUPTED, f"from Ollama at {dead_host}")
