@@ -135,11 +135,13 @@ class System:
 
     def sizes(self, path: Path) -> dict[str, int | None]:
         """The size of each regular file in a directory, by name; None for anything else."""
+        found: dict[str, int | None] = {}
         with os.scandir(path) as entries:
-            return {
-                entry.name: entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else None
-                for entry in entries
-            }
+            for entry in entries:
+                with suppress(FileNotFoundError):  # It has gone since, as the temporary file of a process at work does.
+                    is_file = entry.is_file(follow_symlinks=False)
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size if is_file else None
+        return found
 
     def free(self, path: Path) -> Free:
         """What the filesystem of `path` has left for this user."""

@@ -6,7 +6,8 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -222,6 +223,25 @@ def test_file_that_another_process_replaces_at_this_moment_is_kept(tmp_path: Pat
     assert (tmp_path / "old").read_text() == "new"
     trial.withdraw()
     assert tree(tmp_path) == {"old": b"old"}
+
+
+def test_file_that_goes_while_a_directory_is_listed_has_no_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stays", "goes"):
+        (tmp_path / name).write_text(name)
+    scan = os.scandir
+
+    @contextmanager
+    def scan_and_lose(path: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(path) as entries:
+            found = [*entries]
+        (tmp_path / "goes").unlink()
+        yield found
+
+    monkeypatch.setattr(os, "scandir", scan_and_lose)
+
+    assert Disk().sizes(tmp_path) == {"stays": 5}
 
 
 class Slow:
