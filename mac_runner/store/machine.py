@@ -55,12 +55,17 @@ class Machine:
     def process_start(self, pid: int) -> str | None:
         """When a process started; distinguishes reused process numbers. None when there is no such process.
 
+        One that has ended is none any more, though its parent may never collect it.
+
         On Linux in kernel ticks since boot, which do not move with the clock; elsewhere in seconds since the epoch.
         Empty where the system does not say.
         """
         try:
             booted_at_s = psutil.boot_time()
-            started_at_s = psutil.Process(pid).create_time()
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            started_at_s = process.create_time()
             if psutil.boot_time() != booted_at_s:  # The clock was set in between, and psutil adds the boot time.
                 return self.process_start(pid)
         except (psutil.NoSuchProcess, ValueError):

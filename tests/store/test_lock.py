@@ -35,6 +35,7 @@ from mac_runner.store.testing import (
     signs_of_life,
     this_process,
 )
+from tests import patience
 from tests.store import player
 
 
@@ -336,6 +337,8 @@ def test_process_is_known_by_its_number_and_its_start(sleeper: subprocess.Popen[
     assert start
     assert machine.process_start(sleeper.pid) == start
     sleeper.kill()
+    patience.wait_for(lambda: not patience.is_alive(psutil.Process(sleeper.pid)), "an end that nobody has heard of")
+    assert machine.process_start(sleeper.pid) is None
     sleeper.wait()
 
     assert machine.process_start(sleeper.pid) is None
