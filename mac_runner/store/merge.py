@@ -270,8 +270,10 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
 
 def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
     """Raises RunDirectoryError when `target` is in use, except by the same merge, broken off."""
-    if disk.exists(target / MERGE_MARK):
-        if disk.read(target / MERGE_MARK) != mark:
+    # The names first: a merge at the same time writes its mark before everything else, and removes it last.
+    names = disk.names(target)
+    if found := b"".join(disk.chunks(target / MERGE_MARK)):
+        if found != mark:
             raise RunDirectoryError(
                 f"{target} holds a merge of other runs that was broken off; name those again, in their order, or "
                 "another directory"
@@ -279,7 +281,7 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
         return
     # The shards of a directory of shards are merged into itself.
     known = {SHARDS, SHARD_DIRECTORIES, WORKERS} if disk.exists(target / SHARDS) else set()
-    strays = [name for name in disk.names(target) if not name.startswith(".") and name not in known]
+    strays = [name for name in names if not name.startswith(".") and name not in known]
     if strays:
         what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +17,25 @@ import pytest
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
-from mac_runner.store import Disk, Merged, ShardsRecord, is_shards, read_shards, read_workers, shard_directories
-from mac_runner.store.testing import SESSIONS_PER_SHARD, RunState, encode_shards, objects, scan, shard_directory
+from mac_runner.store import (
+    Disk,
+    Merged,
+    ShardsRecord,
+    System,
+    is_shards,
+    read_shards,
+    read_workers,
+    shard_directories,
+)
+from mac_runner.store.testing import (
+    SESSIONS_PER_SHARD,
+    RunState,
+    encode_shards,
+    locked,
+    objects,
+    scan,
+    shard_directory,
+)
 from mac_runner.types import JsonObject
 from tests.store import player
 from tests.store.conftest import FaultySystem, both, edit, failing_calls, files, lose_frames, tree
@@ -205,6 +223,53 @@ def test_broken_off_merge_is_neither_run_nor_merged_with_others(
         merged(target, *shards[:2])
 
     merged(target, *shards)
+
+
+class Watched(System):
+    """Lets something happen right after the `at`-th look into a directory."""
+
+    def __init__(self, directory: Path, at: int, happen: Callable[[], object]) -> None:
+        self.directory, self.looks_left, self.happen = directory, at, happen
+
+
+def _watched(call: str) -> Callable[..., object]:
+    def watched(system: Watched, path: Path) -> object:
+        try:
+            return getattr(System, call)(system, path)
+        finally:
+            if path.is_relative_to(system.directory):
+                system.looks_left -= 1
+                if system.looks_left == 0:
+                    system.happen()
+
+    return watched
+
+
+for _call in ("exists", "is_directory", "names", "open_read"):
+    setattr(Watched, _call, _watched(_call))
+
+
+@pytest.mark.parametrize("look", range(1, 5))
+def test_the_same_merge_by_another_process_keeps_this_one_out_by_its_lock_and_then_by_its_run(
+    tmp_path: Path, shards: Sequence[Path], system: FaultySystem, disk: Disk, look: int
+) -> None:
+    broken_off, begins, ends = tmp_path / "broken off", tmp_path / "begins", tmp_path / "ends"
+    system.fail_at = 60
+    with pytest.raises(StoreError):
+        merged(broken_off, *shards, disk=disk)
+    with ExitStack() as other:
+
+        def begin() -> None:
+            shutil.copytree(broken_off, begins, dirs_exist_ok=True)
+            other.enter_context(locked(Disk(), begins))
+
+        with pytest.raises(RunLockedError):
+            merged(begins, *shards, disk=Disk(Watched(begins, look, begin)))
+
+    shutil.copytree(broken_off, ends)
+    with pytest.raises(RunDirectoryError, match=r"ends holds .* already"):
+        merged(ends, *shards, disk=Disk(Watched(ends, look, lambda: merged(ends, *shards))))
+    assert player.verified(ends).findings == ()
 
 
 def _json(path: Path) -> JsonObject:
