@@ -125,7 +125,7 @@ def merged(chosen: ExperimentSet) -> ExperimentSet:
     """
     for setup in chosen.setups:
         check_shards(setup.directory, _record(chosen, setup))
-        if not is_complete(setup):
+        if setup.survey().left:
             raise RunDirectoryError(
                 f"{setup.directory}: the shards are merged, and conversations are left in the merged run; play them "
                 f"with `mac-run FILE --out {chosen.directory}`, without --shard"

@@ -328,20 +328,19 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     The tables of a grid are written again where they are not there. Raises RunDirectoryError for merged shards that
     lack conversations.
     """
-    is_complete: Callable[[Setup], bool] = Setup.is_complete
-    if chosen.claimed is not None:
+    is_claimed = chosen.claimed is not None
+    if is_claimed:
         if not claims.is_all_merged(chosen):
             return None
         chosen = claims.merged(chosen)
-        is_complete = claims.is_complete
+    if chosen.grid is not None and not chosen.is_known:
+        return None
+    if not is_claimed and not all(map(Setup.is_complete, chosen.setups)):
+        return None
     if chosen.grid is None:
         (setup,) = chosen.setups
-        if not is_complete(setup):
-            return None
         planned = len(setup.tasks)
         return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
-    if not chosen.is_known or not all(map(is_complete, chosen.setups)):
-        return None
     assert chosen.known is not None
     accounting = grid_accounting(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)

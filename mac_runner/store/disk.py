@@ -133,6 +133,10 @@ class System:
         except FileNotFoundError:
             return False
 
+    def is_writable(self, path: Path) -> bool:
+        """Whether names in a directory may be removed."""
+        return os.access(path, os.W_OK)
+
     def sizes(self, path: Path) -> dict[str, int | None]:
         """The size of each regular file in a directory, by name; None for anything else."""
         found: dict[str, int | None] = {}
@@ -379,9 +383,9 @@ class Disk:
         return len(found)
 
     def strays(self, directory: Path) -> list[Path]:
-        """The temporary files in a directory that no process needs any more."""
+        """The temporary files in a directory that no process needs any more; none where this one cannot remove them."""
         found = [directory / name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
-        return [path for path in found if self.is_stray(path)]
+        return [path for path in found if self.is_stray(path) and self._system.is_writable(directory)]
 
     def is_stray(self, path: Path) -> bool:
         """Whether no process needs a temporary file any more."""

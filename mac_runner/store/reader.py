@@ -461,7 +461,7 @@ def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | No
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     """Whether all is done, and manifest, index and summary are in their final form. Checks what is cheap first.
 
-    A process that was killed while it wrote them a last time left a temporary file, which only a start removes.
+    A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
     if not disk.exists(layout.summary) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False

@@ -142,6 +142,11 @@ def test_merged_directory_has_nothing_to_run_and_is_extended_without_shards(shar
         at_once("small.yaml --out shared").done(told="nothing to run")
         at_once(f"{AUTO} {more}").refused("6 conversations, and 8", "--out DIR`")
 
+    # Of a worker that came late: it was killed, or is at work on another machine.
+    (shared.path / ".tmp-0badcafe-4242-000000000000").touch()
+    with shared.unchanged():
+        at_once(AUTO).done(told="shared: all 6 conversations")
+
     at_once(f"small.yaml --out shared {more}").done()
     assert shared.statuses == {"finished": 8}
 

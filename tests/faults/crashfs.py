@@ -243,6 +243,9 @@ class CrashDisk(System):
     def is_file(self, path: Path) -> bool:
         return isinstance(self._found(path), _File)
 
+    def is_writable(self, path: Path) -> bool:
+        return True
+
     def sizes(self, path: Path) -> dict[str, int | None]:
         self._tell("names", path)
         nodes = self._directory(path).names.items()

@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.environments.town_of_salem.testing import Game, TownOfSalem
-from mac_runner.store import read_grid
+from mac_runner.store import System, read_grid
 from mac_runner.types import JsonObject, Task
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, differing, discussion, experiment, scripted
 
@@ -208,10 +208,15 @@ def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> Non
     assert not list(directory.rglob(".tmp-*"))
 
 
-def test_start_of_a_complete_grid_sweeps_what_a_kill_at_its_end_left(run: RunDir, at_once: AtOnce) -> None:
+def test_start_of_a_complete_grid_sweeps_what_a_kill_at_its_end_left_if_it_may_write(
+    run: RunDir, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, rows = transcripts(run.path), table(run.path)
     for place in (run.path, *(combination.path for combination in runs(run.path).values())):
         (place / ".tmp-0badcafe-4242-000000000000").touch()
+        with monkeypatch.context() as patch, kept(run.path):
+            patch.setattr(System, "is_writable", lambda _system, _path: False)
+            at_once("small.yaml").done(told="nothing to run")
         at_once("small.yaml").done()
         assert not list(run.path.rglob(".tmp-*"))
     assert (transcripts(run.path), table(run.path)) == (before, rows)
