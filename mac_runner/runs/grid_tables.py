@@ -84,10 +84,14 @@ def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
 def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
     """Check the files of the grid's own directory. Reads only."""
     disk = Disk()
-    # Read before the journals they are derived from, so conversations played meanwhile are in neither.
-    files = {name: disk.read(directory / name) for name in (_CSV, _PARQUET) if disk.exists(directory / name)}
-    comparisons = read_json(disk, directory / COMPARISONS, _REMEDY)
-    summary = read_json(disk, directory / "summary.json", _REMEDY)
+    # Read before the journals they are derived from, so conversations played meanwhile are in neither. The summary is
+    # written last: where it is another one afterwards, what was read in between may be of the session before.
+    while True:
+        summary = read_json(disk, directory / "summary.json", _REMEDY)
+        files = {name: disk.read(directory / name) for name in (_CSV, _PARQUET) if disk.exists(directory / name)}
+        comparisons = read_json(disk, directory / COMPARISONS, _REMEDY)
+        if read_json(disk, directory / "summary.json", _REMEDY) == summary:
+            break
     findings, notes = check_log(directory, grid.name, disk=disk)
     findings += _identity_findings(directory, grid)
     if isinstance(summary, Finding):

@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.runs.testing import check_tables, summary_of
-from mac_runner.store import VerifyReport, read_grid, verify_run
+from mac_runner.store import System, VerifyReport, read_grid, verify_run
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 from tests.faults.tier import one_in
@@ -329,6 +329,27 @@ def test_tables_are_right_as_of_when_they_were_written(
     assert (killed.findings, played_on.findings) == ((), ())
     assert (*killed.notes, *played_on.notes) == snapshot
     assert wrong.findings[0].text.startswith("grid.csv: line 2, ")
+
+
+@pytest.mark.ci
+def test_tables_that_are_written_while_they_are_read_are_read_again(
+    grid: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
+    for name in files:
+        (grid / name).unlink()
+    exists = System.exists
+
+    def ending(system: System, path: Path) -> bool:
+        found = exists(system, path)
+        if path.name == "grid.csv" and not found:
+            for name, data in files.items():
+                (grid / name).write_bytes(data)
+        return found
+
+    monkeypatch.setattr(System, "exists", ending)
+
+    assert wrong_tables(grid) == []
 
 
 @pytest.mark.ci
