@@ -81,9 +81,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def kept_signals() -> Iterator[None]:
     """Whoever calls the entry point of a program in this process: it takes over the signals for good."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    hook = sys.unraisablehook
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

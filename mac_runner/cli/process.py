@@ -15,6 +15,7 @@ the end of the process, and Python's own never come back, so no signal ends the 
 |---|---|
 | imports, flags | leaves at once with INTERRUPTED |
 | a verb at work, nothing in flight | raises KeyboardInterrupt; a second one leaves at once |
+| the same, in a callback of the interpreter, which ignores what is raised there | leaves at once |
 | requests in flight | asks the run to stop; a second one leaves at once |
 | the exit code is known | leaves at once with that code |
 | the interpreter shuts down | is ignored |
@@ -32,7 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from mac_runner.errors import (
     ConfigError,
@@ -54,8 +55,8 @@ INTERRUPTED: Final = "mac-run: interrupted; run the same command again"
 STOPPING: Final = "stopping: waiting for the requests in flight; once more leaves at once"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _SPELT_OUT: Final = "mac_runner.spelt_out"
-# The signals that interrupted the verb at work. The interpreter ignores what is raised in a callback of its own, such
-# as that of an import's lock, so the interrupt may be lost where it was raised.
+# The signals that interrupted the verb at work. The interrupt may be lost where it was raised: code of others may pass
+# over every exception.
 _interrupts: Final[list[int]] = []
 
 
@@ -167,6 +168,7 @@ def take_over_signals() -> None:
     """Handle every signal from here to the end of the process. Called before anything else."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     leave_on_signals(words=INTERRUPTED)
+    sys.unraisablehook = _hear_ignored
     # What is registered first is called last. After that Python restores its own handlers, except for ignored signals,
     # and still has work to do.
     atexit.register(_ignore_signals)
@@ -175,13 +177,21 @@ def take_over_signals() -> None:
 def leave_on_signals(code: int = Exit.INTERRUPTED, *, words: str = "") -> None:
     """From here on SIGINT and SIGTERM end the process at once with `code`, after printing `words` on stderr."""
 
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        with suppress(OSError):
-            os.write(2, f"{words}\n".encode() if words else b"")
-        os._exit(code)
-
     for number in _STOPPING:
-        signal.signal(number, leave)
+        signal.signal(number, lambda _number, _frame: _leave(code, words))
+
+
+def _leave(code: int, words: str) -> NoReturn:
+    with suppress(OSError):
+        os.write(2, f"{words}\n".encode() if words else b"")
+    os._exit(code)
+
+
+def _hear_ignored(what: sys.UnraisableHookArgs) -> None:
+    """Leave at once where the interpreter ignores an interrupt: one came in a callback, as that of an import's lock."""
+    if issubclass(what.exc_type, KeyboardInterrupt):
+        _leave(Exit.INTERRUPTED, INTERRUPTED)
+    sys.__unraisablehook__(what)
 
 
 def interrupt_on_signals() -> None:

@@ -91,27 +91,36 @@ def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Si
 
 
 @pytest.mark.ci
-def test_signal_whose_interrupt_the_interpreter_ignored_still_stops_the_run(lab: Lab) -> None:
-    lab.write(experiment(models={"m": scripted(latency_ms=50)}))
-    # What is raised in the callback of a weak reference is printed and ignored.
-    ignoring = (
-        "import os, signal, weakref, mac_runner.config.loading as loading\n"
+@pytest.mark.parametrize(
+    ("lost", "verb", "told"),
+    [
+        # What is raised in the callback of a weak reference is ignored.
+        ("lock = Lock(); reference = weakref.ref(lock, raise_signal); del lock", "", "mac-run: interrupted"),
+        ("lock = Lock(); reference = weakref.ref(lock, raise_signal); del lock", "--dry-run", "mac-run: interrupted"),
+        ("with suppress(BaseException): raise_signal()", "", "stopping"),
+    ],
+    ids=["by the interpreter", "by the interpreter, without a loop", "by code of others"],
+)
+def test_signal_whose_interrupt_is_lost_still_stops_the_run(lab: Lab, lost: str, verb: str, told: str) -> None:
+    file = lab.write(experiment(models={"m": scripted(latency_ms=50)}))
+    losing = (
+        "import signal, weakref, mac_runner.config.loading as loading\n"
+        "from contextlib import suppress\n"
         "from mac_runner.cli import main\n"
         "read = loading.read_regular\n"
         "class Lock: pass\n"
+        "def raise_signal(*_):\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
         "def interrupted(*args, **kwargs):\n"
-        "    lock = Lock()\n"
-        "    reference = weakref.ref(lock, lambda _: os.kill(os.getpid(), signal.SIGTERM))\n"
-        "    del lock\n"
+        f"    {lost}\n"
         "    return read(*args, **kwargs)\n"
         "loading.read_regular = interrupted\n"
         "main()\n"
     )
 
-    process = lab.start("small.yaml", program=(sys.executable, "-c", ignoring))
+    process = lab.start(file, *verb.split(), program=(sys.executable, "-c", losing))
 
-    code, _, err = ended(process)
-    assert (code, "Exception ignored" in err, "stopping" in err) == (Exit.INTERRUPTED, True, True)
+    ending(process).ends(Exit.INTERRUPTED, told)
     assert lab.run_dir().events("EVENT_INFER_START") == []
 
 
