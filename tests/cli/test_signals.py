@@ -41,7 +41,8 @@ def test_signal_lets_what_is_in_flight_end_and_sends_nothing_more(
 @pytest.mark.ci
 def test_second_signal_leaves_at_once(lab: Lab) -> None:
     file, run = lab.write(experiment(models={"m": scripted(latency_ms=500_000)})), lab.run_dir()
-    process = lab.start(file, "--no-live")
+    endless = "import mac_runner.cli as c, mac_runner.scheduler.runner as r; r.SHUTDOWN_GRACE_S = 3600; c.main()"
+    process = lab.start(file, "--no-live", program=(sys.executable, "-c", endless))
     wait_for(lambda: bool(run.events("EVENT_INFER_START")), "a request in flight")
     assert process.stderr is not None
 
