@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,11 +19,17 @@ from tests.nano.tiny_models import random_state_dict
 
 
 class Fatal(dict[str, torch.Tensor]):
-    """Weights that end the process when so many of them have been read."""
+    """Weights that end the process when so many of them have been read; with none, when they are listed."""
 
     def __init__(self, weights: dict[str, torch.Tensor], num_read: int) -> None:
         super().__init__(weights)
         self.num_left = num_read
+
+    def items(self) -> Any:
+        """What the sender asks for once its engines are there: one that comes to a dead trainer waits for another."""
+        if self.num_left == 0:
+            die()
+        return super().items()
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if self.num_left == 0:
@@ -51,10 +58,9 @@ def train(directory: Path, fault: str, versions: list[int]) -> None:
         for version in versions:
             sys.stdin.readline()
             weights = random_state_dict(directory, seed=version)
-            if fault == "before":
-                die()
+            num_read = {"before": 0, "middle": len(weights) // 2}.get(fault)
             try:
-                sender.send(Fatal(weights, len(weights) // 2) if fault == "middle" else weights, version)
+                sender.send(weights if num_read is None else Fatal(weights, num_read), version)
             except NanoError as error:
                 say(type(error).__name__)
             else:
