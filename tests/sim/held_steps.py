@@ -24,28 +24,27 @@ class HeldSteps:
     """Holds the steps of every engine of this process, replicas in threads too."""
 
     def __init__(self) -> None:
-        self._left: int | None = None
-        self._taken = WeakKeyDictionary["InferenceEngine", int]()
+        # Replaced whole, for an engine may be counting a step meanwhile.
+        self._budget: tuple[int, WeakKeyDictionary[InferenceEngine, int]] | None = None
 
     def hold(self, after: int = 20) -> None:
         """From now on each engine takes so many steps and no more. The requests of a test need many more.
 
         Several requests that are to be under way at once come while no step is taken, or the first would use them up.
         """
-        self._taken.clear()
-        self._left = after
+        self._budget = after, WeakKeyDictionary()
 
     def go(self) -> None:
         """Hold no more."""
-        self._left = None
+        self._budget = None
 
     def is_held(self, engine: InferenceEngine) -> bool:
         """Count a step, unless the engine is to take none."""
-        taken = self._taken.get(engine, 0)
-        if self._left is None or taken < self._left:
-            self._taken[engine] = taken + 1
+        if (budget := self._budget) is None:
             return False
-        return True
+        after, taken = budget
+        taken[engine] = taken.get(engine, 0) + 1
+        return taken[engine] > after
 
 
 @contextmanager
