@@ -170,10 +170,12 @@ def test_rank_that_dies_as_it_starts_is_told(path: Path, monkeypatch: pytest.Mon
 
 
 @started_with(**RANKS)
-async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(engine: AsyncEngine) -> None:
-    stream = engine.stream([1, 2], SamplingParams(max_tokens=900, ignore_eos=True))
+async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(steps: HeldSteps, engine: AsyncEngine) -> None:
+    steps.hold()
+    stream = engine.stream([1, 2], ENDLESS)
     await anext(stream)
     process_of(0, 1).kill()
+    steps.go()
     with pytest.raises(EngineStoppedError, match="rank 1"):
         async for _ in stream:
             pass
