@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from mac_runner.nano import (
     read_model_config,
     torch_attention,
 )
+from mac_runner.nano.cpu import compiler
 from mac_runner.nano.testing import (
     FREE_SCORES,
     Attention,
@@ -427,6 +429,31 @@ def test_what_was_compiled_is_kept_beside_the_package_until_what_it_is_made_of_c
     vectors.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
 
     assert (before, run(package, PROGRAM_SAYS="sum")) == ("3.4657\n", "4.1589\n")
+
+
+def test_what_two_processes_compile_and_keep_at_once_is_not_mistaken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has read what is kept before the first adds to it, and writes while the first does."""
+    monkeypatch.setattr(compiler, "_place", lambda: tmp_path)
+    kernels: list[Any] = [compiler.compiled()(twice) for _ in range(3)]
+    first, second, third = kernels
+    files = first._cache._cache_file
+    save_data = files._save_data
+
+    def save_late(name: str, data: object) -> None:
+        monkeypatch.setattr(second._cache._cache_file, "_load_index", dict)
+        assert second(1.5) == 3.0
+        save_data(name, data)
+
+    monkeypatch.setattr(files, "_save_data", save_late)
+    assert first(2) == 4
+    assert (third(1.5), third(2)) == (3.0, 4)
+    assert third.stats.cache_hits.total() == 2
+
+
+def twice(number: float) -> float:
+    return number + number
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a place that nobody can write to")

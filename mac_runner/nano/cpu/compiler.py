@@ -38,9 +38,27 @@ def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callab
             kernel: Callable[..., Any] = numba.njit(nogil=True, parallel=parallel, cache=place is not None)(function)
         finally:
             numba.config.CACHE_DIR = before
+        if place is not None:
+            _number_by_key(kernel)
         return kernel
 
     return decorate
+
+
+def _number_by_key(kernel: Any) -> None:
+    """Let what is compiled decide the number of its file, and be there before the index names it.
+
+    Numba counts. Two processes that compile at once take one number, and one of them would be given the other's code.
+    """
+    files = kernel._cache._cache_file
+
+    def save(key: object, data: object) -> None:
+        digest = hashlib.sha256(repr((files._version, files._source_stamp, key)).encode()).digest()
+        name = files._data_name(int.from_bytes(digest[:8]))
+        files._save_data(name, data)
+        files._save_index({**files._load_index(), key: name})
+
+    files.save = save
 
 
 @cache
