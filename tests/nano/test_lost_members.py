@@ -23,9 +23,10 @@ from mac_runner.nano import (
     RankFailedError,
     SamplingParams,
 )
-from mac_runner.nano.parallel import group, members, runner
+from mac_runner.nano.parallel import group, members, ranks, runner
 from mac_runner.nano.testing import (
     Follower,
+    Member,
     ModelRunner,
     ParallelRunner,
     ReplicaLostError,
@@ -167,6 +168,19 @@ def test_rank_that_dies_as_it_starts_is_told(path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(runner, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
     with pytest.raises(RankFailedError, match=r"rank 1 .* exit code 1"), processes(path, **RANKS):
         pass
+
+
+def test_connection_of_a_lost_rank_stays_open_for_who_may_be_sending_until_the_engine_ends() -> None:
+    ours, theirs = Pipe()
+    others = ranks.Ranks([Member("rank 1", ours)])
+    theirs.close()
+
+    assert others.is_over.wait(LIMIT_S)
+    assert not ours.closed
+    with pytest.raises(RankFailedError, match="rank 1 is gone"):
+        others.call("install")
+    others.close()
+    assert ours.closed
 
 
 @started_with(**RANKS)

@@ -79,16 +79,17 @@ class Member:
                 lent.shutdown(socket.SHUT_RDWR)
 
     def collect(self) -> str:
-        """How it ended, once its connection has: it is ending or has ended."""
+        """How it ended, once its connection has: it is ending or has ended.
+
+        The connection stays open, for another thread may be sending: its number could soon be that of another file.
+        """
         if self._process is None:
-            self.connection.close()
             return "is gone: its connection has ended"
         try:
             code = self._process.wait(END_S_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        self.connection.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         return _manner(code)

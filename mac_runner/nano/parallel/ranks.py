@@ -195,6 +195,9 @@ class Ranks:
         for member in self._members:
             member.kill()
         self._watcher.join()
+        with self._sending:
+            for member in self._members:
+                member.connection.close()
 
     # What follows runs in the watcher's thread.
 

@@ -554,6 +554,9 @@ def _end(replicas: Sequence[_Replica], lock: Lock, watcher: Thread) -> None:
     for replica in replicas:
         replica.member.kill()
     watcher.join()
+    with lock:
+        for replica in replicas:
+            replica.member.connection.close()
 
 
 def _plus(load: Load, other: Load) -> Load:
