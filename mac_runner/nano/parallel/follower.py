@@ -200,13 +200,17 @@ def watch_parent(parent: int) -> None:
 
 def main(make: Callable[..., Servant]) -> None:
     """The whole life of a process; `make` takes its rank, its connection, and the arguments of the first message."""
+    rank, *ties = (int(each) for each in sys.argv[1:])
+    live(lambda connection: serve(connection, partial(make, rank, connection)), *ties)
+
+
+def live(work: Callable[[Connection], None], fd: int, parent: int) -> None:
+    """Serve the process that started this one, over the socket of a descriptor, and end."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    rank, fd, parent = (int(each) for each in sys.argv[1:])
-    connection = Connection(fd)
     Thread(target=watch_parent, args=(parent,), daemon=True).start()
-    serve(connection, partial(make, rank, connection))
-    # The system takes everything back.
+    work(Connection(fd))
+    # The system takes everything back, and sooner than the interpreter does.
     os._exit(0)
 
 

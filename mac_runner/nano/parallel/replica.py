@@ -9,7 +9,6 @@ step has finished, and every token of a request that streams, goes to the leader
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import NanoError, RankFailedError, RequestError
 from mac_runner.nano.intake import PreparedRequest
 from mac_runner.nano.mailbox import Mailbox
-from mac_runner.nano.parallel.follower import watch_parent
+from mac_runner.nano.parallel.follower import live
 from mac_runner.nano.parallel.members import receive_memory
 from mac_runner.nano.parallel.messages import Admit, Answer, Progress, Ready, failed_delta
 from mac_runner.nano.parallel.ranks import Failed, Parcel
@@ -198,11 +197,7 @@ def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, m
 
 def main() -> None:
     """The whole life of a replica that its leader has started."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    fd, parent = (int(each) for each in sys.argv[1:])
-    Thread(target=watch_parent, args=(parent,), daemon=True).start()
-    serve_leader(Connection(fd))
+    live(serve_leader, *map(int, sys.argv[1:]))
 
 
 if __name__ == "__main__":
