@@ -84,4 +84,4 @@ from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job
 from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
 from mac_runner.nano.tokenizer import TextStream
 from mac_runner.nano.torch_attention import FREE_SCORES, first_key, rectangles
-from mac_runner.nano.weight_transfer import _alongside, _Group, parse_address, receive
+from mac_runner.nano.weight_transfer import TransferGroup, alongside, parse_address, receive

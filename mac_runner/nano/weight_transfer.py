@@ -49,7 +49,7 @@ _ALIGNMENT_BYTES = 64
 _TICK_S = 0.005
 _RETRY_S = 0.05
 _CONNECT_S_MAX = 5.0
-_CARRY_S_MAX = 60.0
+CARRY_S_MAX = 60.0
 """How long one piece may take; a thread that waits for a lost process ends after it."""
 _BACKLOG = 1024
 _PORT_MAX = 65535
@@ -203,12 +203,12 @@ class WeightSender:
             link.send({"go": True})
         device = torch.device("cuda" if self._backend == "nccl" else "cpu")
 
-        def send_all(group: _Group) -> None:
+        def send_all(group: TransferGroup) -> None:
             group.join(0, len(links) + 1, store, address)
             for bucket in _buckets(layout, PIECE_BYTES):
                 group.broadcast(_filled(bucket, state_dict, layout, device))
 
-        _alongside(send_all, _Group(device, self._timeout_s), links)
+        alongside(send_all, TransferGroup(device, self._timeout_s), links)
         self._await(links)
         try:
             for link in links:
@@ -257,8 +257,8 @@ def receive(
         link.send({"fits": True})
         _next(link, timeout_s, cancelled)
 
-        def receive_all(group: _Group) -> dict[str, torch.Tensor]:
-            store = join_store(place.host, begin["port"], begin["size"], min(timeout_s, _CARRY_S_MAX))
+        def receive_all(group: TransferGroup) -> dict[str, torch.Tensor]:
+            store = join_store(place.host, begin["port"], begin["size"], min(timeout_s, CARRY_S_MAX))
             group.join(begin["rank"], begin["size"], store, own_address(place.host))
             tensors = dict[str, torch.Tensor]()
             for bucket in _buckets(layout, begin["piece_bytes"]):
@@ -266,7 +266,7 @@ def receive(
                 tensors |= {name: _view(piece, first, *layout[name]) for name, first in bucket}
             return tensors
 
-        tensors = _alongside(receive_all, _Group(device, timeout_s), [link], cancelled)
+        tensors = alongside(receive_all, TransferGroup(device, timeout_s), [link], cancelled)
         with _told(link):
             prepared = prepare(tensors)
         link.send({"prepared": True})
@@ -341,7 +341,7 @@ class _Link:
         self.connection.close()
 
 
-class _Group:
+class TransferGroup:
     """The processes of one transfer, in a group of torch.distributed; `num_pieces` have been carried."""
 
     def __init__(self, device: torch.device, timeout_s: float) -> None:
@@ -355,7 +355,7 @@ class _Group:
         shard = Shard(rank, size, torch.cuda.current_device() if is_cuda else None)
         # Otherwise torch ends the whole process when NCCL loses another one.
         with _environment("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0" if is_cuda else None):
-            self._group = process_group(shard, self.device, store, address, min(self.timeout_s, _CARRY_S_MAX))
+            self._group = process_group(shard, self.device, store, address, min(self.timeout_s, CARRY_S_MAX))
 
     def broadcast(self, piece: torch.Tensor) -> torch.Tensor:
         """Carry a piece from rank 0 to all others."""
@@ -415,8 +415,11 @@ def _next(link: _Link, timeout_s: float, cancelled: Event) -> Message:
     return link.inbox.popleft()
 
 
-def _alongside(
-    work: Callable[[_Group], Result], group: _Group, links: Sequence[_Link], cancelled: Event | None = None
+def alongside(
+    work: Callable[[TransferGroup], Result],
+    group: TransferGroup,
+    links: Sequence[_Link],
+    cancelled: Event | None = None,
 ) -> Result:
     """Run `work`, which may hang when another process is lost, in a thread that is left behind then."""
     future = Future[Result]()

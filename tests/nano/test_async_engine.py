@@ -11,8 +11,6 @@ import pytest
 from mac_runner.nano import (
     AsyncEngine,
     EngineConfig,
-    ForwardBatch,
-    InferenceEngine,
     RequestStream,
     SamplingParams,
     TrainingSample,
@@ -184,12 +182,11 @@ async def test_shutdown_tells_everybody_who_waits(steps: HeldSteps, engine: Asyn
         await engine.generate([1], PARAMS)
 
 
-async def test_step_that_fails_is_told_to_everybody(engine: AsyncEngine) -> None:
-    def fail(batch: ForwardBatch) -> None:
+async def test_step_that_fails_is_told_to_everybody(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
         raise MemoryError("no room left")
 
-    assert isinstance(engine.engine, InferenceEngine)
-    engine.engine._batch._forward = fail
+    monkeypatch.setattr(engine.engine, "step_deltas", fail)
     tasks = [asyncio.create_task(engine.generate([index], PARAMS)) for index in range(3)]
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         assert isinstance(outcome, errors.EngineStoppedError)

@@ -284,9 +284,9 @@ def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps:
         expected = one.generate([PROMPT], params)[0]
     with replicas(path) as engine:
         steps.hold()
-        request = engine.add_request(PROMPT, params, stream=True)
+        engine.add_request(PROMPT, params, stream=True)
         deltas = engine.step_deltas()
-        crowds.lose(engine, engine._dealt[request].replica.number)
+        crowds.lose(engine, [each.num_running for each in engine.replica_stats()].index(1))
         steps.go()
         while engine.has_pending():
             deltas += engine.step_deltas()
@@ -300,12 +300,12 @@ def test_stream_goes_on_where_it_was_when_its_replica_is_lost(path: Path, steps:
 def test_stream_that_no_replica_continues_ends_with_an_error(path: Path, steps: HeldSteps) -> None:
     with replicas(path) as engine:
         steps.hold()
-        request = engine.add_request(PROMPT, replace(ENDLESS, temperature=0.0), stream=True)
+        engine.add_request(PROMPT, replace(ENDLESS, temperature=0.0), stream=True)
         deltas = list[Delta]()
         while sum(len(delta.token_ids) for delta in deltas) < 3:
             deltas += engine.step_deltas()
         engine.update_weights(random_state_dict(path, seed=1), blocking=True)
-        crowds.lose(engine, engine._dealt[request].replica.number)
+        crowds.lose(engine, [each.num_running for each in engine.replica_stats()].index(1))
         while engine.has_pending():
             deltas += engine.step_deltas()
 

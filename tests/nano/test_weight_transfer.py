@@ -26,7 +26,7 @@ from mac_runner.nano import (
     errors,
     weight_transfer,
 )
-from mac_runner.nano.testing import EMBEDDINGS, HEAD, _alongside, _Group, parse_address, receive
+from mac_runner.nano.testing import EMBEDDINGS, HEAD, TransferGroup, alongside, parse_address, receive
 from tests.nano.tiny_models import random_state_dict
 from tests.patience import LIMIT_S, until, wait_for
 from tests.sim.held_steps import HeldSteps
@@ -165,7 +165,7 @@ def test_error_of_torch_says_first_that_nothing_was_installed() -> None:
         raise RuntimeError("gloo says much. " * 100)
 
     with pytest.raises(errors.BroadcastError, match=r"^no new weights"):
-        _alongside(fail, _Group(torch.device("cpu"), 60.0), [])
+        alongside(fail, TransferGroup(torch.device("cpu"), 60.0), [])
 
 
 async def test_second_update_or_send_at_once_is_refused_and_the_first_goes_on(path: Path, engine: AsyncEngine) -> None:
@@ -294,7 +294,7 @@ def test_engine_that_ends_at_any_stage_is_an_error_at_the_trainer_and_at_the_oth
     hello, fits, prepared = (b'{"protocol": 1}', b'{"fits": true}', b'{"prepared": true}')
     for says in ([b"GET / HTTP/1.1"], [hello, b"nonsense"], [hello, fits], [hello, fits, prepared]):
         if is_ours := says[0] == hello:
-            monkeypatch.setattr(weight_transfer, "_CARRY_S_MAX", 1.0)
+            monkeypatch.setattr(weight_transfer, "CARRY_S_MAX", 1.0)
         with sender(receivers=2) as source, ThreadPoolExecutor(2) as threads:
             sides = threads.submit(take, source), threads.submit(source.send, weights, 2)
             with socket.create_connection(parse_address(source.address)) as peer:
