@@ -45,6 +45,8 @@ class FleetPlan:
     lanes: tuple[LaneSpec, ...]
     notes: tuple[str, ...] = ()
     """What to know about it, such as GPUs that are left out and models that take turns."""
+    ports: Ports | None = None
+    """Whoever keeps the ports of the lanes from other fleets."""
 
     @property
     def slots(self) -> int:
@@ -103,6 +105,7 @@ def lay_out(
         places=tuple(places[number] for number in sorted(places)),
         lanes=placed,
         notes=(*found.notes, *layout.notes()),
+        ports=ports,
     )
 
 

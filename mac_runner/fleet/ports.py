@@ -1,9 +1,15 @@
-"""Ports of 127.0.0.1 for engines."""
+"""Ports of 127.0.0.1 for engines.
+
+An engine listens seconds or minutes after its port was chosen. Until then, and while it starts again, the port is kept
+from other fleets by a UDP socket of the same number, on which nothing is ever sent.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import weakref
+from contextlib import ExitStack
 from typing import Final, Protocol
 
 from mac_runner.errors import ConfigError
@@ -27,7 +33,11 @@ class Ports(Protocol):
 
 
 class LoopbackPorts:
-    """The ports of this machine."""
+    """The ports of this machine. Those that it took are its own for as long as it is there."""
+
+    def __init__(self) -> None:
+        self._kept = ExitStack()
+        weakref.finalize(self, self._kept.close)
 
     def is_free(self, port: int) -> bool:
         """Whether an engine could listen on it now."""
@@ -47,8 +57,19 @@ class LoopbackPorts:
         for offset in range(width):
             if len(taken) == count:
                 break
-            if self.is_free(port := FIRST + (start + offset) % width):
+            if self._keep(port := FIRST + (start + offset) % width) and self.is_free(port):
                 taken.append(port)
         if len(taken) < count:
             raise ConfigError(f"fleet: {count} engines need a port each, and {len(taken)} of {FIRST}-{LAST} are free")
         return tuple(taken)
+
+    def _keep(self, port: int) -> bool:
+        """Keep a port from others, unless one of them has it."""
+        kept = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            kept.bind(("127.0.0.1", port))
+        except OSError:
+            kept.close()
+            return False
+        self._kept.enter_context(kept)
+        return True

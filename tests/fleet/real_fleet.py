@@ -43,7 +43,8 @@ def plan_of(models: Mapping[str, FleetModelConfig], places: int = 1, **config: o
     """Each model has a lane on each of so many places without a GPU."""
     # An engine that a busy machine lets wait is not stuck.
     settings = FleetConfig.model_validate({"probe": {"stall_s": 86_400}, **config})
-    ports = iter(LoopbackPorts().take(len(models) * places))
+    ports = LoopbackPorts()
+    numbers = iter(ports.take(len(models) * places))
     where = [Place(number=number) for number in range(places)]
     lanes = tuple(
         LaneSpec(
@@ -52,14 +53,14 @@ def plan_of(models: Mapping[str, FleetModelConfig], places: int = 1, **config: o
             checkpoint=model.model,
             place=place,
             memory_share=0.4,
-            port=next(ports),
+            port=next(numbers),
             slots=2,
             takes_turns=len(models) > settings.max_agents_per_gpu,
         )
         for place in where
         for name, model in models.items()
     )
-    return FleetPlan(config=settings, models=models, places=tuple(where), lanes=lanes, notes=())
+    return FleetPlan(config=settings, models=models, places=tuple(where), lanes=lanes, ports=ports)
 
 
 @dataclass
