@@ -91,10 +91,12 @@ class AttachedFleet:
         while True:
             try:
                 state = await self._client.state(after=self._version, wait_s=_POLL_S)
-            except FleetGoneError as gone:
-                # A kept connection may have been closed between two polls: the next one is new.
+            except (ConfigError, EngineDeadError) as fault:
+                # A kept connection may have been closed between two polls: the next one is new. What answers in
+                # another way than a holder does is somebody else.
                 misses += 1
                 if misses > 1:
+                    gone = fault if isinstance(fault, FleetGoneError) else self._client.gone(fault)
                     for lanes in self._models.values():
                         lanes.lose(gone.words)
                     return

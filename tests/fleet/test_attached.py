@@ -17,7 +17,6 @@ import pytest
 
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.backends.fleet.testing import LaneAddress
-from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet.testing import (
     AttachedFleet,
@@ -33,6 +32,7 @@ from mac_runner.fleet.testing import (
 )
 from tests import patience
 from tests.fleet.real_fleet import awaited
+from tests.kit import StridingClock
 from tests.sim.fake_fleet import FakeLanes, lane_at
 
 TOKEN = "secret-token"
@@ -120,7 +120,7 @@ def rewrite(**changes: str) -> None:
 
 
 def attached(on_event: OnEvent = lambda _name, _fields: None) -> AttachedFleet:
-    return AttachedFleet(FILE, CONFIGS, clock=SystemClock(), on_event=on_event)
+    return AttachedFleet(FILE, CONFIGS, clock=StridingClock(0.0), on_event=on_event)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -153,6 +153,25 @@ async def test_a_run_sees_lanes_come_and_go_and_the_end_of_the_fleet() -> None:
         assert f"pid {os.getpid()}" in (lanes.lost or "")
         assert "fleet up" in (lanes.lost or "")
         with pytest.raises(EngineDeadError):
+            await lanes.start()
+
+
+@pytest.mark.parametrize(("fault", "said"), [(ConfigError("not for you"), "not for you"), (ValueError(), "500 Internal")])
+@awaited
+async def test_a_holder_that_answers_with_something_else_is_gone(
+    fault: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise fault
+
+    fleet = FakeFleet()
+    async with hosted(fleet), attached() as one:
+        lanes = one.model("a")
+        monkeypatch.setattr(fleet, "status", fail)
+        fleet.models["a"].tell()
+        await until(lambda: lanes.lost is not None)
+        with pytest.raises(EngineDeadError, match=said):
+            fleet.may_start("a")
             await lanes.start()
 
 
@@ -214,7 +233,7 @@ async def test_reports_events_and_states_reach_the_other_side() -> None:
             for system in ("Rules: be A.", "Rules: be B.", "Rules: be C.", "", "x"):
                 one.model("a").see(system)
             await until(lambda: len(fleet.models["a"].seen) == 2)
-            assert fleet.models["a"].seen == ["Rules: be A.", "Rules: be "]
+            assert sorted(fleet.models["a"].seen) == ["Rules: be ", "Rules: be A."]
             host.note("EVENT_LANE_DEAD", {"lane": "c@3", "model": "c"})
             host.note("EVENT_LANE_DEAD", {"lane": "a@1", "model": "a", "seconds": 1.5, "reason": None})
             await until(lambda: len(events) > 1)
