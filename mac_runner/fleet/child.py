@@ -6,9 +6,9 @@ guardian's process group.
 
 It speaks over two pipes. It writes `started PID`, `failed WHY` or `ended STATUS` to its standard output as soon as it
 knows; a negative status is the signal that ended the engine. It reads `stop SECONDS` from its standard input: SIGTERM
-to the group, and SIGKILL after so many seconds. When that pipe closes, mac-run is gone, however it ended: then the
-guardian stops the engine in the same way within ORPHAN_GRACE_S. A process that mac-run forked may hold the pipe open,
-so on Linux the kernel sends the guardian SIGHUP as well.
+to the group, and SIGKILL after so many seconds; a later one may shorten that time. When that pipe closes, mac-run is
+gone, however it ended: then the guardian stops the engine in the same way within ORPHAN_GRACE_S. A process that mac-run
+forked may hold the pipe open, so on Linux the kernel sends the guardian SIGHUP as well.
 
 Linux gives the guardian every process of the lane that lost its parent, so it finds those that left the group, too. The
 kernel kills the engine if the guardian itself is killed.
@@ -28,7 +28,7 @@ ORPHAN_GRACE_S = 1.0
 """From SIGTERM to SIGKILL after mac-run is gone."""
 SWEEPS = 40
 SWEEP_S = 0.05
-"""How often, and at what distance, the guardian kills what is left of the lane before it gives up."""
+"""How often, and at what distance, the guardian kills what is left of an engine that has ended before it gives up."""
 CHUNK_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -132,7 +132,9 @@ class Guardian:
         return True
 
     def _stop(self, grace_s: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, max(grace_s, 0.001))
+        grace_s = max(grace_s, 0.001)
+        left_s, _ = signal.getitimer(signal.ITIMER_REAL)  # Who asks again does not put off the end.
+        signal.setitimer(signal.ITIMER_REAL, min(grace_s, left_s or grace_s))
         _signal_group(signal.SIGTERM)
 
     def _on_alarm(self, *_: object) -> None:
@@ -162,10 +164,10 @@ class Guardian:
                 _say(f"ended {self._status}")
 
     def _sweep(self) -> None:
-        """Kill what is left of the lane: its group, then every descendant."""
-        for _ in range(SWEEPS):
-            if not self._reap():
-                break
+        """Kill what is left of the lane: its group, then every descendant. How the engine ended is waited for."""
+        sweeps = 0
+        while self._reap() and (self._status is None or sweeps < SWEEPS):
+            sweeps += 1
             for pid in descendants(os.getpid()):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

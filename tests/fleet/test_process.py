@@ -74,12 +74,12 @@ async def alive(log: Path) -> list[psutil.Process]:
 async def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_path: Path) -> None:
     lane = await LaneProcess.start(family(), {}, tmp_path / "log")
     family_members = await alive(tmp_path / "log")
-    assert lane.pid == family_members[0].pid
-    os.kill(lane.pid, signal.SIGKILL)
+    family_members[0].kill()
     how = await lane.ended()
     await lane.gone()
 
     assert how.endswith("by SIGKILL")
+    assert lane.pid == family_members[0].pid
     check_gone(family_members)
 
 
@@ -97,7 +97,10 @@ async def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_pat
 async def test_stop_leaves_no_process_whatever_it_ignores(
     manner: str, grace_s: float, signals: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guardian that is at work ends them all by itself, however long it takes, and is the last to end."""
+    """A guardian that is at work ends them all by itself, however long it takes, and is the last to end.
+
+    Who asks once more, with more patience, puts nothing off.
+    """
     monkeypatch.setattr("mac_runner.fleet.process.GUARDIAN_GRACE_S", LIMIT_S)
     lane = await LaneProcess.start(family(manner), {}, tmp_path / "log")
     family_members = await alive(tmp_path / "log")
@@ -105,7 +108,7 @@ async def test_stop_leaves_no_process_whatever_it_ignores(
     assert guardian is not None
     if manner == "stopped":
         family_members[0].suspend()
-    await lane.stop(grace_s)
+    await asyncio.gather(lane.stop(grace_s), lane.stop(LIMIT_S))
 
     assert lane.status in [-one for one in signals]
     assert not guardian.is_running()
