@@ -11,7 +11,7 @@ from benchmarks.fleet_stress import Load, stress
 from tests.faults.tier import SCALE
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_every_request_is_answered_once_although_one_engine_is_killed_and_one_stops() -> None:
     """`tests.nightly` makes ten minutes of it."""
     # A busy machine may well let an engine wait for two seconds.

@@ -16,6 +16,7 @@ import pytest
 
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import lane_engine, process, supervisor
+from mac_runner.fleet.supervisor import CLOSE_S
 from mac_runner.fleet.testing import Figures, LaneState, figures_of
 from tests.fleet.real_fleet import (
     Heard,
@@ -32,7 +33,6 @@ from tests.fleet.real_fleet import (
     stub_model,
     until,
 )
-from tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.ci
 
@@ -153,9 +153,8 @@ async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within ten seconds, where the machine is not too busy for it."""
-    assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < supervisor.CLOSE_S < 10
+    assert lane_engine.STOP_GRACE_S + process.GUARDIAN_GRACE_S < CLOSE_S < 10
     monkeypatch.setattr(lane_engine, "STOP_GRACE_S", 0.2)
-    monkeypatch.setattr(supervisor, "CLOSE_S", LIMIT_S)
     async with serving(tmp_path, places=2) as fleet:
         for name in ("m@0", "m@1"):
             os.kill(pid_of(fleet, name), signal.SIGSTOP)

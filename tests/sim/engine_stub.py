@@ -233,10 +233,12 @@ async def _run(server: EngineStub, start_s: float) -> None:
     loop.add_signal_handler(signal.SIGUSR1, server.wedge)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    await asyncio.sleep(start_s)
-    async with server:
-        _say(str(server.port))
-        await over.wait()
+    try:
+        await asyncio.wait_for(over.wait(), start_s)
+    except TimeoutError:
+        async with server:
+            _say(str(server.port))
+            await over.wait()
 
 
 def _say(line: str) -> None:
