@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -79,6 +80,7 @@ class Account:
 class OpenaiServer:
     """Listens on a free port of this machine inside `async with`.
 
+    The port is its own to the end of the block: where it has died nobody listens, and it may come back.
     It keeps what it is sent: `received` are the requests, and `pages` the paths of what was only looked at (GET).
     """
 
@@ -99,6 +101,7 @@ class OpenaiServer:
         self.connections: set[Connection] = set()
         self.requests = 0
         self._server: asyncio.Server | None = None
+        self._place: socket.socket | None = None
 
     @property
     def host(self) -> str:
@@ -112,12 +115,20 @@ class OpenaiServer:
 
     async def __aenter__(self) -> OpenaiServer:
         loop = asyncio.get_running_loop()
+        if self._place is None:
+            self._place = socket.socket()
+            # So another one may listen at its address, and whoever asks for any port gets a different one.
+            self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._place.bind(("127.0.0.1", self.port))
+            self.port = self._place.getsockname()[1]
         self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, backlog=2048)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.die()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
     async def die(self) -> None:
         """Stop at once: refuse connections, and reset those there are."""
