@@ -38,12 +38,19 @@ def hold(count: int, gate: Path | str = STOP, backend: str = SCRIPTED) -> Iterat
     """Hold the requests of this process inside the block."""
     module, name = backend.split(":")
     kind: Any = getattr(import_module(module), name)
-    ask, stopped, numbers = kind.generate, asyncio.Event(), iter(range(count))
+    ask, stopped, left = kind.generate, asyncio.Event(), count
 
     async def generate(self: Any, request: Request) -> Reply:
-        if next(numbers, None) is None:
+        nonlocal left
+        is_counted = left > 0
+        left -= is_counted
+        if not is_counted:
             await (stopped.wait() if gate == STOP else until(Path(gate).exists, "the file that lets it go on"))
-        reply: Reply = await ask(self, request)
+        try:
+            reply: Reply = await ask(self, request)
+        except BaseException:
+            left += is_counted  # It gave no reply, and is asked again.
+            raise
         return reply
 
     def stop() -> state.Stop:
