@@ -81,6 +81,8 @@ class BackendHarness(ABC):
 
     patience_s: float = 60.0
     """How long a test may take before it fails."""
+    wait_s: float = 0.2
+    """How long an answer is waited for that should not come."""
     repeats: bool = True
     """Whether the same seed gives the same reply, alone and among other requests."""
     secret: str | None = None
@@ -224,7 +226,7 @@ class BackendContract:
 
         async def scene(backend: Backend) -> None:
             task = asyncio.create_task(_generate(backend, harness.request_slow()))
-            done, _ = await asyncio.wait({task}, timeout=0.2)
+            done, _ = await asyncio.wait({task}, timeout=harness.wait_s)
             _check(not done, "the slow request was answered at once")
             task.cancel()
             await asyncio.wait({task})
@@ -296,7 +298,7 @@ class BackendContract:
         async def scene(backend: Backend) -> None:
             await harness.trouble(Trouble.HUNG)
             with pytest.raises((TimeoutError, TransientBackendError)):
-                async with asyncio.timeout(0.5):
+                async with asyncio.timeout(harness.wait_s):
                     await backend.generate(harness.request())
             await harness.heal()
             await _check_serving(harness, backend)

@@ -43,10 +43,11 @@ class TestGame(EnvironmentContract):
         return load_experiment(EXPERIMENTS / "tos_100games.yaml", overrides=SHORT).experiment
 
 
-class TestGameInTurn(TestGame):
+class TestGameInTurn(EnvironmentContract):
     """Seats speak one after the other, and ask tools."""
 
     policy = "random"
+    conversations = 1
 
     def experiment(self) -> Experiment:
         return load_experiment(EXPERIMENTS / "tos_information_lag.yaml", overrides=SHORT).experiment

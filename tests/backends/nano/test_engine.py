@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from mac_runner.nano import SamplingParams
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import EFFORT_KEYS, FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
 from tests.backends.nano.engines import nano, started
+from tests.sim.held_steps import HeldSteps, held_steps
 from tests.sim.held_time import real
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model
 from tests.sim.requests import EVERY_SETTING, request
@@ -33,8 +34,8 @@ CHOICE = Prompt(messages=VOTE, choices=("guilty", "innocent"))
 
 
 class NanoHarness(BackendHarness):
-    def __init__(self, model: Path) -> None:
-        self.model = model
+    def __init__(self, model: Path, steps: HeldSteps) -> None:
+        self.model, self.steps = model, steps
 
     def build(self) -> Backend:
         return nano(self.model, {"max_num_seqs_upper_bound": 6})
@@ -52,13 +53,20 @@ class NanoHarness(BackendHarness):
         return self.request(max_tokens=2)
 
     def request_slow(self) -> Request:
-        return self.request(max_tokens=4000)
+        slow = self.request(max_tokens=4000)
+        self.steps.hold()
+        return slow
+
+    def request(self, content: str = "hello", *, seed: int = 1, max_tokens: int = 24) -> Request:
+        self.steps.go()
+        return super().request(content, seed=seed, max_tokens=max_tokens)
 
 
 class TestNano(BackendContract):
     @pytest.fixture
-    def harness(self, model_directory: Path) -> BackendHarness:
-        return NanoHarness(model_directory)
+    def harness(self, model_directory: Path) -> Iterator[BackendHarness]:
+        with held_steps() as steps:
+            yield NanoHarness(model_directory, steps)
 
 
 def drawn(max_tokens: int = 8, seed: int = 1, thinking: bool | None = None) -> Sampling:
