@@ -14,7 +14,7 @@ import pytest
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import Lab, RunDir, environ
-from tests.patience import ended, is_alive, run, wait_for
+from tests.patience import LIMIT_S, ended, is_alive, run, wait_for
 
 pytest.importorskip("ray")
 
@@ -60,10 +60,21 @@ def cluster_of() -> Iterator[Any]:
         try:
             patch.setenv("RAY_ADDRESS", cluster.address)
             for _ in range(2):
-                cluster.add_node(num_cpus=1)
+                add_node(cluster)
             yield cluster
         finally:
             cluster.shutdown()
+
+
+def add_node(cluster: Any) -> None:
+    """One that has a worker; Ray itself gives it half a minute to come."""
+    cluster._wait_for_node(cluster.add_node(wait=False, num_cpus=1), LIMIT_S)
+
+
+def has_agent(node: Any) -> bool:
+    """Whether jobs of Ray can be submitted to a node; Ray itself waits for its agent for ten seconds."""
+    key = f"DASHBOARD_AGENT_ADDR_NODE_ID_PREFIX:{node.node_id}"
+    return bool(node.get_gcs_client().internal_kv_get(key.encode(), namespace=b"dashboard"))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,7 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
         wait_for(lambda: any(map(workers_of, cluster.worker_nodes)), "a worker")
         node = next(node for node in cluster.worker_nodes if workers_of(node))
         lost = workers_of(node)
-        cluster.add_node(num_cpus=1)
+        add_node(cluster)
         cluster.remove_node(node, allow_graceful=False)
         wait_for(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
         let_end(lab, more)
@@ -130,6 +141,7 @@ def test_job_is_submitted_within_a_job_of_ray(lab: Lab, cluster: Any) -> None:
         "mac_runner",
         *submission("--limit", "6", "--shards", "3", "--out", str(shared)),
     ]
+    wait_for(lambda: has_agent(cluster.head_node), "the agent of the head")
     submitted = run(
         [*ray, "job", "submit", "--address", address, "--working-dir", ".", "--", *entrypoint],
         cwd=lab.path,
