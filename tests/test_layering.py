@@ -75,8 +75,8 @@ PLACES: dict[str, set[str]] = {
         "files.py",
         # Tools that write the schema of experiment files and the types of the pages; they touch no run.
         *("config/schema.py", "views/typescript.py"),
-        # Write the log of an engine's processes, and what starts them, to a directory of their own; they touch no run.
-        *("backends/vllm/process_logs.py", "fleet/child.py"),
+        # Write or hold the log of an engine's processes, and what starts them, in a directory of their own; no run's.
+        *("backends/vllm/child.py", "backends/vllm/process_logs.py", "fleet/child.py"),
         # What lies in a model's directory, and where compiled kernels are kept; else nano leaves disks to libraries.
         *("nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"),
         # Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes.

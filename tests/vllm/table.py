@@ -53,7 +53,7 @@ class Table:
 
     def copies_at_work(self) -> int:
         """How many copies of the model have requests to work at."""
-        core = self.backend.running.engine.engine_core  # type: ignore[attr-defined]
+        core = self.backend.running.engine.engine_core
         copies: Mapping[str, bytes] = getattr(core, "reqs_in_flight", {})
         return len(set(copies.values())) or 1
 

@@ -14,7 +14,7 @@ from mac_runner.backends.vllm.testing import Tokenizer, VllmBackend, renderer_fo
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message
-from tests.patience import until
+from tests.patience import until, wait_for
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import config, started
 from tests.vllm.tiny_model import MODEL_TOKENS
@@ -51,7 +51,7 @@ def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
 
     asyncio.run(program())
 
-    assert engine_processes() == []
+    wait_for(lambda: not engine_processes(), "the engine's end")
 
 
 PROMPT = (Message(role="system", content="rules"), Message(role="user", content="ask"))

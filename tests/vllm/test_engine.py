@@ -21,7 +21,7 @@ from mac_runner.environments.discussion.testing import Found, read_fields
 from mac_runner.errors import EngineDeadError
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
-from tests.patience import LIMIT_S, until
+from tests.patience import LIMIT_S, until, wait_for
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, signal_all, standing_still
 from tests.vllm.table import BLOCK_SIZE, BOUND, CONTEXT_TOKENS, Table, check_new_weights, config, sampling, started
@@ -38,7 +38,7 @@ SCHEMA: JsonObject = {
 def table(tiny_model: Path) -> Iterator[Table]:
     with started(config(tiny_model)) as table:
         yield table
-    assert engine_processes() == []
+    wait_for(lambda: not engine_processes(), "the engine's end")
 
 
 class VllmHarness(BackendHarness):
@@ -243,6 +243,6 @@ def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(table: Ta
         table.ask(request())
 
     assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
-    assert engine_processes() == []
+    wait_for(lambda: not engine_processes(), "the engine's end")
     log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
     assert "V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"

@@ -9,6 +9,7 @@ import pytest
 from mac_runner.environments.discussion.testing import Found, Problem, read_fields
 from mac_runner.environments.town_of_salem.testing import read_object
 from mac_runner.types import JsonObject, Message, Prompt
+from tests.patience import wait_for
 from tests.sim import requests
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import BOUND, Table, config, sampling, started
@@ -35,7 +36,7 @@ def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     )
     with started(settings) as table:
         yield table
-    assert engine_processes() == []
+    wait_for(lambda: not engine_processes(), "the engine's end")
 
 
 def test_engine_that_admits_by_full_contexts_has_no_budget(table: Table) -> None:

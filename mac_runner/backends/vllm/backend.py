@@ -35,6 +35,7 @@ from mac_runner.backends.vllm.library import (
     ReasoningParser,
     Tokenizer,
     capacity_of,
+    kill,
 )
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
@@ -53,6 +54,8 @@ from mac_runner.types import FinishReason, JsonValue, Reply, Request
 from mac_runner.weights import WeightUpdate, stale
 
 _KILL_INTERVAL_S: Final = 0.1
+_END_S: Final = 5.0
+"""How long the processes of an engine may take to give back what the system does not take from them."""
 UPDATES_SINCE: Final = (0, 32)
 """The first release with versions of weights that was tried."""
 _TOKENISERS_MAX: Final = 4
@@ -157,7 +160,7 @@ class VllmBackend:
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await self._abandon(starting)
+            await self._abandon(starting, self._log)
             raise
         except EngineDeadError as error:
             self._is_broken = True
@@ -227,7 +230,7 @@ class VllmBackend:
         running, self._running = self._running, None
         try:
             if running is not None:
-                await asyncio.get_running_loop().run_in_executor(self._thread, running.engine.shutdown)
+                await self._end(running.engine)
         finally:
             del running
             gc.collect()  # The engine holds itself in cycles, and would shut down once more as the interpreter ends.
@@ -236,6 +239,17 @@ class VllmBackend:
                 self._tokenisers.shutdown(wait=False)
                 self._thread = None
                 PROCESS_LOGS.release(is_kept=self._is_broken)
+
+    async def _end(self, engine: Engine) -> None:
+        """End an engine. vLLM lets one process after another take its time, and does not wait for those it kills."""
+        assert self._log is not None
+        ending = asyncio.get_running_loop().run_in_executor(self._thread, engine.shutdown)
+        overdue_s = self._clock.monotonic_s() + _END_S
+        while not ending.done() or self._log.is_in_use():
+            if self._clock.monotonic_s() > overdue_s:
+                kill(engine)
+            await self._clock.sleep(_KILL_INTERVAL_S)
+        await ending
 
     def _hint(self) -> str:
         assert self._log is not None, "an engine that has started has a log"
@@ -297,9 +311,9 @@ class VllmBackend:
             last = [output async for output in outputs][-1]
         return last
 
-    async def _abandon(self, starting: asyncio.Future[None]) -> None:
+    async def _abandon(self, starting: asyncio.Future[None], log: EngineLog) -> None:
         """End an engine whose start was cancelled, at any point of its start."""
-        while not starting.done():
+        while not starting.done() or log.is_in_use():
             # Engines that start together are cancelled together.
             for process in multiprocessing.active_children():
                 process.kill()

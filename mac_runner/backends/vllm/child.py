@@ -7,15 +7,18 @@ The processes that it starts itself begin here too, so its workers go with it.
 Run as `python child.py STARTER PARENT PROGRAM ARGUMENT…`, by path: it imports nothing of mac_runner. STARTER is the
 script that `multiprocessing` starts processes with, and runs this; PARENT is the id of the process that asked for it.
 
-The process also looks up its log here (`log_handler`), once vLLM sets up its loggers.
+It holds a lock on the log of its engine to its end, so whoever gets that lock alone knows that no process of the engine
+is left. The process also looks up its log here (`log_handler`), once vLLM sets up its loggers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ def become(starter: str, parent: int, command: list[str]) -> None:
     os.setsid()
     if OF_A_PROCESS in command:
         command = handing_on(starter, command)
+        with suppress(OSError):  # Some file systems have no locks.
+            log = os.open(os.environ.get(LOG_VARIABLE, os.devnull), os.O_RDONLY)
+            os.set_inheritable(log, True)
+            fcntl.flock(log, fcntl.LOCK_SH)
         if sys.platform == "linux":
             # The parent is the thread that starts the engine. A milder signal is not enough: a worker that waits inside
             # a collective never handles it, and an engine that is still loading continues to the end.

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.vllm.settings import VllmConfig
@@ -131,6 +131,8 @@ class Engine(Protocol):
     """A running engine."""
 
     vllm_config: EngineConfig
+    engine_core: Any
+    """Its link to its processes."""
 
     def generate(
         self,
@@ -168,8 +170,18 @@ class Engine(Protocol):
         ...
 
     def shutdown(self) -> None:
-        """End the engine's processes and wait for them."""
+        """End the engine's processes, first in good order and after seconds by force, which is not waited for."""
         ...
+
+
+def kill(engine: Engine) -> None:
+    """Kill the processes that vLLM started for an engine; their workers end with them."""
+    resources = engine.engine_core.resources
+    processes = [*getattr(resources.engine_manager, "processes", ())]  # Those of Ray are none of ours.
+    if resources.coordinator is not None:
+        processes.append(resources.coordinator.proc)
+    for process in processes:
+        process.kill()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

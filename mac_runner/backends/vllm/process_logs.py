@@ -8,6 +8,7 @@ this process go to a log of their own beside the others.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -63,6 +64,15 @@ class EngineLog:
     def adopt(self) -> None:
         """Send the output of processes that this thread starts from now on here."""
         _THREAD.program = os.fsencode(self._program)
+
+    def is_in_use(self) -> bool:
+        """Whether a process of the engine is left."""
+        try:
+            with self.path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as fault:  # Some file systems have no locks.
+            return isinstance(fault, BlockingIOError)
+        return False
 
     def hint(self) -> str:
         """The last error in the log and the path of the log, for the end of an error message."""

@@ -272,10 +272,14 @@ def engine(pipe):
     time.sleep(600)
 
 if __name__ == "__main__":
-    PROCESS_LOGS.acquire("m").adopt()
+    log = PROCESS_LOGS.acquire("m")
+    log.adopt()
     ours, theirs = multiprocessing.Pipe()
     multiprocessing.get_context("spawn").Process(target=engine, args=(theirs,)).start()
-    print(*ours.recv(), flush=True)
+    print(*ours.recv(), log.is_in_use(), flush=True)
+    while log.is_in_use():
+        time.sleep(0.01)
+    print("none is left", flush=True)
     time.sleep(600)
 """
 
@@ -289,10 +293,12 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        engine, worker, memory = run.stdout.readline().split()
+        engine, worker, memory, is_in_use = run.stdout.readline().split()
+        assert is_in_use == "True"
         try:
             assert Path("/dev/shm", memory).exists()
             os.kill({"mac-run": run.pid, "engine": int(engine)}[victim], signal.SIGKILL)
+            assert run.stdout.readline() == ("none is left\n" if victim == "engine" else "")
             wait_for(lambda: not is_running(engine) and not is_running(worker), f"the end of {engine} and {worker}")
         finally:
             run.kill()
