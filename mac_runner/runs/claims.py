@@ -80,7 +80,7 @@ def is_free(part: Setup) -> bool:
 
 
 def is_complete(part: Setup) -> bool:
-    """Whether nothing is left to play in a shard."""
+    """Whether nothing is left to do in a shard."""
     return part.is_complete(despite_settings=True)
 
 

@@ -208,11 +208,12 @@ def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> Non
     assert not list(directory.rglob(".tmp-*"))
 
 
+@pytest.mark.ci
 def test_start_of_a_complete_grid_sweeps_what_a_kill_at_its_end_left_if_it_may_write(
     run: RunDir, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, rows = transcripts(run.path), table(run.path)
-    for place in (run.path, *(combination.path for combination in runs(run.path).values())):
+    for place in (run.path, [*runs(run.path).values()][-1].path):
         (place / ".tmp-0badcafe-4242-000000000000").touch()
         with monkeypatch.context() as patch, kept(run.path):
             patch.setattr(System, "is_writable", lambda _system, _path: False)
