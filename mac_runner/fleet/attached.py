@@ -1,7 +1,8 @@
 """A fleet that another process holds, as a run sees it.
 
 The state comes by long polls, so a change of a lane is known at once. When the holder ends, its connection does too,
-and `lost` says so. A holder that lives but does not answer changes nothing: its lanes may well serve.
+and `lost` says so, as when something else answers at its address. A holder that lives but does not answer changes
+nothing: its lanes may well serve.
 """
 
 from __future__ import annotations

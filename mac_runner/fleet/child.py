@@ -167,8 +167,10 @@ class Guardian:
         """Kill what is left of the lane: its group, then every descendant. How the engine ended is waited for."""
         sweeps = 0
         while self._reap() and (self._status is None or sweeps < SWEEPS):
-            sweeps += 1
-            for pid in descendants(os.getpid()):
+            sweeps += self._status is not None
+            # Some systems list no descendants.
+            engine = () if self._engine is None or self._status is not None else (self._engine.pid,)
+            for pid in (*engine, *descendants(os.getpid())):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with suppress(BlockingIOError):

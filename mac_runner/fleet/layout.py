@@ -46,7 +46,7 @@ class FleetPlan:
     notes: tuple[str, ...] = ()
     """What to know about it, such as GPUs that are left out and models that take turns."""
     ports: Ports | None = None
-    """Whoever keeps the ports of the lanes from other fleets."""
+    """Whoever keeps the ports that it chose for the lanes from other fleets."""
 
     @property
     def slots(self) -> int:

@@ -57,7 +57,7 @@ class LoopbackPorts:
         for offset in range(width):
             if len(taken) == count:
                 break
-            if self._keep(port := FIRST + (start + offset) % width) and self.is_free(port):
+            if self.is_free(port := FIRST + (start + offset) % width) and self._keep(port):
                 taken.append(port)
         if len(taken) < count:
             raise ConfigError(f"fleet: {count} engines need a port each, and {len(taken)} of {FIRST}-{LAST} are free")

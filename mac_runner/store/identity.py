@@ -240,6 +240,8 @@ def read_yaml(disk: Disk, path: Path) -> JsonObject:
     except yaml.MarkedYAMLError as fault:
         line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1} is "
         raise _unreadable(path, f"{line}not what a run writes ({fault.problem})") from fault
+    except RecursionError as fault:  # Of values that are merged into values, and so on.
+        raise _unreadable(path, _TOO_DEEP) from fault
     except (ValueError, TypeError, yaml.YAMLError) as fault:
         raise _unreadable(path, f"it is not valid YAML ({' '.join(str(fault).split())})") from fault
     if not isinstance(value, dict):

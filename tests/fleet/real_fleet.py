@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -19,7 +19,7 @@ from mac_runner.config import FleetConfig
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneStatus, LocalFleet, LoopbackPorts, Place
 from mac_runner.types import JsonObject
 from tests import patience
-from tests.patience import LIMIT_S, wait_for
+from tests.patience import LIMIT_S, is_alive, wait_for
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -138,14 +138,5 @@ def ours() -> list[psutil.Process]:
 
 
 def check_gone(processes: list[psutil.Process]) -> None:
-    """Who has been sent a SIGKILL ends as soon as the system gets to it; without one they would sleep for minutes.
-
-    A zombie is one of whose end its parent has not yet heard.
-    """
-
-    def is_there(one: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
-        return False
-
-    wait_for(lambda: not any(map(is_there, processes)), "the end of processes")
+    """Who has been sent a SIGKILL ends as soon as the system gets to it; without one they would sleep for minutes."""
+    wait_for(lambda: not any(map(is_alive, processes)), "the end of processes")

@@ -299,6 +299,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "fork.json": lambda place: read_fork(Disk(), place),
 }
 UNREADABLE = (b"", b"{", b"[]", b"{}", b'{"format": 9}', b"\xff", b"[" * 100_000)
+LINKS = b", ".join(b"&a%d {<<: *a%d}" % (n, n - 1) for n in range(1, 1_500))
+MERGED = b"x: {y: {z: [&a0 {k: 1}, %b]}}\nq: {<<: *a1499}\n" % LINKS
+"""Not deep, and yet the loader goes from one to the next, since the last comes first."""
 MORE = {
     "task_manifest.json": [b'{"format": 1, "tasks": 3}'],
     "shards.json": [encode_shards(SHARDS).replace(b'"format":1', b'"format":2')],
@@ -310,6 +313,7 @@ MORE = {
         b'format: 1\nname: g\nprofile: p\nasked: {}\ncombinations:\n- {"slug": "../up", "identity": "a", "session": 1,'
         b' "asked": true, "values": {}}\n',
         b"!!python/object/apply:os.system [exit]\n",
+        MERGED,
     ],
 }
 

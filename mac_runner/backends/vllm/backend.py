@@ -56,6 +56,8 @@ from mac_runner.weights import WeightUpdate, stale
 _KILL_INTERVAL_S: Final = 0.1
 _END_S: Final = 5.0
 """How long the processes of an engine may take to give back what the system does not take from them."""
+_GIVEN_UP_S: Final = 3.0
+"""How long killed ones may take to end; one that waits for a driver may never."""
 UPDATES_SINCE: Final = (0, 32)
 """The first release with versions of weights that was tried."""
 _TOKENISERS_MAX: Final = 4
@@ -245,11 +247,15 @@ class VllmBackend:
         assert self._log is not None
         ending = asyncio.get_running_loop().run_in_executor(self._thread, engine.shutdown)
         overdue_s = self._clock.monotonic_s() + _END_S
-        while not ending.done() or self._log.is_in_use():
+        while not ending.done() or self._is_left(self._log, overdue_s + _GIVEN_UP_S):
             if self._clock.monotonic_s() > overdue_s:
                 kill(engine)
             await self._clock.sleep(_KILL_INTERVAL_S)
         await ending
+
+    def _is_left(self, log: EngineLog, given_up_s: float) -> bool:
+        """Whether to wait for a process of an engine that is ending."""
+        return self._clock.monotonic_s() < given_up_s and log.is_in_use()
 
     def _hint(self) -> str:
         assert self._log is not None, "an engine that has started has a log"
@@ -313,7 +319,8 @@ class VllmBackend:
 
     async def _abandon(self, starting: asyncio.Future[None], log: EngineLog) -> None:
         """End an engine whose start was cancelled, at any point of its start."""
-        while not starting.done() or log.is_in_use():
+        given_up_s = self._clock.monotonic_s() + _END_S
+        while not starting.done() or self._is_left(log, given_up_s):
             # Engines that start together are cancelled together.
             for process in multiprocessing.active_children():
                 process.kill()

@@ -37,8 +37,8 @@ def become(starter: str, parent: int, command: list[str]) -> None:
     os.setsid()
     if OF_A_PROCESS in command:
         command = handing_on(starter, command)
-        with suppress(OSError):  # Some file systems have no locks.
-            log = os.open(os.environ.get(LOG_VARIABLE, os.devnull), os.O_RDONLY)
+        with suppress(KeyError, OSError):  # Some file systems have no locks.
+            log = os.open(os.environ[LOG_VARIABLE], os.O_RDONLY)
             os.set_inheritable(log, True)
             fcntl.flock(log, fcntl.LOCK_SH)
         if sys.platform == "linux":

@@ -38,7 +38,7 @@ def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callab
             kernel: Callable[..., Any] = numba.njit(nogil=True, parallel=parallel, cache=place is not None)(function)
         finally:
             numba.config.CACHE_DIR = before
-        if place is not None:
+        if place is not None and hasattr(kernel, "_cache"):  # NUMBA_DISABLE_JIT gives the function itself.
             _number_by_key(kernel)
         return kernel
 
@@ -46,7 +46,7 @@ def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callab
 
 
 def _number_by_key(kernel: Any) -> None:
-    """Let what is compiled decide the number of its file, and be there before the index names it.
+    """Number files by what they hold, and write each before the index names it.
 
     Numba counts. Two processes that compile at once take one number, and one of them would be given the other's code.
     """

@@ -60,6 +60,7 @@ def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:
     except BaseException:
         first.kill()
         first.collect()
+        first.connection.close()
         raise
     return ReplicatedEngine(config, [(first, replace(begin, world=world)), *((other, begin) for other in others)])
 
