@@ -20,8 +20,6 @@ SUITES = ("mac_runner.environments", "mac_runner.backends")
 """The rooms whose folders are rooms of their own."""
 PATH = re.compile(r"mac_runner(\.\w+)+")
 SENTENCE = re.compile(r"(?:\b[A-Za-z']+\b.*?){4}", re.DOTALL)
-
-
 ASKED = ("ends", "refused", "done")
 """What of an ended command takes a sentence that it must have said."""
 

@@ -89,6 +89,11 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def wait_for_ends(processes: Sequence[psutil.Process]) -> None:
+    """Wait until none of them is alive. Their parents may hear of it later."""
+    wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
+
+
 def _progress() -> Progress:
     """The CPU seconds of each child process, and those of the threads of this process that do not wait here."""
     others_s = time.process_time() - time.thread_time()

@@ -19,7 +19,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import Lab, RunDir, discussion, ending
 from tests.faults.tier import SCALE
-from tests.patience import ended, is_alive, wait_for
+from tests.patience import ended, wait_for, wait_for_ends
 from tests.sim.engine_stub import command
 from tests.sim.held_run import FLEET, held
 from tests.sim.nano_model import make_nano_model
@@ -196,7 +196,7 @@ def test_end_of_the_run_is_the_end_of_its_engines(
     process.send_signal(number)
     ending(process).ends(-number if number is signal.SIGKILL else Exit.INTERRUPTED)
 
-    wait_for(lambda: not any(map(is_alive, started)), "the end of all engines")
+    wait_for_ends(started)
 
 
 @pytest.mark.ci

@@ -19,7 +19,7 @@ from mac_runner.config import FleetConfig
 from mac_runner.fleet.testing import FleetPlan, LaneSpec, LaneStatus, LocalFleet, LoopbackPorts, Place
 from mac_runner.types import JsonObject
 from tests import patience
-from tests.patience import LIMIT_S, is_alive, wait_for
+from tests.patience import LIMIT_S
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -135,8 +135,3 @@ async def until(is_so: Callable[[], object]) -> None:
 def ours() -> list[psutil.Process]:
     """All processes that come from this one."""
     return psutil.Process().children(recursive=True)
-
-
-def check_gone(processes: list[psutil.Process]) -> None:
-    """Who has been sent a SIGKILL ends as soon as the system gets to it; without one they would sleep for minutes."""
-    wait_for(lambda: not any(map(is_alive, processes)), "the end of processes")

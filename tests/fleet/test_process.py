@@ -23,8 +23,8 @@ from mac_runner.fleet.testing import (
     figures_of,
     last_error,
 )
-from tests.fleet.real_fleet import awaited, check_gone
-from tests.patience import LIMIT_S, wait_for
+from tests.fleet.real_fleet import awaited
+from tests.patience import LIMIT_S, wait_for, wait_for_ends
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -80,7 +80,7 @@ async def test_the_end_of_an_engine_is_known_and_takes_its_helpers_along(tmp_pat
 
     assert how.endswith("by SIGKILL")
     assert lane.pid == family_members[0].pid
-    check_gone(family_members)
+    wait_for_ends(family_members)
 
 
 @pytest.mark.ci
@@ -112,7 +112,7 @@ async def test_stop_leaves_no_process_whatever_it_ignores(
 
     assert lane.status in [-one for one in signals]
     assert not guardian.is_running()
-    check_gone(family_members)
+    wait_for_ends(family_members)
 
 
 @pytest.mark.ci
@@ -127,7 +127,7 @@ async def test_stop_ends_a_lane_whose_guardian_hangs(tmp_path: Path, monkeypatch
     await lane.stop(0.1)
     processes = [engine, near, far, guardian]
 
-    check_gone(processes)
+    wait_for_ends(processes)
 
 
 @pytest.mark.ci
@@ -141,7 +141,7 @@ def test_nothing_is_left_after_a_kill_of_the_process_that_holds_the_lane(manner:
         family_members = members(tmp_path / "log")
         holder.kill()
         try:
-            check_gone(family_members)
+            wait_for_ends(family_members)
         finally:
             if fork:
                 os.kill(int(fork), signal.SIGKILL)

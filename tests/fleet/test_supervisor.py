@@ -21,7 +21,6 @@ from mac_runner.fleet.testing import Figures, LaneState, figures_of
 from tests.fleet.real_fleet import (
     Heard,
     awaited,
-    check_gone,
     fleet_of,
     lane,
     names_up,
@@ -33,6 +32,7 @@ from tests.fleet.real_fleet import (
     stub_model,
     until,
 )
+from tests.patience import wait_for_ends
 
 pytestmark = pytest.mark.ci
 
@@ -55,7 +55,7 @@ async def test_lanes_start_one_of_a_place_at_a_time_and_serve_and_leave_no_proce
         processes = ours()
         assert len(processes) == 8
 
-    check_gone(processes)
+    wait_for_ends(processes)
     for place in (0, 1):
         of_place = [name for name, fields in heard.events if fields["place"] == f"place {place}"]
         assert of_place == ["EVENT_LANE_START", "EVENT_LANE_UP"] * 2
@@ -145,7 +145,7 @@ async def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
         processes = ours()
         starting.cancel()
 
-    check_gone(processes)
+    wait_for_ends(processes)
 
 
 @awaited
@@ -162,7 +162,7 @@ async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
         await fleet.close()
         assert ours() == []
 
-    check_gone(processes)
+    wait_for_ends(processes)
 
 
 @awaited
@@ -243,7 +243,7 @@ def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path)
     with pytest.raises(ZeroDivisionError):
         run(play())
 
-    check_gone(processes)
+    wait_for_ends(processes)
 
 
 @awaited

@@ -34,7 +34,7 @@ from mac_runner.nano.testing import (
     serve_leader,
 )
 from tests.nano.tiny_models import VOCAB_SIZE
-from tests.patience import LIMIT_S, is_alive, wait_for
+from tests.patience import LIMIT_S, wait_for, wait_for_ends
 from tests.sim.held_steps import HeldSteps
 
 Make = Callable[..., Servant]
@@ -110,7 +110,7 @@ def processes(path: Path, **changes: Any) -> Iterator[Any]:
     with make_engine(settings(path, **changes)) as engine:
         started = [process for process in descendants() if process not in before]
         yield engine
-    assert_ended(started)
+    wait_for_ends(started)
 
 
 @contextmanager
@@ -162,11 +162,6 @@ def lose(engine: ReplicatedEngine, number: int) -> None:
 def descendants() -> list[psutil.Process]:
     """All processes that this one has started, and theirs."""
     return psutil.Process().children(recursive=True)
-
-
-def assert_ended(processes: list[psutil.Process]) -> None:
-    """Wait until all have ended."""
-    wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
 
 
 def in_a_crowd(engine: BaseEngine, seed: int, count: int) -> dict[tuple[int, int], TrainingSample]:

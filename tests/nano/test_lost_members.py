@@ -40,7 +40,7 @@ from tests.faults.tier import SCALE
 from tests.nano import crowds
 from tests.nano.crowds import alone, bits, finish, lock_step, needs_packing, processes, replicas, started_with
 from tests.nano.tiny_models import random_state_dict
-from tests.patience import LIMIT_S, is_alive, wait_for
+from tests.patience import LIMIT_S, is_alive, wait_for, wait_for_ends
 from tests.sim.held_steps import HeldSteps
 
 CROWD = 20 * SCALE
@@ -107,7 +107,7 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
             with pytest.raises(RankFailedError):
                 finish(engine)
         assert_over(engine, *named)
-        crowds.assert_ended(started)
+        wait_for_ends(started)
 
 
 def test_leader_that_fails_while_it_packs_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_error_of_rank_0_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(MemoryError, match="no more"):
             engine.generate([PROMPT], GREEDY)
 
-        crowds.assert_ended(crowds.descendants())
+        wait_for_ends(crowds.descendants())
         assert_over(engine, "rank 0", "no more")
 
 
@@ -149,7 +149,7 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(path: Path) -> 
 
         error = assert_over(engine, "rank 1", "IndexError")
         assert "model_forward" in error.__notes__[0]
-        crowds.assert_ended(crowds.descendants())
+        wait_for_ends(crowds.descendants())
 
 
 @pytest.mark.skipif(not has_ordered_memory(), reason="gloo's patience is fixed when it starts")
@@ -204,7 +204,7 @@ def test_engine_that_is_dropped_without_a_word_keeps_no_processes(path: Path) ->
     del engine
 
     assert len(started) == 1
-    crowds.assert_ended(started)
+    wait_for_ends(started)
 
 
 WAITING_PROGRAM = """
@@ -232,7 +232,7 @@ def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step
         assert is_alive(other)
         process.kill()
 
-    crowds.assert_ended([other])
+    wait_for_ends([other])
 
 
 def spent_s(process: psutil.Process) -> float:
