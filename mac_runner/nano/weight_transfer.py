@@ -430,9 +430,11 @@ def alongside(
         except Exception as error:  # noqa: BLE001  Whatever torch raises.
             future.set_exception(error)
 
-    Thread(target=run, name="nano-transfer", daemon=True).start()
+    thread = Thread(target=run, name="nano-transfer", daemon=True)
+    thread.start()
     try:
         _wait(links, future.done, group.timeout_s, cancelled, lambda: group.num_pieces)
+        thread.join()
         return future.result()
     except RuntimeError as error:
         raise BroadcastError(f"no new weights were installed: torch.distributed failed: {error}") from error

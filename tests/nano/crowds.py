@@ -105,12 +105,22 @@ def ranks_as_threads(path: Path, make: Make = Follower, **changes: Any) -> Itera
 
 @contextmanager
 def processes(path: Path, **changes: Any) -> Iterator[Any]:
-    """An engine of several processes as users have it, and none of them after the block."""
-    before = descendants()
+    """An engine of several processes as users have it; it leaves none of them, and no thread of torch's groups."""
+    before, num_threads = descendants(), _group_threads()
     with make_engine(settings(path, **changes)) as engine:
         started = [process for process in descendants() if process not in before]
         yield engine
     wait_for_ends(started)
+    assert _group_threads() <= num_threads
+
+
+def _group_threads() -> int:
+    """How many threads work for groups of torch.distributed in this process."""
+    found = 0
+    for thread in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # It has ended.
+            found += "gloo" in thread.read_text()
+    return found
 
 
 @contextmanager

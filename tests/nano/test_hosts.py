@@ -127,8 +127,12 @@ def rank_0(path: Path, environ: dict[str, str], **sizes: Any) -> Any:
 
 
 @needs_packing
-def test_two_ranks_of_a_model_on_two_hosts_have_the_bits_of_one_process_and_end_with_rank_0(path: Path) -> None:
-    """Weights that change are sent to the other host."""
+def test_two_ranks_of_a_model_on_two_hosts_have_the_bits_of_one_process_and_end_with_rank_0(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that change are sent to the other host. The interpreter takes no leave: threads could abort it."""
+    (tmp_path / "sitecustomize.py").write_text("import atexit, os\natexit.register(os._exit, 7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     weights, sizes = random_state_dict(path, seed=1), {"tensor_parallel_size": 2}
     found = list[list[object]]()
     with alone(path) as one, other_rank(path, **sizes) as (environ, process):

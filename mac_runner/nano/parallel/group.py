@@ -95,6 +95,9 @@ class Group:
     def abort(self) -> None:
         """Release a rank that waits in `gather`; for another thread, when a rank is lost."""
 
+    def close(self) -> None:
+        """Leave the others, when nothing is under way; may be called twice."""
+
 
 ALONE = Group()
 
@@ -186,8 +189,8 @@ class MemoryGroup(Group):
         raise PeerLostError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
 
 
-class TorchGroup(Group):
-    """Ranks that gather over torch.distributed.
+class TorchPeers:
+    """Ranks that meet over torch.distributed.
 
     The group is not the process's default one: an application may have several engines, and groups of its own.
     """
@@ -195,10 +198,27 @@ class TorchGroup(Group):
     def __init__(self, shard: Shard, device: torch.device, store: object, address: str) -> None:
         """Meet the others at `store`; they reach this rank at `address`."""
         self.shard = shard
-        self._group = process_group(shard, device, store, address)
+        self._group: torch.distributed.ProcessGroup | None = process_group(shard, device, store, address)
+
+    def abort(self) -> None:
+        """End what is under way. NCCL would wait for a lost rank; gloo sees by itself that its sockets are closed."""
+        if self._group is not None:
+            self._group.abort()
+
+    def close(self) -> None:
+        """Leave the others and wait for the group's threads, when nothing is under way; may be called twice.
+
+        A thread that drops a tensor as the interpreter ends would abort the process, because it needs Python's lock.
+        """
+        self._group = None
+
+
+class TorchGroup(TorchPeers, Group):
+    """Ranks that gather over torch.distributed."""
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Gather bytes, because not every backend knows every type."""
+        assert self._group is not None
         pieces = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(self.shard.size)]
         try:
             self._group.allgather(
@@ -207,10 +227,6 @@ class TorchGroup(Group):
         except RuntimeError as error:
             raise PeerLostError(f"a gather over torch.distributed has failed: {error}") from error
         return torch.cat(pieces, dim=-1)
-
-    def abort(self) -> None:
-        """End what is under way. NCCL would wait for a lost rank; gloo sees by itself that its sockets are closed."""
-        self._group.abort()
 
 
 def process_group(

@@ -11,6 +11,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from threading import Thread
+from typing import NoReturn
 
 from mac_runner.nano.base_engine import BaseEngine
 from mac_runner.nano.checkpoint import find_model
@@ -65,8 +66,8 @@ def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:
     return ReplicatedEngine(config, [(first, replace(begin, world=world)), *((other, begin) for other in others)])
 
 
-def follow(config: EngineConfig, world: World) -> None:
-    """Do what rank 0 asks for, until it ends; this process is another rank. Raises NanoError."""
+def follow(config: EngineConfig, world: World) -> NoReturn:
+    """Do what rank 0 asks for, then end this process, which is another rank. Raises NanoError until it has joined."""
     # Each of them is also a program, which must not have been imported before it runs.
     from mac_runner.nano.parallel.follower import Follower, serve, watch_connection
     from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
@@ -86,6 +87,8 @@ def follow(config: EngineConfig, world: World) -> None:
         Thread(target=watch_connection, args=(connection,), name="nano-leader-watch", daemon=True).start()
         make = partial(Follower, world.tp_rank, connection, model_path=config.model_path, device=world.local_rank)
         serve(connection, make)
+    # As a rank does that was started here: no thread of torch outlives the interpreter.
+    os._exit(0)
 
 
 def _meet(config: EngineConfig, world: World) -> tuple[Rendezvous, EngineConfig]:

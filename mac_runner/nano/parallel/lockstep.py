@@ -173,7 +173,7 @@ class LockstepEngine(BaseEngine):
             meeting.abort()
             own_engine.fail("another replica is lost")
 
-        self._ranks.on_loss = end
+        self._ranks.on_loss, self._ranks.on_close = end, meeting.close
         return meeting
 
     def _home(self, request: PreparedRequest) -> int | None:

@@ -102,6 +102,7 @@ class Ranks:
         self.is_over = Event()
         """Set when a rank is lost: then no rank may be waited for."""
         self.on_loss: Callable[[], None] = lambda: None
+        self.on_close: Callable[[], None] = lambda: None
         self._failure: Failed | None = None
         self._is_closing = False
         self._numbers = count(1)
@@ -198,6 +199,7 @@ class Ranks:
         with self._sending:
             for member in self._members:
                 member.connection.close()
+        self.on_close()
 
     # What follows runs in the watcher's thread.
 

@@ -19,7 +19,7 @@ from mac_runner.nano.base_engine import EngineStats
 from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import DivergenceError, NanoError
 from mac_runner.nano.intake import PreparedRequest
-from mac_runner.nano.parallel.group import PeerLostError, Shard, process_group
+from mac_runner.nano.parallel.group import PeerLostError, Shard, TorchPeers
 from mac_runner.nano.sequence import Delta
 
 
@@ -65,17 +65,17 @@ class Report:
         return {"round": str(self.number), "weight_version": str(self.version), "idleness": str(self.is_idle)}
 
 
-class Meeting:
+class Meeting(TorchPeers):
     """Where all replicas meet once a round: a reduction over torch.distributed with gloo."""
 
     def __init__(self, place: Shard, store: object, address: str) -> None:
-        """Meet the others at `store`; they reach this replica at `address`."""
-        self._group = process_group(place, torch.device("cpu"), store, address)
+        super().__init__(place, torch.device("cpu"), store, address)
 
     def largest(self, *values: int) -> list[int]:
         """The largest that any replica brings, for each of its values. Raises RankFailedError."""
         from torch.distributed import AllreduceOptions, ReduceOp
 
+        assert self._group is not None
         found, options = torch.tensor(values), AllreduceOptions()
         options.reduceOp = ReduceOp.MAX
         try:
@@ -83,10 +83,6 @@ class Meeting:
         except RuntimeError as error:
             raise PeerLostError(f"a meeting over torch.distributed has failed: {error}") from error
         return [int(value) for value in found]
-
-    def abort(self) -> None:
-        """Release a replica that waits in `largest`; for another thread, when a replica is lost."""
-        self._group.abort()
 
 
 class Replica:

@@ -103,7 +103,7 @@ class ParallelRunner(ModelRunner):
             del state_dict
             self._ranks.wait(begun)
             self.group = self._join_memory() if gathers_in_memory else self._join_torch()
-            self._ranks.on_loss = self.group.abort
+            self._ranks.on_loss, self._ranks.on_close = self.group.abort, self.group.close
             counts = [each for each in self._ranks.call("count_blocks") if each is not None]
             self.open_store(min(self.count_blocks(), *counts))
         except BaseException:
