@@ -111,6 +111,7 @@ def main(
         raise click.UsageError("--open serves all, --api-key-env those with the key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
+        from mac_runner.nano.parallel.follower import leave
         from mac_runner.nano.parallel.launch import follow
         from mac_runner.nano.parallel.world import world_of
         from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
@@ -145,12 +146,13 @@ def main(
         )
         if world.rank:
             follow(config, world)
-        else:
-            asyncio.run(serve(config, address, world))
+        asyncio.run(serve(config, address, world))
     except UnguardedError as error:
         raise click.UsageError(str(error)) from error
     except (NanoError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    # A transfer of weights that was given up leaves a thread of torch behind.
+    leave()
 
 
 def _key(option: str, variable: str | None) -> str | None:

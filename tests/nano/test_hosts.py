@@ -33,6 +33,7 @@ from tests.patience import LIMIT_S
 
 PARAMS = SamplingParams(temperature=0.9, max_tokens=5, ignore_eos=True)
 PROMPTS = [[number] * 20 for number in range(4)]
+PORTS = LoopbackPorts()
 TWO = {"data_parallel_size": 2}
 TOGETHER = {**TWO, "data_parallel_mode": "lock_step"}
 MASTER = {"MASTER_ADDR": "10.0.0.1"}
@@ -100,7 +101,7 @@ def test_engine_of_one_replica_refuses_a_config_of_several() -> None:
 
 def meeting() -> dict[str, str]:
     """What rank 0 of 2 on host 1 is told, which is reached at 127.0.0.2."""
-    (port,) = LoopbackPorts().take(1)
+    (port,) = PORTS.take(1)
     place = {"MASTER_ADDR": "127.0.0.2", "MASTER_PORT": str(port)}
     return {**place, "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
 
@@ -173,7 +174,10 @@ def test_replicas_of_two_hosts_have_the_bits_of_one_process_until_one_is_killed(
 
 
 @needs_packing
-def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(path: Path, tmp_path: Path) -> None:
+def test_host_with_other_weights_is_refused_on_both_with_the_file_and_the_ranks(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "FAREWELL_S", LIMIT_S)
     save_file(random_state_dict(make_model(tmp_path, "qwen2"), seed=9), str(tmp_path / "model.safetensors"))
     with other_rank(tmp_path, **TOGETHER) as (environ, process):
         with pytest.raises(DivergenceError, match=r"rank 1 .* rank 0 .*model\.safetensors"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -233,6 +236,22 @@ def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step
         process.kill()
 
     wait_for_ends([other])
+
+
+def test_call_to_ranks_that_end_unanswered_is_given_up_when_the_engine_is_closed() -> None:
+    """A rank ends when it is asked to, whatever it builds beside its work."""
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor() as threads, closing(Connection(theirs.detach())) as rank:
+        others = ranks.Ranks([Member("rank 1", Connection(ours.detach()))])
+        call = threads.submit(others.call, "begin_build")
+        rank.recv()
+        end = threads.submit(others.close)
+        assert rank.recv() is None
+        rank.close()
+
+        with pytest.raises(RankFailedError, match="closed during a call"):
+            call.result(LIMIT_S)
+        end.result(LIMIT_S)
 
 
 def spent_s(process: psutil.Process) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -56,6 +56,11 @@ class Table:
         core = self.backend.running.engine.engine_core
         copies: Mapping[str, bytes] = getattr(core, "reqs_in_flight", {})
         return len(set(copies.values())) or 1
+
+    def is_known_to_rest(self) -> bool:
+        """Whether the copies of the model have no requests by the counts that requests are spread by."""
+        counts: Sequence[Sequence[float]] = getattr(self.backend.running.engine.engine_core, "lb_engines", ())
+        return not any(waiting or running for waiting, running, *_ in counts)
 
 
 def two_cores() -> str:

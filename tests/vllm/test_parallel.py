@@ -82,6 +82,7 @@ async def killed(table: Table, victim: str, copies: int) -> tuple[int, list[Repl
     engines = [process for process in processes if "EngineCore" in process.command]
     asking, copies_at_work = list[asyncio.Task[Reply]](), 0
     for _ in range(SPREADINGS_MAX):
+        await until(table.is_known_to_rest, "counts that are not of requests before")
         signal_all(engines, signal.SIGSTOP)
         asking = [asyncio.create_task(table.backend.generate(one)) for one in long]
         await until(lambda: table.unfinished() == len(long), "the requests")

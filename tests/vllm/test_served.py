@@ -32,7 +32,8 @@ SCHEMA = {"type": "object", "properties": {"act": {"enum": ["wait", "vote"]}}, "
 @pytest.fixture(scope="module")
 def base_url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `vllm serve` listens with the tiny model under the name `tiny`."""
-    (port,), log = LoopbackPorts().take(1), tmp_path_factory.mktemp("served") / "log"
+    ports, log = LoopbackPorts(), tmp_path_factory.mktemp("served") / "log"
+    (port,) = ports.take(1)
     command = [
         # What `vllm serve` runs; the command itself looks for a package of the name vllm, which the CPU's build is not.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny_model)),

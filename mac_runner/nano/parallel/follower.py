@@ -15,9 +15,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from threading import Event, Lock, Thread
+from typing import NoReturn
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.attention import ForwardBatch
@@ -162,7 +164,8 @@ def end_with(connection: Connection, error: Exception) -> None:
     """Report an error to rank 0, and end."""
     if isinstance(error, PeerLostError):
         Event().wait(_REPORT_S)
-    send(connection, Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
+    with suppress(OSError):  # Rank 0 is gone.
+        send(connection, Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
     os._exit(1)
 
 
@@ -177,7 +180,7 @@ def serve(connection: Connection, make: Callable[..., Servant]) -> None:
         servant = make(*first.arguments)
         send(connection, Done(first.number, servant.joined()))
         servant.run()
-    except EOFError:
+    except (EOFError, ConnectionError):
         pass  # Rank 0 is gone.
     except Exception as error:  # noqa: BLE001  Rank 0 raises it, whatever it is.
         end_with(connection, error)
@@ -188,14 +191,14 @@ def watch_connection(connection: Connection) -> None:
     poll = select.poll()
     poll.register(connection, getattr(select, "POLLRDHUP", select.POLLHUP))
     poll.poll()
-    os._exit(0)
+    leave()
 
 
 def watch_parent(parent: int) -> None:
     """End with rank 0, which keeps this process's standard input open while it lives."""
     while not select.select([0], [], [], LOOK_S)[0] and os.getppid() == parent:
         pass
-    os._exit(0)
+    leave()
 
 
 def main(make: Callable[..., Servant]) -> None:
@@ -210,7 +213,14 @@ def live(work: Callable[[Connection], None], fd: int, parent: int) -> None:
         signal.signal(each, signal.SIG_IGN)
     Thread(target=watch_parent, args=(parent,), daemon=True).start()
     work(Connection(fd))
-    # The system takes everything back, and sooner than the interpreter does.
+    leave()
+
+
+def leave() -> NoReturn:
+    """End this process, at any thread's word. The system takes everything back, and sooner than the interpreter does.
+
+    A thread of torch that drops a tensor while the interpreter ends would also abort the process.
+    """
     os._exit(0)
 
 

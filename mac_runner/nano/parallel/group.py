@@ -202,13 +202,13 @@ class TorchPeers:
 
     def abort(self) -> None:
         """End what is under way. NCCL would wait for a lost rank; gloo sees by itself that its sockets are closed."""
-        if self._group is not None:
-            self._group.abort()
+        if (group := self._group) is not None:  # Another thread may close it.
+            group.abort()
 
     def close(self) -> None:
         """Leave the others and wait for the group's threads, when nothing is under way; may be called twice.
 
-        A thread that drops a tensor as the interpreter ends would abort the process, because it needs Python's lock.
+        A thread that drops a tensor while the interpreter ends would abort the process: it needs Python's lock.
         """
         self._group = None
 

@@ -69,7 +69,7 @@ def _of_a_world(config: EngineConfig, world: World) -> BaseEngine:
 def follow(config: EngineConfig, world: World) -> NoReturn:
     """Do what rank 0 asks for, then end this process, which is another rank. Raises NanoError until it has joined."""
     # Each of them is also a program, which must not have been imported before it runs.
-    from mac_runner.nano.parallel.follower import Follower, serve, watch_connection
+    from mac_runner.nano.parallel.follower import Follower, leave, serve, watch_connection
     from mac_runner.nano.parallel.lockstep_follower import LockstepFollower
     from mac_runner.nano.parallel.replica import serve_leader
 
@@ -87,8 +87,7 @@ def follow(config: EngineConfig, world: World) -> NoReturn:
         Thread(target=watch_connection, args=(connection,), name="nano-leader-watch", daemon=True).start()
         make = partial(Follower, world.tp_rank, connection, model_path=config.model_path, device=world.local_rank)
         serve(connection, make)
-    # As a rank does that was started here: no thread of torch outlives the interpreter.
-    os._exit(0)
+    leave()
 
 
 def _meet(config: EngineConfig, world: World) -> tuple[Rendezvous, EngineConfig]:

@@ -105,6 +105,7 @@ class Ranks:
         self.on_close: Callable[[], None] = lambda: None
         self._failure: Failed | None = None
         self._is_closing = False
+        self._have_ended = False
         self._numbers = count(1)
         self._answers = dict[int, list[Any]]()
         self._changed = Condition()
@@ -136,12 +137,15 @@ class Ranks:
         """Wait until a call has returned on all ranks; the values, in any order. Raises RankFailedError."""
         with self._changed:
             is_decided = self._changed.wait_for(
-                lambda: self._failure is not None or len(self._answers[number]) == len(self._members), CALL_S_MAX
+                lambda: self._failure or self._have_ended or len(self._answers[number]) == len(self._members),
+                CALL_S_MAX,
             )
             answers = self._answers.pop(number)
         if not is_decided:
             self.fail(Failed(f"a call did not return within {CALL_S_MAX:.0f} s"))
         self.check()
+        if len(answers) < len(self._members):
+            raise _error(Failed("the engine was closed during a call"))
         return answers
 
     def call(self, method: str, *arguments: object, fd: int | None = None) -> list[Any]:
@@ -214,6 +218,9 @@ class Ranks:
                     self._note_end(watched.pop(connection))
                 except Exception as error:  # noqa: BLE001  An answer that cannot be read: no call may wait for more.
                     self.fail(Failed(f"{watched[connection]} sent what cannot be read: {error!r}"))
+        with self._changed:
+            self._have_ended = True
+            self._changed.notify_all()
 
     def _note(self, member: Member, message: Done | Failed) -> None:
         if isinstance(message, Failed):

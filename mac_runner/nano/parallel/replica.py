@@ -174,7 +174,7 @@ def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, m
     """
     try:
         begin = connection.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         return
     if begin is None:  # The leader ends before it has begun.
         return
