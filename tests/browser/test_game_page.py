@@ -35,24 +35,23 @@ def test_every_event_is_on_the_page_in_order(page: Page, games: Path, at_games: 
 def test_page_of_a_seat_has_what_the_seat_saw_and_asks_for_nothing_else(page: Page, games: Path, at_games: str) -> None:
     game = recorded(games)[0]
     asked: list[str] = []
-    bodies: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/c/" in request.url else None)
-    page.on("response", lambda response: bodies.append(response.text()) if "/api/c/0?" in response.url else None)
 
     for seat in game.seats[:3]:
-        goto(page, at_games, f"#/c/0?seat={quote(seat)}")
+        with page.expect_response(lambda response: "/api/c/0?" in response.url) as answered:
+            goto(page, at_games, f"#/c/0?seat={quote(seat)}")
         page.get_by_text(f"As {seat} saw it.").wait_for()
+        body = answered.value.text()
         assert shown(page) == game.texts(seat)
         unseen = set(game.texts()) - set(game.texts(seat))
         assert len(unseen) > 10
-        assert len(bodies) == 1
-        assert not [text for text in unseen if json.dumps(text, ensure_ascii=False)[1:-1] in bodies[0]]
+        assert not [text for text in unseen if json.dumps(text, ensure_ascii=False)[1:-1] in body]
         assert page.locator(".chip, .truth, .area").count() == 0
         for key in "ji":
             page.keyboard.press(key)
         assert [url for url in asked if f"seat={quote(seat)}" not in url] == []
+        assert len([url for url in asked if "/api/c/0?" in url]) == 1
         asked.clear()
-        bodies.clear()
 
 
 def test_deep_link_comes_back_after_a_reload_and_back_goes_one_step_back(page: Page, at_games: str) -> None:
@@ -89,7 +88,8 @@ def test_keys_go_through_events_phases_seats_and_conversations_and_to_the_search
     assert {text.casefold() for text in shown(page)} == {"the sun rises."}
 
     page.locator("h1").click()
-    for key, number in (("]", 1), ("[", 0)):
+    for key, link, number in (("]", "1 →", 1), ("[", "← 0", 0)):
+        page.get_by_role("link", name=link).wait_for()
         page.keyboard.press(key)
         page.get_by_role("heading", name=f"Conversation {number}").wait_for()
     page.keyboard.press("?")
@@ -311,11 +311,13 @@ def test_link_into_a_publication_leads_to_the_same_screen(watch: Watch, publishe
     place = f"{published(games).as_uri()}/index.html#/c/1?seat=Obadiah&e=3"
     page = watch.open(place)
     page.get_by_text("As Obadiah saw it").first.wait_for()
+    page.get_by_role("link", name="← 0").wait_for()
     shown = page.locator("main").inner_text()
 
     page.reload()
 
     page.get_by_text("As Obadiah saw it").first.wait_for()
+    page.get_by_role("link", name="← 0").wait_for()
     assert page.locator("main").inner_text() == shown
     assert page.url == place
 

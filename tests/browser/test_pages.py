@@ -15,7 +15,7 @@ import pytest
 from mac_runner.figures.testing import report_html
 from tests.browser.conftest import Published, Served
 from tests.browser.runs import NAMES, SEATS, TEXTS
-from tests.browser.screens import REQUIRED, SCHEMES, WIDTHS, Watch
+from tests.browser.screens import PATIENCE_MS, REQUIRED, SCHEMES, WIDTHS, Watch
 from tests.cli.lab import ROOT, Lab
 from tests.figures.reports import hostile_report
 from tests.patience import LIMIT_S, wait_for
@@ -121,6 +121,7 @@ def test_page_has_no_trouble_and_no_text_leaves_it(watch: Watch, report_of_games
 
 def test_page_is_the_same_without_javascript(watch: Watch, report_of_games: Path) -> None:
     context = watch.browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE_MS)
     watch.contexts.append(context)
     page = context.new_page()
     page.goto(report_of_games.as_uri())

@@ -114,6 +114,7 @@ def test_the_list_says_how_much_of_it_was_read_and_keeps_its_filter_meanwhile(ma
 
 def test_filters_order_and_columns_are_in_the_address_and_come_back_with_it(page: Page, watch: Watch) -> None:
     page.get_by_role("searchbox").fill("days>5 status=finished")
+    _count(page, " of 300")
     page.get_by_role("button", name="turns").click()
     page.get_by_role("button", name="turns").click()
     page.get_by_role("button", name="All columns").click()

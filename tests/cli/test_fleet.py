@@ -22,6 +22,8 @@ from tests.patience import ended, is_alive, wait_for
 from tests.sim.engine_stub import command
 
 CONFIG = "model_definitions.folk.fleet_config"
+FIRST_PORT = 19100
+"""Outside the range from which fleets of other tests take theirs."""
 
 Plan = Callable[..., Ended]
 
@@ -31,7 +33,7 @@ def plan(lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """`mac-run fleet plan` of `trial.yaml`, with the overrides that are given."""
     folk: JsonObject = {"model": "Qwen/Qwen3-8B", "engine_args": {"kv_cache_dtype": "fp8"}}
     models: JsonObject = {"folk": {"backend": "fleet", "fleet_config": folk}}
-    lab.write(experiment("trial", models=models, fleet={"first_port": 21100}))
+    lab.write(experiment("trial", models=models, fleet={"first_port": FIRST_PORT}))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return lambda *overrides: at_once("fleet plan trial.yaml", *(f"--set={override}" for override in overrides))
 
@@ -45,7 +47,7 @@ def test_plan_prints_lanes_and_command_lines_and_touches_nothing(
         lines = plan("fleet.max_gpus=2").done("fleet.max_gpus is 2").stdout.splitlines()
 
     assert [line.split() for line in lines if line.startswith("folk@")] == [
-        [f"folk@{n}", "gpu", str(n), "vllm", "Qwen/Qwen3-8B", *f"0.92 = 73.3 GiB 64 {21100 + n}".split()]
+        [f"folk@{n}", "gpu", str(n), "vllm", "Qwen/Qwen3-8B", *f"0.92 = 73.3 GiB 64 {FIRST_PORT + n}".split()]
         for n in (0, 1)
     ]
     commands = [line for line in lines if " serve " in line]

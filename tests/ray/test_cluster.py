@@ -53,22 +53,24 @@ def cluster_of() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**NOTICED, "RAY_USAGE_STATS_ENABLED": "0"}.items():
+        patience = {"RAY_gcs_server_port_wait_time_s": f"{LIMIT_S:.0f}"}
+        for name, value in {**NOTICED, **patience, "RAY_USAGE_STATS_ENABLED": "0"}.items():
             patch.setenv(name, value)
-        head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": 0}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": 0, "dashboard_agent_listen_port": 0}
+        cluster = Cluster()
         try:
+            add_node(cluster, **head)
             patch.setenv("RAY_ADDRESS", cluster.address)
             for _ in range(2):
-                add_node(cluster)
+                add_node(cluster, num_cpus=1)
             yield cluster
         finally:
             cluster.shutdown()
 
 
-def add_node(cluster: Any) -> None:
-    """One that has a worker; Ray itself gives it half a minute to come."""
-    cluster._wait_for_node(cluster.add_node(wait=False, num_cpus=1), LIMIT_S)
+def add_node(cluster: Any, **settings: Any) -> None:
+    """Ray itself gives a node half a minute to come."""
+    cluster._wait_for_node(cluster.add_node(wait=False, **settings), LIMIT_S)
 
 
 def has_agent(node: Any) -> bool:
@@ -115,7 +117,7 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
         wait_for(lambda: any(map(workers_of, cluster.worker_nodes)), "a worker")
         node = next(node for node in cluster.worker_nodes if workers_of(node))
         lost = workers_of(node)
-        add_node(cluster)
+        add_node(cluster, num_cpus=1)
         cluster.remove_node(node, allow_graceful=False)
         wait_for(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
         let_end(lab, more)

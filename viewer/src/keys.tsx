@@ -1,6 +1,6 @@
 // Keys: a page binds some while it is shown, and `?` lists all that are bound.
 import { type JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** A key, as KeyboardEvent.key names it, with what it does in words. */
 export interface Binding {
@@ -15,7 +15,8 @@ const bound: (readonly Binding[])[] = [];
 export function useKeys(bindings: readonly Binding[]): void {
   const latest = useRef(bindings);
   latest.current = bindings;
-  useEffect(() => {
+  // With the drawing itself: keys of what is seen work, and those of what is gone do not.
+  useLayoutEffect(() => {
     // The functions may change with each drawing; their keys are bound once.
     const live = bindings.map(({ key, text }, place) => ({ key, text, run: () => latest.current[place]?.run() }));
     bound.push(live);

@@ -10,19 +10,26 @@ export interface Loaded<T> {
 
 /** Asks again when one of `what` changes; an answer that comes too late is dropped. */
 export function useLoaded<T>(ask: () => Promise<T>, what: readonly unknown[]): Loaded<T> {
-  const [loaded, setLoaded] = useState<Loaded<T>>({ value: null, error: "", isLoading: true });
+  const [answer, setAnswer] = useState<Answer<T>>({ value: null, error: "", of: null });
   useEffect(() => {
     let isWanted = true;
-    setLoaded((before) => (before.isLoading ? before : { ...before, isLoading: true }));
     ask().then(
-      (value) => isWanted && setLoaded({ value, error: "", isLoading: false }),
-      (fault: unknown) => isWanted && setLoaded({ value: null, error: reason(fault), isLoading: false }),
+      (value) => isWanted && setAnswer({ value, error: "", of: what }),
+      (fault: unknown) => isWanted && setAnswer({ value: null, error: reason(fault), of: what }),
     );
     return () => {
       isWanted = false;
     };
   }, what);
-  return loaded;
+  const isLoading = answer.of === null || answer.of.some((part, place) => part !== what[place]);
+  return { value: answer.value, error: answer.error, isLoading };
+}
+
+interface Answer<T> {
+  readonly value: T | null;
+  readonly error: string;
+  /** What it answers. */
+  readonly of: readonly unknown[] | null;
 }
 
 /** An error as a sentence. */
