@@ -36,7 +36,7 @@ def main(directory: str, *behaviours: str) -> None:
     if behaviour != "wait":
         sys.exit(int(behaviour))
     while True:
-        time.sleep(60)
+        time.sleep(1)  # A signal that comes just before it is heard of afterwards.
 
 
 if __name__ == "__main__":

@@ -239,6 +239,8 @@ async def _run(server: EngineStub, start_s: float) -> None:
         async with server:
             _say(str(server.port))
             await over.wait()
+    # It may be asked to end twice. The loop would complain of a signal that comes while it closes.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
 
 
 def _say(line: str) -> None:
