@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests import tiers
 from tests.patience import wait_for
@@ -29,7 +30,7 @@ _SETTINGS = frozenset(
     {"columns", "lines", "no_color", "force_color", "clicolor", "clicolor_force", "mac_runner_api_key"}
     | {"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"}
 )
-_FDS = Path("/proc/self/fd")
+_FDS = "/proc/self/fd"
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
 _PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
@@ -55,14 +56,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # Some environments have no pytest-xdist.
 def pytest_xdist_auto_num_workers() -> int:
-    """Three at least: beside four other programs two workers get a third of two cores."""
-    return max(3, os.cpu_count() or 1)
+    """Four at least: beside four other programs two workers get a third of two cores."""
+    return max(4, os.cpu_count() or 1)
 
 
-def pytest_collection_finish() -> None:
-    """Spare the garbage collector the five thousand tests: it would go over them in the middle of one, for a second."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Do before the tests what would fall to one of them by chance.
+
+    hypothesis prepares its alphabet and reads the constants of the package at its first draw. The garbage collector
+    would go over five thousand tests in the middle of one. Either takes a second.
+    """
+    if any(getattr(getattr(item, "obj", None), "is_hypothesis_test", False) for item in session.items):
+        _draw_once()
     gc.collect()
     gc.freeze()
+
+
+@settings(max_examples=1, database=None)
+@given(st.tuples(st.text(), st.integers(), st.floats(), st.binary()))
+def _draw_once(_: object) -> None:
+    pass
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -120,7 +133,7 @@ def no_leaks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _possessions(scratch: str) -> set[str]:
     """Threads, child processes, and open files under `scratch`: those elsewhere belong to pytest or the libraries."""
     threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate()}
-    if not _FDS.exists():
+    if not os.path.exists(_FDS):
         return threads
     children = {f"process {pid}" for pid in _CHILDREN.read_text().split()} if _CHILDREN.exists() else set()
     return threads | children | {f"file {target}" for target in _open_files() if target.startswith(scratch)}
@@ -129,6 +142,6 @@ def _possessions(scratch: str) -> set[str]:
 def _open_files() -> Iterator[str]:
     for name in os.listdir(_FDS):
         try:
-            yield os.readlink(_FDS / name)
+            yield os.readlink(f"{_FDS}/{name}")
         except OSError:  # The descriptor that listed the directory.
             continue

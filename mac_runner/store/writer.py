@@ -31,6 +31,7 @@ COMMIT_LINGER_S: Final = 0.01
 """How long a batch waits for more items."""
 WRITER_STALL_S_MAX: Final = 20.0
 """How long closing waits for a disk that makes no progress."""
+_LOOK_S: Final = 1.0
 
 
 class Committer(Protocol[Accepted]):
@@ -143,10 +144,15 @@ class Writer(Generic[Item]):
             raise type(self._failure)(str(self._failure)) from self._failure
 
     def _came(self, wait: Callable[[float], bool]) -> bool:
-        """Whether `wait` succeeded. It may take long while the disk makes progress; without progress it is given up."""
-        pulse = self._committer.pulse
-        while not wait(WRITER_STALL_S_MAX):
-            if self._committer.pulse == pulse:
+        """Whether `wait` succeeded. It may take long while the disk makes progress; without progress it is given up.
+
+        If the whole process was stopped, the disk is not at fault: that counts as one look, however long it was.
+        """
+        look_s = min(_LOOK_S, WRITER_STALL_S_MAX)
+        pulse, silent_s = self._committer.pulse, 0.0
+        while not wait(look_s):
+            silent_s = silent_s + look_s if self._committer.pulse == pulse else 0.0
+            if silent_s >= WRITER_STALL_S_MAX:
                 return False
             pulse = self._committer.pulse
         return True

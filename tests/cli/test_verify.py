@@ -21,16 +21,17 @@ CALLS = 6
 HELD = f"""
 import time
 from pathlib import Path
-from threading import get_ident
+from threading import Lock, get_ident
 from mac_runner.cli import main
 from mac_runner.store import writer
 from mac_runner.store.disk import System
-gate, link, calls, writing = Path("gate"), System.link, 0, None
+gate, link, calls, writing, choosing = Path("gate"), System.link, 0, None, Lock()
 def held(call):
     def wait(*args):
         global calls, writing
-        if writing is None and call is link and args[2].parent.name == "transcripts":
-            writing = get_ident()
+        with choosing:
+            if writing is None and call is link and args[2].parent.name == "transcripts":
+                writing = get_ident()
         if get_ident() == writing and calls < {CALLS}:
             calls += 1
             gate.touch()

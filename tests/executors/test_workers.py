@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,10 @@ def submit(job: Job, sbatch_args: str = "") -> list[str]:
     return listener.said
 
 
+def _have_started(job: Job, count: int) -> bool:
+    return len(starts(job.directory)) == count
+
+
 def log(job: Job, number: int) -> str:
     return job.log(number).read_text()
 
@@ -152,7 +157,7 @@ def test_task_that_is_cancelled_ends_in_order_and_does_not_come_back(slurm: Fake
     submit(job)
     for number in range(20 * SCALE):
         slurm.start_all()
-        wait_for(lambda many=number + 1: len(starts(job.directory)) == many, "a worker")
+        wait_for(partial(_have_started, job, number + 1), "a worker")
 
         slurm.cancel(0)
 

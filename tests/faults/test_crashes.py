@@ -21,6 +21,7 @@ from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.tier import SCALE
 from tests.store import player
+from tests.store.conftest import StillClock
 
 CONVERSATIONS = 3
 TORN = 13
@@ -78,7 +79,7 @@ def steps(run: Run) -> Iterator[None]:
 def play_twice(disk: CrashDisk, run_dir: Path, moments: Moments) -> None:
     """Play in two sessions, the first of which is stopped half way, with several commits in each."""
     for begin, end in ((1, 8), (8, 99)):
-        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as moments.run:
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), clock=StillClock()) as moments.run:
             for n, _ in zip(range(begin, end), steps(moments.run), strict=False):
                 if n % 4 == 0:
                     moments.run.contents()
@@ -91,7 +92,7 @@ def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[s
     layout = Layout(directory=run_dir, experiment_name=player.NAME)
     noted = read_state(Disk(disk), layout).rows(Disk(disk), layout)
     assert {f"run/{row['transcript']}" for row in noted} <= disk.files().keys()
-    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
+    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), clock=StillClock()) as run:
         counts = run.counts
         left = {task.index: (task, recorded) for task, recorded in run.unfinished()}
 
@@ -182,7 +183,7 @@ def _play_sessions(random: Random, disk: CrashDisk, run_dir: Path, moments: Mome
     done, total = 0, CONVERSATIONS * (player.TURNS + 1)
     while done < total:
         stop = min(total, done + random.randint(1, total))
-        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as moments.run:
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), clock=StillClock()) as moments.run:
             for step, _ in enumerate(islice(steps(moments.run), stop - done), start=done + 1):
                 if random.random() < 0.3:
                     moments.run.contents()

@@ -24,6 +24,7 @@ from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import transcripts_in
 from tests.faults.tier import SCALE
 from tests.store import player
+from tests.store.conftest import StillClock
 
 CONVERSATIONS = 4
 ROOT = Path("/model")
@@ -39,7 +40,7 @@ class Process:
         self.is_killed = False
         self.ended: list[str] = []
         self._disk = disk
-        self.run: Run = player.open_toy(RUN_DIR, CONVERSATIONS, disk=Disk(cast(System, self)))
+        self.run: Run = player.open_toy(RUN_DIR, CONVERSATIONS, disk=Disk(cast(System, self)), clock=StillClock())
         self._steps = self._play()
 
     def __getattr__(self, call: str) -> object:

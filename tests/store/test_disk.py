@@ -298,6 +298,19 @@ def test_work_that_takes_long_is_waited_for_while_it_gets_on_and_given_up_where_
     join_writer()
 
 
+def test_disk_is_not_given_up_for_one_long_wait_in_which_the_process_may_have_been_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 0.02)
+    monkeypatch.setattr(writer, "_LOOK_S", 0.001)
+    patient = Writer[int](Slow("commit", is_moving=False))
+    patient.submit(1)
+
+    patient.close()
+
+    assert patient.failure is None
+
+
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(
     run_dir: Path, clock: StillClock, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
