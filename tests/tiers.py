@@ -56,7 +56,6 @@ class Guard:
         self._started: list[str] = []
         self._slept_s = 0.0
         self._began_s = 0.0
-        self._slowness = 1.0
         sys.addaudithook(self._hear)
         # A process that multiprocessing spawns raises no audit event.
         _before(BaseProcess, "start", lambda process: self._started.append(repr(process)))
@@ -94,13 +93,8 @@ class Guard:
             yield f"it starts {self._started[0]}"
         if self._slept_s > SLEPT_S_MAX:
             yield f"it sleeps {self._slept_s:.2f} s"
-        if took_s > CPU_S_MAX and took_s > CPU_S_MAX * self._slowest():
+        if took_s > CPU_S_MAX and took_s > CPU_S_MAX * _slowness():
             yield f"it takes {took_s:.1f} CPU seconds"
-
-    def _slowest(self) -> float:
-        """How slow the machine was, at the worst: what made the test late may be over."""
-        self._slowness = max(self._slowness, *(_slowness() for _ in range(5)))
-        return self._slowness
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in _STARTS:
@@ -136,10 +130,14 @@ def _after_timeout(owner: Any, name: str, note: Callable[[float], object]) -> No
 
 
 def _slowness() -> float:
-    """How much longer this machine computes now than the one that the bound was set on."""
+    """How much longer this machine computes now than the one that the bound was set on, at the worst of a few tries."""
+    return max(_tried_s() for _ in range(5)) / 0.02
+
+
+def _tried_s() -> float:
     began_s = time.thread_time()
     sum(number * number for number in range(500_000))
-    return (time.thread_time() - began_s) / 0.02
+    return time.thread_time() - began_s
 
 
 def _cpu_s() -> float:

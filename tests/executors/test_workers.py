@@ -164,7 +164,7 @@ def test_task_that_is_cancelled_ends_in_order_and_does_not_come_back(slurm: Fake
         assert slurm.wait(0) == 3
     assert slurm.requeued() == []
     assert running(starts(job.directory)) == []
-    assert "cancelled; submit again" in log(job, 0)
+    assert log(job, 0).count("cancelled; submit again") == 20 * SCALE
 
 
 def test_worker_that_met_bad_input_is_not_queued_again(slurm: FakeSlurm, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import replace
@@ -113,6 +114,12 @@ def processes(path: Path, **changes: Any) -> Iterator[Any]:
     wait_for_ends(started)
     # The system lists a thread for a moment longer than it can be waited for.
     wait_for(lambda: _group_threads() <= num_threads, "the end of the threads of torch's groups")
+
+
+def forbid_farewell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that start from now on end with 7 if they leave through the interpreter."""
+    (folder / "sitecustomize.py").write_text("import atexit, os\natexit.register(os._exit, 7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
 
 
 def _group_threads() -> int:

@@ -27,7 +27,7 @@ from mac_runner.nano import (
 from mac_runner.nano.parallel import rendezvous
 from mac_runner.nano.parallel.world import ALONE
 from mac_runner.nano.testing import LockstepEngine, World, make_engine, world_of
-from tests.nano.crowds import alone, bits, needs_packing, settings
+from tests.nano.crowds import alone, bits, forbid_farewell, needs_packing, settings
 from tests.nano.tiny_models import make_model, random_state_dict
 from tests.patience import LIMIT_S
 
@@ -132,8 +132,7 @@ def test_two_ranks_of_a_model_on_two_hosts_have_the_bits_of_one_process_and_end_
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that change are sent to the other host. The interpreter takes no leave: threads could abort it."""
-    (tmp_path / "sitecustomize.py").write_text("import atexit, os\natexit.register(os._exit, 7)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    forbid_farewell(tmp_path, monkeypatch)
     weights, sizes = random_state_dict(path, seed=1), {"tensor_parallel_size": 2}
     found = list[list[object]]()
     with alone(path) as one, other_rank(path, **sizes) as (environ, process):

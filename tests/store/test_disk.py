@@ -301,7 +301,7 @@ def test_work_that_takes_long_is_waited_for_while_it_gets_on_and_given_up_where_
 def test_disk_is_not_given_up_for_one_long_wait_in_which_the_process_may_have_been_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 0.02)
+    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", LIMIT_S)
     monkeypatch.setattr(writer, "_LOOK_S", 0.001)
     patient = Writer[int](Slow("commit", is_moving=False))
     patient.submit(1)

@@ -166,7 +166,6 @@ class LockstepEngine(BaseEngine):
         # Each waits for all others, so they meet while this one does.
         number = self._ranks.begin("meet", address, port, size)
         meeting = Meeting(Shard(0, size), store, address)
-        self._ranks.wait(number)
         own_engine = self._engine
 
         def end() -> None:
@@ -174,6 +173,7 @@ class LockstepEngine(BaseEngine):
             own_engine.fail("another replica is lost")
 
         self._ranks.on_loss, self._ranks.on_close = end, meeting.close
+        self._ranks.wait(number)
         return meeting
 
     def _home(self, request: PreparedRequest) -> int | None:

@@ -184,7 +184,8 @@ def serve_leader(connection: Connection, rendezvous: Rendezvous | None = None, m
             rendezvous = Rendezvous(begin.world, is_child=True)
         engine = InferenceEngine(config, rendezvous.joined_ranks() if rendezvous is not None else None)
     except NanoError as error:
-        connection.send(Answer(0, error=error))
+        with suppress(OSError):  # The leader is gone.
+            connection.send(Answer(0, error=error))
         return
     try:
         ReplicaServer(connection, engine).run()

@@ -103,7 +103,6 @@ class ParallelRunner(ModelRunner):
             del state_dict
             self._ranks.wait(begun)
             self.group = self._join_memory() if gathers_in_memory else self._join_torch()
-            self._ranks.on_loss, self._ranks.on_close = self.group.abort, self.group.close
             counts = [each for each in self._ranks.call("count_blocks") if each is not None]
             self.open_store(min(self.count_blocks(), *counts))
         except BaseException:
@@ -192,6 +191,7 @@ class ParallelRunner(ModelRunner):
         # Each waits for all others, so they join while this one does.
         number = self._ranks.begin("join", (self._address, port))
         group = TorchGroup(self.shard, self.device, store, self._address)
+        self._ranks.on_loss, self._ranks.on_close = group.abort, group.close
         self._ranks.wait(number)
         return group
 

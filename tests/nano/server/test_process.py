@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.serve import main
+from tests.nano.crowds import forbid_farewell
 from tests.patience import LIMIT_S
 
 MAC_SERVE = (sys.executable, "-m", "mac_runner.serve")
@@ -41,8 +42,11 @@ def test_server_says_how_many_it_serves_and_where_and_ends_on_a_signal(
     assert "".join(lines).replace(url.rpartition(":")[2], "PORT") == snapshot
 
 
-def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(model: Path) -> None:
+def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A terminal tells the whole process group; that is for rank 0 alone, which may have requests to finish."""
+    forbid_farewell(tmp_path, monkeypatch)
     command = (*MAC_SERVE, str(model), "--port", "0", "--num-threads", "1", "--tensor-parallel-size", "2")
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=dict(os.environ), start_new_session=True
