@@ -89,6 +89,11 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def descendants() -> list[psutil.Process]:
+    """All processes that this one has started, and theirs."""
+    return psutil.Process().children(recursive=True)
+
+
 def wait_for_ends(processes: Sequence[psutil.Process]) -> None:
     """Wait until none of them is alive. Their parents may hear of it later."""
     wait_for(lambda: not any(map(is_alive, processes)), f"the end of {processes}")
@@ -98,7 +103,7 @@ def _progress() -> Progress:
     """The CPU seconds of each child process, and those of the threads of this process that do not wait here."""
     others_s = time.process_time() - time.thread_time()
     found = {(0, round(others_s, 2))}
-    for child in psutil.Process().children(recursive=True):
+    for child in descendants():
         try:
             times = child.cpu_times()
         except psutil.Error:  # It has just ended, which is progress too.

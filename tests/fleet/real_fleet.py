@@ -11,8 +11,6 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import psutil
-
 from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import FleetConfig
@@ -130,8 +128,3 @@ def awaited(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, N
 async def until(is_so: Callable[[], object]) -> None:
     """Wait for a condition of lanes."""
     await patience.until(is_so, "lanes")
-
-
-def ours() -> list[psutil.Process]:
-    """All processes that come from this one."""
-    return psutil.Process().children(recursive=True)

@@ -24,7 +24,6 @@ from tests.fleet.real_fleet import (
     fleet_of,
     lane,
     names_up,
-    ours,
     pid_of,
     plan_of,
     run,
@@ -32,7 +31,7 @@ from tests.fleet.real_fleet import (
     stub_model,
     until,
 )
-from tests.patience import wait_for_ends
+from tests.patience import descendants, wait_for_ends
 
 pytestmark = pytest.mark.ci
 
@@ -52,7 +51,7 @@ async def test_lanes_start_one_of_a_place_at_a_time_and_serve_and_leave_no_proce
         await asyncio.gather(fleet.model("a").start(), fleet.model("b").start())
         await until(lambda: len(names_up(fleet, "a")) == len(names_up(fleet, "b")) == 2)
         assert [status.state for status in fleet.status()] == [LaneState.UP] * 4
-        processes = ours()
+        processes = descendants()
         assert len(processes) == 8
 
     wait_for_ends(processes)
@@ -141,8 +140,8 @@ async def test_engine_that_never_answers_has_its_time_and_is_ended(tmp_path: Pat
 async def test_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     async with fleet_of(plan_of({"m": stub_model("--start-s", "600")}, 2), Heard(), tmp_path) as fleet:
         starting = asyncio.create_task(fleet.model("m").start())
-        await until(lambda: len(ours()) == 4)
-        processes = ours()
+        await until(lambda: len(descendants()) == 4)
+        processes = descendants()
         starting.cancel()
 
     wait_for_ends(processes)
@@ -158,9 +157,9 @@ async def test_engines_that_ignore_the_end_are_killed_and_waited_for(
     async with serving(tmp_path, places=2) as fleet:
         for name in ("m@0", "m@1"):
             os.kill(pid_of(fleet, name), signal.SIGSTOP)
-        processes = ours()
+        processes = descendants()
         await fleet.close()
-        assert ours() == []
+        assert descendants() == []
 
     wait_for_ends(processes)
 
@@ -234,7 +233,7 @@ async def test_engine_that_comes_back_has_read_what_prompts_begin_with(tmp_path:
 def test_a_bug_in_the_fleet_ends_what_opened_it_and_every_engine(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as fleet:
-            processes.extend(ours())
+            processes.extend(descendants())
             fleet.model("m").on_change(lambda: 1 / 0)  # type: ignore[arg-type]
             processes[-1].kill()
             await asyncio.Event().wait()

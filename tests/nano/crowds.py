@@ -14,7 +14,6 @@ from random import Random
 from threading import Thread
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -35,7 +34,7 @@ from mac_runner.nano.testing import (
     serve_leader,
 )
 from tests.nano.tiny_models import VOCAB_SIZE
-from tests.patience import LIMIT_S, wait_for, wait_for_ends
+from tests.patience import LIMIT_S, descendants, wait_for, wait_for_ends
 from tests.sim.held_steps import HeldSteps
 
 Make = Callable[..., Servant]
@@ -175,11 +174,6 @@ def lose(engine: ReplicatedEngine, number: int) -> None:
     """End a replica, as its host's power does."""
     with socket.socket(fileno=os.dup(engine._replicas[number].member.connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
-
-
-def descendants() -> list[psutil.Process]:
-    """All processes that this one has started, and theirs."""
-    return psutil.Process().children(recursive=True)
 
 
 def in_a_crowd(engine: BaseEngine, seed: int, count: int) -> dict[tuple[int, int], TrainingSample]:

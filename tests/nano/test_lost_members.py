@@ -43,7 +43,7 @@ from tests.faults.tier import SCALE
 from tests.nano import crowds
 from tests.nano.crowds import alone, bits, finish, lock_step, needs_packing, processes, replicas, started_with
 from tests.nano.tiny_models import random_state_dict
-from tests.patience import LIMIT_S, is_alive, wait_for, wait_for_ends
+from tests.patience import LIMIT_S, descendants, is_alive, wait_for, wait_for_ends
 from tests.sim.held_steps import HeldSteps
 
 CROWD = 20 * SCALE
@@ -99,7 +99,7 @@ def test_group_has_the_bits_of_one_process_until_a_member_is_killed_which_ends_a
         if crowds.PACKS:
             with alone(path) as one:
                 crowds.assert_same_bits(crowds.in_a_crowd(engine, 2, CROWD), crowds.in_a_crowd(one, 2, CROWD))
-        started, victim = crowds.descendants(), process_of(replica, rank)
+        started, victim = descendants(), process_of(replica, rank)
         for seed in range(0 if at_rest else 4):
             engine.add_request([seed], ENDLESS)
             engine.step()
@@ -136,7 +136,7 @@ def test_error_of_rank_0_ends_all(path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(MemoryError, match="no more"):
             engine.generate([PROMPT], GREEDY)
 
-        wait_for_ends(crowds.descendants())
+        wait_for_ends(descendants())
         assert_over(engine, "rank 0", "no more")
 
 
@@ -152,7 +152,7 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(path: Path) -> 
 
         error = assert_over(engine, "rank 1", "IndexError")
         assert "model_forward" in error.__notes__[0]
-        wait_for_ends(crowds.descendants())
+        wait_for_ends(descendants())
 
 
 @pytest.mark.skipif(not has_ordered_memory(), reason="gloo's patience is fixed when it starts")
@@ -202,7 +202,7 @@ async def test_callers_of_an_engine_whose_rank_is_killed_are_told_which(steps: H
 
 def test_engine_that_is_dropped_without_a_word_keeps_no_processes(path: Path) -> None:
     engine = InferenceEngine(crowds.settings(path, **RANKS))
-    started = crowds.descendants()
+    started = descendants()
     assert isinstance(engine._runner, ParallelRunner)
     del engine
 

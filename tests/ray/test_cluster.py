@@ -14,7 +14,7 @@ import pytest
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import Lab, RunDir, environ
-from tests.patience import LIMIT_S, ended, is_alive, run, wait_for
+from tests.patience import LIMIT_S, ended, run, wait_for, wait_for_ends
 
 pytest.importorskip("ray")
 
@@ -119,7 +119,7 @@ def test_job_whose_nodes_are_killed_ends_like_a_single_run_and_leaves_no_process
         lost = workers_of(node)
         add_node(cluster, num_cpus=1)
         cluster.remove_node(node, allow_graceful=False)
-        wait_for(lambda lost=lost: not any(map(is_alive, lost)), "the end of a dead node's workers")  # type: ignore[misc]
+        wait_for_ends(lost)
         let_end(lab, more)
 
     code, _, said = ended(job)

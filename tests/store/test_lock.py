@@ -337,7 +337,7 @@ def test_process_is_known_by_its_number_and_its_start(sleeper: subprocess.Popen[
     assert start
     assert machine.process_start(sleeper.pid) == start
     sleeper.kill()
-    patience.wait_for(lambda: not patience.is_alive(psutil.Process(sleeper.pid)), "an end that nobody has heard of")
+    patience.wait_for_ends([psutil.Process(sleeper.pid)])  # Nobody has heard of it.
     assert machine.process_start(sleeper.pid) is None
     sleeper.wait()
 
