@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import tracemalloc
+import sys
 from collections import deque
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
@@ -192,8 +192,6 @@ def test_one_who_comes_alone_does_not_wait() -> None:
 
 SLOTS = 50
 
-SMALLEST_BYTES = 16
-
 
 class Watching(SimulatedEngine):
     """Counts at each request how many asyncio tasks there are, and how many conversations are open."""
@@ -205,7 +203,7 @@ class Watching(SimulatedEngine):
         self.asked = 0
         self.tasks_max = 0
         self.open_max = 0
-        self.kept_bytes: dict[int, int] = {}
+        self.kept_objects: dict[int, int] = {}
 
     async def generate(self, request: Request) -> Reply:
         self.asked += 1
@@ -215,7 +213,7 @@ class Watching(SimulatedEngine):
         if self.asked in self.looks_at:
             # What waits for the collector of cycles is not kept, and how much waits depends on the tests before.
             gc.collect()
-            self.kept_bytes[self.asked] = tracemalloc.get_traced_memory()[0]
+            self.kept_objects[self.asked] = sys.getallocatedblocks()
         await asyncio.sleep(self.random.random())
         return Reply(text="1")
 
@@ -281,11 +279,7 @@ def test_tasks_and_open_conversations_follow_the_slots_and_not_the_plan() -> Non
 @pytest.mark.parametrize("conversations", [2_500, pytest.param(4_000, marks=pytest.mark.nightly)])
 def test_nothing_is_kept_of_a_conversation_that_is_over(conversations: int) -> None:
     early = 1_000
-    tracemalloc.start()
-    try:
-        kept = play(conversations, deque(maxlen=1), {early, conversations}).kept_bytes
-    finally:
-        tracemalloc.stop()
+    kept = play(conversations, deque(maxlen=1), {early, conversations}).kept_objects
 
-    # Less than the smallest object of each conversation between the two.
-    assert kept[conversations] - kept[early] < SMALLEST_BYTES * (conversations - early)
+    # Objects and not bytes: the table of a set that others fill, such as asyncio's of all tasks, grows at some moment.
+    assert kept[conversations] - kept[early] < (conversations - early) / 2
