@@ -121,6 +121,7 @@ class ManifestFile(NamedTuple):
 class _Planned(msgspec.Struct):
     task_id: str
     index: int
+    transcript: str
     status: str
 
 
@@ -136,6 +137,9 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
 
     def note(record: JsonObject) -> None:
         task = convert(record, _Planned)
+        # One that is not planned now keeps its place: with a letter changed it would be a task more.
+        if task.transcript != transcript_path(task.task_id):
+            raise ValueError(f"the transcript of {task.task_id} is {task.transcript}")
         planned[task.task_id] = task.index
         statuses[task.task_id] = task.status
 

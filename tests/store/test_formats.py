@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,15 @@ def test_manifest_of_any_length_comes_back(n: int) -> None:
     assert found.experiment_name == "toy"
     assert list(found.planned.items()) == list(planned.items())
     assert set(found.statuses.values()) <= {"pending"}
+
+
+def test_manifest_with_a_letter_changed_names_no_other_task() -> None:
+    manifest = Manifest("toy", {"toy-0": 0, "toy-1": 1})
+    data = b"".join(manifest.encode("now"))
+    for at in (match.start() for match in re.finditer(b"[a-z]", data)):
+        with suppress(RunDirectoryError):
+            altered = decode_manifest([data[:at] + b"q" + data[at + 1 :]], "x")
+            assert altered.planned == {"toy-0": 0, "toy-1": 1}
 
 
 def test_manifest_counts_a_task_once_however_often_it_ends() -> None:
