@@ -75,6 +75,11 @@ def test_event_comes():
     event = threading.Event()
     threading.Timer(0.01, event.set).start()
     event.wait(60)
+def test_event_comes_after_looks():
+    event = threading.Event()
+    threading.Timer(0.5, event.set).start()
+    while not event.wait(0.1):
+        pass
 """
 
 

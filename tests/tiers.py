@@ -7,7 +7,8 @@
 (c) `nightly`: what takes long, or shows at scale what another test shows in small. `.ci/nightly` plays it.
 
 A test of (a) that starts an undeclared process, sleeps, or takes more than two CPU seconds fails here, on any machine:
-a slow one, or a busy one, is given more of them (`_slowness`).
+a slow one, or a busy one, is given more of them (`_slowness`). A wait for another thread is no sleep if what it waits
+for comes, however often it looks; and its files are not synced to the disk, which may take as long as the disk likes.
 Not seen are waits inside of C: for a lock, the end of a thread, a `queue.SimpleQueue`, a file or a blocking socket.
 """
 
@@ -56,13 +57,26 @@ class Guard:
     def __init__(self) -> None:
         self._started: list[str] = []
         self._slept_s = 0.0
+        self._waited_s: dict[object, float] = {}
+        """In vain, so far, by the condition that was waited for."""
         self._began_s = 0.0
+        self._is_first = False
         sys.addaudithook(self._hear)
         # A process that multiprocessing spawns raises no audit event.
         _before(BaseProcess, "start", lambda process: self._started.append(repr(process)))
         _before(time, "sleep", self._sleep)
-        _after_timeout(selectors.DefaultSelector, "select", self._sleep)
-        _after_timeout(threading.Condition, "wait", self._sleep)
+        _after(selectors.DefaultSelector, "select", self._select)
+        _after(threading.Condition, "wait", self._wait)
+        _after(threading.Event, "wait", self._look)
+        sync = os.fsync
+
+        def fsync(fd: Any) -> None:
+            if self._is_first:
+                os.fstat(fd)  # It has to be open all the same.
+            else:
+                sync(fd)
+
+        os.fsync = fsync
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -75,7 +89,9 @@ class Guard:
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         """Begin at nothing."""
         self._started.clear()
+        self._waited_s.clear()
         self._slept_s, self._began_s = 0.0, _cpu_s()
+        self._is_first = not any(item.get_closest_marker(mark) for mark in MARKS)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -83,7 +99,7 @@ class Guard:
         """Fail a test that does not keep to its tier."""
         result = yield
         took_s = _cpu_s() - self._began_s
-        if not any(item.get_closest_marker(mark) for mark in MARKS):
+        if self._is_first:
             broken = list(self._faults(took_s))
             if broken:
                 pytest.fail(f"no test of the first tier: {'; '.join(broken)} (see tests/tiers.py)", pytrace=False)
@@ -92,8 +108,8 @@ class Guard:
     def _faults(self, took_s: float) -> Iterator[str]:
         if self._started:
             yield f"it starts {self._started[0]}"
-        if self._slept_s > SLEPT_S_MAX:
-            yield f"it sleeps {self._slept_s:.2f} s"
+        if (slept_s := self._slept_s + sum(self._waited_s.values())) > SLEPT_S_MAX:
+            yield f"it sleeps {slept_s:.2f} s"
         if took_s > CPU_S_MAX and took_s > CPU_S_MAX * _slowness():
             yield f"it takes {took_s:.1f} CPU seconds"
 
@@ -106,6 +122,19 @@ class Guard:
         if threading.current_thread() is threading.main_thread():
             self._slept_s += duration_s
 
+    def _select(self, _selector: object, timeout_s: float | None, found: object) -> None:
+        if not found:
+            self._sleep(max(timeout_s or 0.0, 0.0))
+
+    def _look(self, event: Any, timeout_s: float | None, came: object) -> None:
+        """An event that has come between two looks is not waited for again."""
+        if came:
+            self._wait(event._cond, timeout_s, came)
+
+    def _wait(self, condition: object, timeout_s: float | None, came: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._waited_s[condition] = 0.0 if came else self._waited_s.get(condition, 0.0) + (timeout_s or 0.0)
+
 
 def _before(owner: Any, name: str, note: Callable[..., object]) -> None:
     function = getattr(owner, name)
@@ -117,14 +146,13 @@ def _before(owner: Any, name: str, note: Callable[..., object]) -> None:
     setattr(owner, name, noting)
 
 
-def _after_timeout(owner: Any, name: str, note: Callable[[float], object]) -> None:
-    """Note the timeout of a wait that brought nothing."""
+def _after(owner: Any, name: str, note: Callable[[Any, float | None, object], object]) -> None:
+    """Note each wait: on what, for how long at most, and what it brought."""
     function = getattr(owner, name)
 
     def noting(self: object, timeout: float | None = None) -> Any:
         found = function(self, timeout)
-        if timeout is not None and timeout > 0 and not found:
-            note(timeout)
+        note(self, timeout, found)
         return found
 
     setattr(owner, name, noting)
