@@ -110,7 +110,10 @@ class Manifest:
 
 
 class ManifestFile(NamedTuple):
-    """A manifest on disk: what was planned, and each task's status when it was written."""
+    """A manifest on disk: what was planned, and each task's status when it was written.
+
+    A row with the transcript of another task is damaged. It has a status, and is not planned.
+    """
 
     experiment_name: str
     planned: dict[str, int]
@@ -137,10 +140,9 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
 
     def note(record: JsonObject) -> None:
         task = convert(record, _Planned)
-        # One that is not planned now keeps its place: with a letter changed it would be a task more.
-        if task.transcript != transcript_path(task.task_id):
-            raise ValueError(f"the transcript of {task.task_id} is {task.transcript}")
-        planned[task.task_id] = task.index
+        # With a letter changed it would be a task more: what was planned once stays planned.
+        if task.transcript == transcript_path(task.task_id):
+            planned[task.task_id] = task.index
         statuses[task.task_id] = task.status
 
     # Without the lines of the tasks, what is left is a manifest without tasks, and small.

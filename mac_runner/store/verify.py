@@ -374,6 +374,9 @@ def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attemp
         yield Finding(FindingKind.DAMAGED, str(fault))
         return
     for task_id, status in manifest.statuses.items():
+        if task_id not in manifest.planned:
+            yield finding(f"{task_id} has the transcript of another task; {_REPAIRED}", task_id)
+            continue
         row = rows.get(task_id)
         known: set[JsonValue] = {"pending", *(before["status"] for before in attempts.get(task_id, ()))}
         if row is not None:

@@ -269,7 +269,7 @@ def test_manifest_with_a_letter_changed_names_no_other_task() -> None:
     for at in (match.start() for match in re.finditer(b"[a-z]", data)):
         with suppress(RunDirectoryError):
             altered = decode_manifest([data[:at] + b"q" + data[at + 1 :]], "x")
-            assert altered.planned == {"toy-0": 0, "toy-1": 1}
+            assert {*altered.planned} <= {"toy-0", "toy-1"}
 
 
 def test_manifest_counts_a_task_once_however_often_it_ends() -> None:
