@@ -97,7 +97,7 @@ def test_games_of_other_libraries_are_played_shown_and_verified(
     at_once("verify", f"runs/{name}", "--trust").done("attempted 5")
     if package == "textarena":
         few = ("--set", "conversation_config.conversations=2", "--out", "shipped")
-        at_once(str(ROOT / "examples" / "textarena.yaml"), *few).done()
+        at_once(ROOT / "examples" / "textarena.yaml", *few).done()
 
 
 def test_each_game_of_another_library_that_the_tests_play_is_on_its_page() -> None:

@@ -86,7 +86,7 @@ def test_commands_that_are_installed_are_there_without_any_extra() -> None:
 def test_examples_are_ready_to_run(lab: Lab, at_once: AtOnce) -> None:
     files = sorted((ROOT / "experiments").glob("*.yaml"))
     for path in files:
-        ended = at_once(str(path), "--dry-run")
+        ended = at_once(path, "--dry-run")
 
         assert (ended.returncode, ended.stderr) == (0, ""), path
         assert re.search(rf"directory +runs/{path.stem}\n", ended.stdout)

@@ -165,7 +165,7 @@ def test_bad_declaration_ends_with_code_2_before_anything_runs(
         told += ran
     asked.write(shortened())
     told += refusals(at_once, ["small.yaml --dry-run --set report.primary=bias.final.ambigous"])
-    games = (str(ROOT / "experiments" / "tos_grid.yaml"), "--dry-run")
+    games = (ROOT / "experiments" / "tos_grid.yaml", "--dry-run")
     told += at_once(*games, "--set", "report.baseline={game.flags.mafia_parity: true}").refused().stderr
 
     assert told == snapshot
