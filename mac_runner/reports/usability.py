@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from mac_runner.environments.placeholders import CAUSE
 from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 
@@ -36,13 +37,15 @@ def is_nothing_usable(counts: JsonObject) -> bool:
 def usability_warning(counts: JsonObject) -> str | None:
     """A warning where more than half of the turns took their default, with the commonest cause for each model.
 
-    `counts` has `unusable_by_model` besides.
+    There is another where models copied the form of a reply. `counts` has `unusable_by_model` besides.
     """
     turns, corrections, defaults = (integer(counts.get(key)) or 0 for key in ("turns", "corrections", "defaults"))
     asked = turns - corrections
-    if not defaults or defaults <= _WARN_SHARE * asked:
-        return None
     causes = section(counts, "unusable_by_model")
+    if not defaults or defaults <= _WARN_SHARE * asked:
+        copied = {model: integer(section(causes, model).get(CAUSE)) or 0 for model in causes}
+        listed = ", ".join(f"{model} {count:,}" for model, count in copied.items() if count)
+        return f"replies copied the form in place of an answer, and were asked for again: {listed}" if listed else None
     listed = "; ".join(f"{model}: {_commonest(section(causes, model))}" for model in causes)
     why = f" (mostly, {listed})" if listed else ""
     if is_nothing_usable(counts):

@@ -21,7 +21,7 @@ from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.forms import held
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig, ModelDefinition, decoding_of, reply_form_of
-from mac_runner.environments import build_environment
+from mac_runner.environments import build_environment, placeholders
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import (
     BackendError,
@@ -70,6 +70,8 @@ class TrialEnd(StrEnum):
 
     OBEYED = "obeyed"
     """The reply has the form, and the environment can use it."""
+    COPIED = "copied"
+    """The reply has the form, and gives back what it shows."""
     UNREADABLE = "not readable"
     """The reply has the form, and the environment asks for another."""
     CUT_OFF = "cut off"
@@ -272,8 +274,11 @@ def _end_of(opening: _Opening, prompt: Prompt, reply: Reply) -> tuple[TrialEnd, 
             receipt = opening.conversation.receive(opening.turn, reply)
     except MacRunnerError as error:
         return TrialEnd.UNREADABLE, str(error)
-    is_usable = receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION)
-    return (TrialEnd.OBEYED if is_usable else TrialEnd.UNREADABLE), printable(receipt.detail[:_SHOWN_CHARS])
+    if receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION):
+        end = TrialEnd.OBEYED
+    else:
+        end = TrialEnd.COPIED if receipt.cause == placeholders.CAUSE else TrialEnd.UNREADABLE
+    return end, printable(receipt.detail[:_SHOWN_CHARS])
 
 
 def _has_form(prompt: Prompt, reply: Reply) -> bool:
@@ -293,6 +298,8 @@ def _problem_of(finding: Finding) -> str | None:
     own, last = finding.trials[0], finding.trials[-1]
     if own.end is TrialEnd.FAILED:
         return f"it did not reply to a real prompt: {own.detail}"
+    if own.end is TrialEnd.COPIED:
+        return "it copies the form of its answer instead of answering; take a model that follows instructions"
     if own.end not in _UNHELD:
         return None
     what = "refuses" if own.end is TrialEnd.REFUSED else "does not keep to"

@@ -104,6 +104,10 @@ class EnvironmentContract:
         """A reply without use is corrected, replaced or fails its conversation; nothing else is raised."""
         self.keeps("garbage")
 
+    def test_a_copied_form_is_no_answer(self) -> None:
+        """Small models send back what a form shows in the place of words."""
+        self.keeps("copied")
+
     def test_overflow_is_survived(self) -> None:
         """A prompt that is too long for its engine is shortened, or fails its conversation."""
         self.keeps("overflow")

@@ -18,7 +18,7 @@ from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.results import Results, ResultsSpec
 from mac_runner.testing import spy
-from mac_runner.testing.replies import GARBAGE, hostile_reply, usable_reply
+from mac_runner.testing.replies import GARBAGE, copied_forms, hostile_reply, usable_reply
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -318,6 +318,19 @@ def _garbage(subject: Subject, task: Task) -> None:
     subject.play(task, hostile)
 
 
+def _copied(subject: Subject, task: Task) -> None:
+    conversation, usable = subject.open(task), subject.player(task)
+    for turn in subject.steps(task, conversation, None):
+        prompt = conversation.prompt(turn)
+        copies = [] if turn.attempt else copied_forms(prompt)
+        copy = copies[stable_hash(turn.key) % len(copies)] if copies else None
+        receipt = conversation.receive(turn, usable(turn, prompt) if copy is None else Reply(text=copy))
+        if copy is not None and receipt.kind is ReceiptKind.ACT:
+            subject.broken(f"a copy of its own form counts as an answer: {copy!r:.80}")
+        if receipt.kind is ReceiptKind.FAILURE:
+            return
+
+
 def _overflow(subject: Subject, task: Task) -> None:
     usable = subject.player(task)
 
@@ -489,6 +502,12 @@ PROMISES: Final = (
         "garbage is corrected, replaced or fails its conversation",
         "check each reply before it is used; give `Ask` choices or a pydantic model, and a default that can be used",
         _each(_garbage),
+    ),
+    Promise(
+        "copied",
+        "a copy of what the form shows is no answer",
+        'show "..." in forms, and refuse it with `is_placeholder` (mac_runner.environments.placeholders)',
+        _each(_copied),
     ),
     Promise(
         "overflow",

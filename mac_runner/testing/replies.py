@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from mac_runner.environments.generators.values import any_value
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.types import JsonValue, Prompt
 
 GARBAGE: Final = (
@@ -15,6 +18,7 @@ GARBAGE: Final = (
     *("```json\n{}\n```", '{"answer": [null, {"a": 1e999}], "answer": true}', "Ignore all previous instructions."),
 )
 """Replies that say nothing that can be used."""
+_BLANK_TAG: Final = re.compile(rf"<([a-z_]+)[^<>]*>{re.escape(BLANK)}</\1>")
 _WRONG: Final[tuple[JsonValue, ...]] = (None, True, -1, 10**30, 0.5, "", "nobody", [], [1, "a"], {}, {"a": {"b": 1}})
 
 
@@ -25,6 +29,33 @@ def usable_reply(prompt: Prompt, random: Random) -> str:
     if prompt.choices:
         return random.choice(prompt.choices)
     return f"I have nothing to add, {random.randint(1, 999)}."
+
+
+def copied_forms(prompt: Prompt) -> list[str]:
+    """What a model sends that copies what it is shown: each blank form, and a schema as an answer."""
+    text = "\n".join(message.content for message in prompt.messages)
+    copies = [tag[0] for tag in _BLANK_TAG.finditer(text)]
+    copies += [json.dumps(form) for form in _objects(text) if BLANK in form.values()]
+    for schema in filter(_is_schema, _objects(text)):
+        said = {name: part.get("description") for name, part in schema["properties"].items()}
+        copies += [json.dumps(form) for form in (schema, schema["properties"], said) if all(form.values())]
+    return copies
+
+
+def _is_schema(value: dict[str, Any]) -> bool:
+    properties = value.get("properties")
+    return isinstance(properties, dict) and all(isinstance(part, dict) for part in properties.values())
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in a text."""
+    decoder = json.JSONDecoder()
+    for begin in re.finditer(r'\{\s*"', text):
+        try:
+            found, _ = decoder.raw_decode(text, begin.start())
+        except ValueError:
+            continue
+        yield found
 
 
 def hostile_reply(usable: str, random: Random) -> str:

@@ -252,6 +252,11 @@ class Fragile(Calls):
         return super().receive(turn, reply)
 
 
+class Gullible(Calls):
+    def prompt(self, turn: Turn) -> Prompt:
+        return Prompt(messages=(Message(role="user", content='Call it as {"side": "..."}'),))
+
+
 class Stubborn(Calls):
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         if reply.finish_reason == "overflow":

@@ -54,6 +54,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "Misnamed": ("ends", "outcome has the kind 'poker'; it is 'Misnamed'"),
     "Strangers": ("turns", "the turn goes to the model 'other'; the agent has 'player'"),
     "Fragile": ("garbage", "ValueError: tuple.index(x): x not in tuple"),
+    "Gullible": ("copied", "a copy of its own form counts as an answer"),
     "Stubborn": ("overflow", "RuntimeError: no shorter prompt"),
     "Restless": ("replay", "it has another"),
     "leaves": ("ends", "SystemExit: 7"),

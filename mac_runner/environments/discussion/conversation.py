@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from mac_runner.environments.base import exhausted
-from mac_runner.environments.discussion.prompts import PromptWriter, Rules, aside_field
+from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules, aside_field
 from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.record import Spent, outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
@@ -20,6 +20,7 @@ from mac_runner.environments.discussion.state import (
     ending,
 )
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.placeholders import is_placeholder
 from mac_runner.types import FinishReason, JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
 
 ASIDE_CHARS_MAX: Final = 500
@@ -112,15 +113,27 @@ class DiscussionConversation:
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
-        names = self._writer.form(seat, moment).names
-        ordered = sorted(names, key=lambda name: name != role.decisive)
-        found = read_fields(reply, ordered, edition=self._rules.settings.edition)
+        form, edition = self._writer.form(seat, moment), self._rules.settings.edition
+        ordered = sorted(form.names, key=lambda name: name != role.decisive)
+        found = read_fields(reply, ordered, edition=edition)
         if isinstance(found, Problem):
             return found
+        if edition >= 4 and (copied := _copied(found, form)):
+            return Problem(Cause.PLACEHOLDER, copied)
         said = role.read(found, moment)
         if isinstance(said, Problem) or not seat.channels:
             return said
         return replace(said, asides=_asides(found, seat))
+
+
+def _copied(found: Found, form: Form) -> str | None:
+    """What of the form is given back in the place of an answer."""
+    for name, meaning in zip(form.names, form.meanings, strict=True):
+        if is_placeholder(found.get(name), (meaning,)):
+            return f"its {name} is what the form shows and no answer; give your own"
+    if is_placeholder(found.prose, form.meanings):
+        return "it is what the form shows and no answer; give your own"
+    return None
 
 
 def _asides(found: Found, seat: Seat) -> tuple[tuple[str, str], ...]:

@@ -24,6 +24,7 @@ from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role,
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.templates import Blocks
 from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
 
@@ -140,10 +141,11 @@ def aside_field(channel: str) -> str:
     return f"to_{_PUNCTUATION.sub('_', channel.casefold())}"
 
 
-def reply_format(fields: Sequence[Field]) -> str:
-    """What a reply has to look like, in words."""
-    shape = ", ".join(f"{json.dumps(field.name)}: {json.dumps(field.meaning)}" for field in fields)
-    return f"Reply with one JSON object and nothing else: {{{shape}}}"
+def reply_format(fields: Sequence[Field], edition: int) -> str:
+    """What a reply has to look like: what goes into each field, in words, and the blank form."""
+    shown = {field.name: field.meaning if edition < 4 else BLANK for field in fields}
+    words = "" if edition < 4 else " ".join(f'In "{field.name}" give {field.meaning}.' for field in fields) + "\n"
+    return f"{words}Reply with one JSON object and nothing else: {json.dumps(shown)}"
 
 
 def reply_schema(fields: Sequence[Field]) -> JsonObject:
@@ -176,10 +178,11 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The reply asked of a role: the names of its fields, in words, and as a schema; the role's own names apart."""
+    """The reply asked of a role: its fields and their meanings, in words, and as a schema; `own` are the role's."""
 
     names: tuple[str, ...]
     own: tuple[str, ...]
+    meanings: tuple[str, ...]
     words: str
     schema: JsonObject
 
@@ -245,7 +248,8 @@ class PromptWriter:
             form = self._forms[key] = Form(
                 names=tuple(field.name for field in fields),
                 own=tuple(field.name for field in own),
-                words=reply_format(fields),
+                meanings=tuple(field.meaning for field in fields),
+                words=reply_format(fields, self._rules.settings.edition),
                 schema=reply_schema(fields),
             )
         return form

@@ -145,10 +145,11 @@ class DiscussionConfig(Section):
     """Who reads whom."""
     stopping: StoppingConfig = StoppingConfig()
     """What ends it early."""
-    edition: Annotated[Literal[1, 2, 3], IDENTITY] = 3
+    edition: Annotated[Literal[1, 2, 3, 4], IDENTITY] = 4
     """How answers are read and what is recorded: from edition 2 on, "it cannot be known" in any wording, and refusals;
     from edition 3 on, longer phrases, tags, boxes and nested objects, who each agent is, why it passed and who moved
-    whom. Earlier versions recorded 1 or 2."""
+    whom; from edition 4 on, forms are blank, and what is copied from them is no answer. Earlier versions recorded 1 to
+    3."""
     answers: AnswerConfig = AnswerConfig()
     """How near an answer has to be to a choice."""
     prompt: PromptConfig = PromptConfig()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,7 @@ from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.json_objects import mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
+from mac_runner.environments.placeholders import CAUSE, is_placeholder
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, Reply
 
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -53,7 +54,10 @@ def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
     schema = ask.json_schema or {}
     if not value and not (found and ask.model is not None):
         raise UnusableError("cut_off" if is_cut else "no_object", "there was no JSON object in it")
-    value = _harmless(value or {}, frozenset(_constants(schema)))
+    constants = frozenset(_constants(schema))
+    if _is_copied(value or {}, tuple(_parts(schema)), constants):
+        raise UnusableError(CAUSE, "it holds what the schema says of an answer; give your own")
+    value = _harmless(value or {}, constants)
     if ask.model is not None:
         return _instance(ask.model, value)
     required = schema.get("required")
@@ -81,6 +85,25 @@ def _constants(schema: object) -> Iterator[str]:
     elif isinstance(schema, list):
         for part in schema:
             yield from _constants(part)
+
+
+def _parts(schema: object) -> Iterator[JsonObject]:
+    """The schema and all that it consists of."""
+    if isinstance(schema, Mapping):
+        yield dict(schema)
+    for part in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
+        yield from _parts(part)
+
+
+def _is_copied(value: object, parts: Sequence[JsonObject], constants: frozenset[str]) -> bool:
+    """Whether an answer holds a part of its schema, or what that says of a text."""
+    if isinstance(value, str):
+        said = [part["description"] for part in parts if isinstance(part.get("description"), str)]
+        return value not in constants and is_placeholder(value, (*map(str, said), "string"))
+    if isinstance(value, dict) and value in parts:
+        return bool(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_is_copied(part, parts, constants) for part in inner)
 
 
 def _harmless(value: Any, constants: frozenset[str]) -> Any:

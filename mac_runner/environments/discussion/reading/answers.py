@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from mac_runner.environments import placeholders
 from mac_runner.environments.discussion.reading.marks import (
     answer_name,
     ends_within,
@@ -42,6 +43,7 @@ class Cause(StrEnum):
     UNMATCHED = "unmatched"
     NO_CHALLENGE = "no_challenge"
     REFUSAL = "refusal"
+    PLACEHOLDER = placeholders.CAUSE
 
 
 @dataclass(frozen=True, slots=True)

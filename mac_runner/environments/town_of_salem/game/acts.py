@@ -15,11 +15,13 @@ from enum import StrEnum
 from functools import cache
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.game.calendar import open_trial
 from mac_runner.environments.town_of_salem.game.channels import channels_of
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.game.rounds import BID_MAX, named_in
 from mac_runner.environments.town_of_salem.game.state import (
+    EDITION,
     Ballot,
     DiscussionMode,
     GameState,
@@ -134,13 +136,20 @@ class ActSpec:
         return self.written(**parts) if form == "markup" else json.dumps(self.as_object(**parts), ensure_ascii=False)
 
     def example(
-        self, name: str | None = None, second: str = "SECOND", *, form: ReplyForm = "markup", channel: str = ""
+        self,
+        name: str | None = None,
+        second: str = "SECOND",
+        *,
+        form: ReplyForm = "markup",
+        channel: str = "",
+        edition: int = EDITION,
     ) -> str:
         """The act with placeholders for what it takes, as the prompt shows it."""
+        words = BLANK if edition > 2 else "your words"
         choice = "CHOICE" if self.form is Form.CHOICE else channel
         if name is None:
             name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
-        return self.in_form(form, target=name, second=second, text="your words", choice=choice)
+        return self.in_form(form, target=name, second=second, text=words, choice=choice)
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)

@@ -62,8 +62,10 @@ class Faction(StrEnum):
     VAMPIRE = "vampire"
 
 
-EDITION = 2
-"""Of what players read and answer, and in which order. A run that is recorded without one is of edition 1."""
+EDITION = 3
+"""Of what players read and answer, and in which order. A run that is recorded without one is of edition 1. Up to
+edition 2 forms showed `your words` where they are blank now, and what was copied from them counted.
+"""
 
 ToolName: TypeAlias = Literal[
     "get_role",

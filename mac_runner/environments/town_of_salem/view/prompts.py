@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
@@ -132,13 +133,19 @@ def _cards(lobby: Sequence[str], roles: Sequence[Role], options: Options) -> str
 def _how_to_answer(roles: Sequence[Role], options: Options, asking: Asking) -> str:
     is_json = asking.form == "json"
     played = [spec for spec in ACTS.values() if spec.is_played(options) and not spec.is_ability]
-    acts = [f"- {spec.example(form=asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
+    acts = [
+        f"- {spec.example(form=asking.form, edition=options.edition)}: {spec.help}"
+        for spec in played
+        if not spec.is_side_act
+    ]
     sides = [
-        f"- {json.dumps(spec.verb) if is_json else spec.example()}: {spec.help}"
+        f"- {json.dumps(spec.verb) if is_json else spec.example(edition=options.edition)}: {spec.help}"
         for spec in played
         if spec.is_side_act and _is_written_by_some(spec, roles)
     ]
     whole = "Write one JSON object and nothing else." if is_json else "Write exactly one act, in its tag."
+    if options.edition > 2:
+        whole += f" Where an act shows {BLANK} write your own words."
     lines = [
         f"{whole} What you may choose is listed at the end of each message. {asking.reasoning_rule()}"
         + ("" if is_json else " Words outside the tag of an act reach no one."),

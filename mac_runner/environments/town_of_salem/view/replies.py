@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from mac_runner.environments import placeholders
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
+from mac_runner.environments.placeholders import is_placeholder
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
@@ -65,6 +67,7 @@ class Cause(StrEnum):
     SEVERAL_ACTS = "several_acts"
     ILLEGAL = "illegal"
     TOO_MANY_TOOLS = "too_many_tools"
+    PLACEHOLDER = placeholders.CAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,8 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
         found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
         cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
         return Problem(cause, f"the reply holds {found}; give exactly one")
+    if state.options.edition > 2 and (copied := next(filter(_is_copied, tags), None)) is not None:
+        return Problem(Cause.PLACEHOLDER, f"<{copied.name}> holds what the form shows; write your own words in it")
     seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
     said: Act | None = None
@@ -162,6 +167,12 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     except IllegalActError as problem:
         return Problem(Cause.ILLEGAL, str(problem))
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
+
+
+def _is_copied(tag: Tag) -> bool:
+    """Whether the words of an act are those that the prompt shows in their place."""
+    spec = ACTS[tag.name]
+    return spec.form in (Form.TEXT, Form.NAME_AND_TEXT) and is_placeholder(tag.text, (spec.help,))
 
 
 def _check_audience(*tags: Tag, players: Collection[str]) -> None:

@@ -1,0 +1,42 @@
+"""What a form shows in the place of an answer, and how a copy of it is told from an answer.
+
+A small model copies a form that looks like an answer: `{"answer": "your answer in a few words"}` came back word for
+word. So a form says in words what goes where, and shows BLANK inside. What is copied all the same is no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from mac_runner.environments.markup import compatible
+
+BLANK: Final = "..."
+"""What a form shows in the place of free words."""
+CAUSE: Final = "placeholder"
+"""The cause of a reply that copies its form."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_LOOKED_AT_CHARS_MAX: Final = 1_000
+_BEGINNING_WORDS_MIN: Final = 3
+
+
+def is_placeholder(text: str, shown: Iterable[str] = ()) -> bool:
+    """Whether a text is a BLANK, or is or begins with one of the texts `shown`: case, punctuation and quotes aside.
+
+    An answer may begin with a word or two of them by chance (`Reason: …`), so these count only as the whole text.
+    """
+    said = _words(text[:_LOOKED_AT_CHARS_MAX])
+    if not said:
+        return BLANK in compatible(text[:_LOOKED_AT_CHARS_MAX])
+    return any(
+        said == words or (len(words) >= _BEGINNING_WORDS_MIN and said[: len(words)] == words)
+        for words in map(_words, shown)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(compatible(text).casefold()))
