@@ -265,6 +265,25 @@ def test_a_refusal_is_counted_as_one_however_long_it_is_and_other_prose_is_not()
         assert cause(text) == "no_object", text
 
 
+def test_a_copy_of_the_form_is_no_answer_and_editions_that_showed_examples_take_it() -> None:
+    def cause(text: str, **discussion: Any) -> str | None:
+        return say(opened(talk(*PAIR, **discussion)), "ann", text).cause
+
+    ask = {"topics": ("Bridge or ferry?",)}
+    for text in (
+        '{"rationale": "...", "answer": "..."}',
+        '{"rationale": "It is cheap.", "answer": "\'…\'"}',
+        '{"rationale": "Your reasons, in a few sentences: none", "answer": "A bridge"}',
+        "Your answer in a few words",
+    ):
+        assert (cause(text, **ask), cause(text, edition=3, **ask)) == ("placeholder", None), text
+    for text in (
+        '{"rationale": "... a bridge lasts.", "answer": "A bridge"}',
+        '{"rationale": "", "answer": "Your bridge"}',
+    ):
+        assert cause(text, **ask) is None, text
+
+
 def test_an_open_question_takes_any_answer_and_compares_the_words() -> None:
     conversation = opened(talk(*PAIR, topics=("Bridge or ferry?",), max_rounds=1))
     reply(conversation, "ann", rationale="r", answer="A bridge!")

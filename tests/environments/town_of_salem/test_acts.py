@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     DOUSED,
@@ -103,6 +104,11 @@ def with_role(role: str, verb: str, phase: Phase) -> GameState:
     return table.state
 
 
+def filled(form: str) -> str:
+    """A form with words where it is blank."""
+    return form.replace(BLANK, "your words")
+
+
 ABILITIES = [(role.id, ability) for role in ROLES.values() for ability in role.abilities]
 
 
@@ -116,7 +122,7 @@ def test_advertised_ability_parses_to_its_act(role: str, ability: NightAbility |
 
     text = "your words" if ability.takes_text else ""
     expected = Chosen(act=Act(seat=0, verb=verb, targets=targets, text=text))
-    assert reading_of(state, ACTS[verb].example(*names)) == expected
+    assert reading_of(state, filled(ACTS[verb].example(*names))) == expected
 
 
 def test_advertised_act_parses_to_its_act_and_side_acts_may_stand_beside_any() -> None:
@@ -130,12 +136,12 @@ def test_advertised_act_parses_to_its_act_and_side_acts_may_stand_beside_any() -
         (state_in(Phase.JUDGEMENT, accused=5), Act(seat=0, verb="ballot", choice=Ballot.GUILTY)),
         (voting, Act(seat=0, verb="wait")),
     ):
-        written = ACTS[act.verb].example("Beatrice").replace("CHOICE", act.choice)
+        written = filled(ACTS[act.verb].example("Beatrice")).replace("CHOICE", act.choice)
         assert reading_of(state, written) == Chosen(act=act), act.verb
     table = Table(("jailor", *ELEVEN[:3]))
     for verb in (verb for verb, spec in ACTS.items() if spec.is_side_act):
         expected = Chosen(act=Act(seat=0, verb="wait"), side_acts=(Act(seat=0, verb=verb, text="your words"),))
-        assert reading_of(table.state, f"{ACTS[verb].example()}<wait/>") == expected, verb
+        assert reading_of(table.state, f"{filled(ACTS[verb].example())}<wait/>") == expected, verb
 
 
 def test_every_verb_has_one_form_and_one_timing_over_all_roles() -> None:

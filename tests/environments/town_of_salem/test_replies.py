@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
@@ -92,6 +93,11 @@ CUT: list[tuple[str, bool, Cause | None]] = [
     ("I will say hello.", False, Cause.NO_ACT),
     ("<speak>hello</speak><speak>bye</speak>", False, Cause.SEVERAL_ACTS),
     ("<vote>Nobody Known</vote>", False, Cause.ILLEGAL),
+    ("<speak>“…”</speak>", False, Cause.PLACEHOLDER),
+    ('{"act": "whisper", "target": "Beatrice", "text": "..."}', False, Cause.PLACEHOLDER),
+    ("<speak>Hello.</speak><notes>...</notes>", False, Cause.PLACEHOLDER),
+    (f"<speak>{ACTS['speak'].help}: I am the Sheriff</speak>", False, Cause.PLACEHOLDER),
+    ("<speak>... so it was you.</speak>", False, None),
 ]
 
 
@@ -154,7 +160,8 @@ def check_legal(state: GameState, reading: Reading) -> None:
 def test_every_text_is_read_as_something_legal_or_a_problem() -> None:
     """Random texts and mutated replies: nothing raises, and what is read as an act can be done."""
     chance = Random(3)
-    pieces = [spec.example(name) for spec in ACTS.values() for name in ("Beatrice", "Abel", "Nobody", "")]
+    names = ("Beatrice", "Abel", "Nobody", "")
+    pieces = [spec.example(name).replace(BLANK, "words") for spec in ACTS.values() for name in names]
     pieces += [tool.example() for tool in TOOLS.values()]
     pieces += [*'<>/"=\x00\ud800\u202e', " to=", "<ſpeak>x</ſpeak>", "𝐯𝐨𝐭𝐞"]
     pieces += ["<thinking>", "</thinking>", "<thinking/>", "<think />"]

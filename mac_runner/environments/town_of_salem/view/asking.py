@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 from mac_runner.types import ReplyForm
@@ -73,7 +74,9 @@ def _quoted(tag: re.Match[str]) -> str:
 def menu(view: SeatView, form: ReplyForm) -> str:
     """Every act that may be chosen now, as it is written, with what it takes."""
     others = tuple(name for name in view.living if name != view.name)
-    lines = ["Choose one act:"]
+    takes_words = any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in view.choices)
+    own = f", with your own words in place of {BLANK}" if takes_words and view.options.edition > 2 else ""
+    lines = [f"Choose one act{own}:"]
     lines += [
         _option(choice, others, form, view.options.edition)
         for choice in view.choices
