@@ -127,7 +127,8 @@ class TransientBackendError(BackendError):
     `retry_after_s` is the pause in seconds that the engine asks for. `is_unreachable`: the engine as a whole did not
     answer. `is_busy`: it works, and has no room for this request now. `is_engine_death`: it died while it worked on
     this request, which may be the cause; a broken connection alone does not prove that. `goes_elsewhere`: the next
-    sending goes to another server, which has not failed this request, so it needs no pause.
+    sending goes to another server, which has not failed this request, so it needs no pause. `has_answered`: it
+    answered this request with what is no reply, which proves that it works.
     """
 
     verdict = Verdict.RETRY
@@ -141,6 +142,7 @@ class TransientBackendError(BackendError):
         is_busy: bool = False,
         is_engine_death: bool = False,
         goes_elsewhere: bool = False,
+        has_answered: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
@@ -148,6 +150,7 @@ class TransientBackendError(BackendError):
         self.is_busy = is_busy
         self.is_engine_death = is_engine_death
         self.goes_elsewhere = goes_elsewhere
+        self.has_answered = has_answered
 
     @property
     def is_attempt(self) -> bool:

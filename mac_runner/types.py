@@ -246,11 +246,24 @@ class Request:
 
 
 class FinishReason(StrEnum):
-    """Why the engine stopped. With OVERFLOW it never began: the prompt does not fit the model's context."""
+    """Why the engine stopped. With OVERFLOW it never began: the prompt does not fit the model's context.
+
+    UNKNOWN is for an engine that does not say. A reason that only some engines have stays in their own word:
+    `FinishReason("repetition")` is none of the members.
+    """
 
     STOP = "stop"
     LENGTH = "length"
     OVERFLOW = "overflow"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FinishReason | None:
+        if not isinstance(value, str) or not value:
+            return None
+        own = str.__new__(cls, value)
+        own._name_ = own._value_ = value
+        return own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

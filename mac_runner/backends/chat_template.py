@@ -13,11 +13,13 @@ first token has no thought, and stays as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from mac_runner.backends.server_text import own_reason
 from mac_runner.errors import ConfigError, RequestRefusedError, TransientBackendError, boundary
 from mac_runner.types import FinishReason, Message, PolicySpan, Reply, TokenCount, TokenTrace
 
@@ -107,14 +109,44 @@ def apart(text: str, thought: str = "") -> tuple[str, str | None]:
 
     `thought` is one that the engine took out of the text itself; otherwise the text may begin with it.
     """
+    begun = text.lstrip()
+    if channels := _channels(begun):
+        finals = [said for name, said in channels if name == "final"]
+        thoughts = (thought, *(said for name, said in channels if name != "final"))
+        thought = _BETWEEN.join(said.strip() for said in thoughts if said.strip())
+        return "".join(finals).lstrip() if finals else OPEN_THOUGHT, thought or None
     if not thought:
-        begun = text.lstrip()
         if not begun.startswith(OPEN_THOUGHT):
             return text, None
         thought, end, text = begun.removeprefix(OPEN_THOUGHT).partition(CLOSED_THOUGHT)
         if end:
             return text.lstrip(), thought.strip() or None
     return text or OPEN_THOUGHT, thought.strip() or None
+
+
+_CHANNEL: Final = re.compile(r"(?:<\|start\|>)?(?:assistant)?<\|channel\|>")
+_CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call|start)\|>")
+_BARE_CHANNEL: Final = re.compile(r"(?:^|assistant)(analysis|commentary|final)")
+_BARE_THOUGHT: Final = re.compile(r"analysis[A-Z]")
+"""How a thought begins that was cut off: no word of a reply looks like that."""
+
+
+def _channels(text: str) -> list[tuple[str, str]]:
+    """The channels of a reply of gpt-oss, each with its name; none in a text that does not begin with one.
+
+    The model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`
+    (https://github.com/openai/harmony, read 2026-11-26). A server that has no parser for it leaves that in the text, or
+    drops the special tokens, and leaves `analysis…assistantfinal…`.
+    """
+    if _CHANNEL.match(text):
+        parts = (part.partition("<|message|>") for part in text.split("<|channel|>")[1:])
+        return [
+            (re.split(r"\W", head.strip(), maxsplit=1)[0], _CHANNEL_END.split(said, 1)[0]) for head, _, said in parts
+        ]
+    if not text.startswith("analysis"):
+        return []
+    bare = _BARE_CHANNEL.split(text)
+    return list(zip(bare[1::2], bare[2::2], strict=True)) if "final" in bare[1::2] or _BARE_THOUGHT.match(text) else []
 
 
 def notice_of_forms(model: str) -> str:
@@ -210,6 +242,7 @@ def encodable(text: str) -> str:
 
 
 _REASONS: Final[Mapping[str | None, FinishReason]] = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+_UNFINISHED: Final = ("abort", "error", None)
 
 
 def token_reply(
@@ -227,15 +260,15 @@ def token_reply(
 
     With `is_thinking` the reply continues a thought that the prompt opened. The thought is set apart, the trace is kept
     with `traces`.
-    Raises TransientBackendError when `engine` ended the request without finishing it.
+    Raises TransientBackendError when `engine` ended the request without finishing it, or without a word.
     """
-    if reason not in _REASONS:
-        raise TransientBackendError(f"{engine} ended the request unfinished: {reason}")
+    if reason in _UNFINISHED or (not text and reason not in _REASONS):
+        raise TransientBackendError(f"{engine} ended the request unfinished: {reason}", has_answered=True)
     said, thought = apart(f"{OPEN_THOUGHT}{text}" if is_thinking else text)
     return Reply(
         text=said,
         thinking=thought,
-        finish_reason=_REASONS[reason],
+        finish_reason=_REASONS.get(reason) or own_reason(reason),
         tokens=TokenCount(prompt=trace.prompt_size, cached=cached, completion=trace.completion_size),
         trace=trace if traces else None,
         policy=policy,

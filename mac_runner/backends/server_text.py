@@ -1,6 +1,7 @@
 """Text that a server sent: made fit to keep or to quote, and freed of its escapes. Pure.
 
-`scalars_only` is for replies, `clipped` for errors. The other functions undo the escapes of JSON, URLs, HTML and byte
+`scalars_only` is for replies, `clipped` for errors; `tokens_of` and `own_reason` read what stands beside a reply, in
+whatever form. The other functions undo the escapes of JSON, URLs, HTML and byte
 strings, so that `redaction` finds a key in them. Only escapes that a key can consist of are undone: those of printable
 ASCII, and characters that show nothing.
 """
@@ -8,16 +9,18 @@ ASCII, and characters that show nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html.entities import html5
 from typing import Final, NamedTuple
 
 from mac_runner.printable import printable
+from mac_runner.types import FinishReason, TokenCount
 
 ENGINE_ERROR_CHARS_MAX: Final = 300
 """How much of an engine's own words an error quotes."""
 ENGINE_TOKENS_MAX: Final = 1 << 40
-"""A token count beyond this is malformed."""
+"""A token count beyond this counts nothing."""
+_REASON_CHARS_MAX: Final = 40
 CUT: Final = "…"
 """Marks the end of a quotation that leaves something out."""
 
@@ -53,6 +56,26 @@ def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX, *, goes_on: bool
     if not goes_on and len(searched) == len(text) and len(words) <= chars_max:
         return printable(words)
     return printable(words[: chars_max - 1]) + CUT
+
+
+def tokens_of(*, prompt: object, completion: object, cached: object = None) -> TokenCount:
+    """Tokens as a server counts them. What can be no number of tokens is unknown, as where a server does not count."""
+    known, of_cache = token_count(prompt), token_count(cached)
+    return TokenCount(prompt=known, cached=of_cache if of_cache <= known else 0, completion=token_count(completion))
+
+
+def token_count(value: object) -> int:
+    """A whole number from 0, else 0; a gateway whose language has one kind of number may write 10 as 10.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= ENGINE_TOKENS_MAX:
+        return 0
+    return int(value) if value == int(value) else 0
+
+
+def own_reason(said: object, quoted: Callable[[str, int], str] = clipped) -> FinishReason:
+    """Why a reply ended, in a server's own word; UNKNOWN where it gives none."""
+    word = quoted(said, _REASON_CHARS_MAX) if isinstance(said, str) else ""
+    # OVERFLOW is ours, for what is no reply.
+    return FinishReason.UNKNOWN if word in ("", FinishReason.OVERFLOW) else FinishReason(word)
 
 
 class Layer(NamedTuple):

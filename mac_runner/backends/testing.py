@@ -10,6 +10,7 @@ from mac_runner.backends.chat_template import (
     Rendered,
     Renderer,
     Write,
+    apart,
     ends_in_thought,
     merge_neighbours,
     merge_system,

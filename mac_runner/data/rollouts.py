@@ -75,7 +75,7 @@ ROLLOUT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "completion_ids": FlatColumn("integers", "the tokens of the reply"),
     "logprobs": FlatColumn("numbers", "the natural logarithm of how likely each was"),
     "sampling": FlatColumn("json", "how the reply was drawn"),
-    "finish_reason": FlatColumn("text", "`stop`, `length` or `overflow`"),
+    "finish_reason": FlatColumn("text", "`stop`, `length`, `overflow`, `unknown` or the engine's own word"),
     "is_truncated": FlatColumn("truth", "whether the reply reached `max_tokens`"),
     "receipt": FlatColumn("text", "`act`, `observation`, `correction`, `default` or `failure`"),
     "reward": FlatColumn("number", "what the outcome is worth to the agent; empty where the conversation failed"),

@@ -253,7 +253,11 @@ TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "thought": FlatColumn(
         "text", "its thoughts: those in the text, and those the engine gave apart", source=f"{_TURN}.reply.thinking"
     ),
-    "finish_reason": FlatColumn("text", "`stop`, `length` or `overflow`", source=f"{_TURN}.reply.finish_reason"),
+    "finish_reason": FlatColumn(
+        "text",
+        "`stop`, `length`, `overflow`, `unknown` or the engine's own word",
+        source=f"{_TURN}.reply.finish_reason",
+    ),
     "prompt_tokens": FlatColumn("integer", "tokens of the prompt", "tokens", f"{_TURN}.reply.tokens.prompt"),
     "cached_tokens": FlatColumn(
         "integer", "those of them from a cache", "tokens", f"{_TURN}.reply.tokens.timing.cached"

@@ -29,13 +29,17 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What was counted over the turns; `unusable` has the replies without use, by agent definition and cause."""
+    """What was counted over the turns; `unusable` has the replies without use, by agent definition and cause.
+
+    `uncounted_turns` are those without tokens beside others that have some.
+    """
 
     turns: int
     corrections: int
     defaults: int
     tokens: _Tokens
     unusable: dict[str, dict[str, int]] = {}
+    uncounted_turns: int = 0
 
 
 def cluster_of(group: JsonValue, fork_of: JsonValue) -> int | str | None:
@@ -84,8 +88,8 @@ class IndexRow(msgspec.Struct, frozen=True):
 
     @property
     def uncounted_turns(self) -> int:
-        """Its turns, where no engine counted the tokens of any of them."""
-        return 0 if self.tokens.is_counted else self.counts.turns
+        """Its turns whose tokens no engine counted."""
+        return self.counts.uncounted_turns if self.tokens.is_counted else self.counts.turns
 
 
 class RawRow(IndexRow, frozen=True):

@@ -263,7 +263,7 @@ async def _trial(backend: Backend, opening: _Opening, decoding: Decoding, clock:
 def _end_of(opening: _Opening, prompt: Prompt, reply: Reply) -> tuple[TrialEnd, str]:
     """What became of a reply, and what the environment says of it."""
     has_form = _has_form(prompt, reply)
-    if reply.finish_reason is not FinishReason.STOP:
+    if reply.finish_reason in (FinishReason.LENGTH, FinishReason.OVERFLOW):
         is_begun = not prompt.is_constrained or has_form or reply.text.lstrip()[:1] in ("", "{", "<")
         if is_begun:
             return TrialEnd.CUT_OFF, f"after {reply.tokens.completion} tokens; more max_tokens would show more"

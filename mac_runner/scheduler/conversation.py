@@ -139,8 +139,9 @@ class LiveConversation:
 
     def _keep(self, record: TurnRecord) -> None:
         self.records.append(record)
-        if record.reply.finish_reason is not FinishReason.OVERFLOW:
-            self._sizes[record.turn.agent] = record.reply.tokens.prompt + record.reply.tokens.completion
+        tokens = record.reply.tokens
+        if record.reply.finish_reason is not FinishReason.OVERFLOW and tokens.is_counted:
+            self._sizes[record.turn.agent] = tokens.prompt + tokens.completion
 
     def fail(self, turn: Turn, reason: str) -> None:
         """Fail the conversation at `turn`; the first failed turn in canonical order gives the reason."""

@@ -13,13 +13,16 @@
     6  attempts or time used up; the engine is under suspicion and     | Retry after backoff_s_max; the wait is not
        answered no request since this one was first sent               | charged to the deadline
     7  attempts or time used up otherwise                              | Fail: it got no answer
-    8  the engine is busy (429, 503 with Retry-After)                  | Retry when it allows, or after a backoff
+    8  the engine is busy (429, 503 with Retry-After), or its answer   | Retry when it allows, or after a backoff
+       is no reply                                                     |
     9  anything else, with a retry left in the engine's budget         | Retry after a backoff, or Retry-After
     10 anything else, with the budget spent                            | Retry, after backoff_s_max at the earliest
 
 Row 4 is for the requests that one of several servers leaves behind: the other servers have room for them, and all
 requests of a dead server at once would spend the budget that is for all servers. It holds once for each request and
 server, so a request is sent without a pause at most as often as there are servers.
+
+An answer that is no reply proves as much of the engine as any other: it ends a suspicion, so rows 5 and 6 do not apply.
 
 A death does not count against the turn's attempts, because any turn in flight may be the cause. After the second death
 the turn is a suspect: it departs after all others, alone on its engine or on one server of it. Deaths are counted per
@@ -312,7 +315,10 @@ def next_step(
     if is_at_once and delay_s is not None:
         request.left.add(server)
         return Retry(delay_s, is_suspect(deaths))
-    engine.faulted(conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
+    if fault.has_answered:
+        engine.answered()
+    else:
+        engine.faulted(conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
     if engine.is_lost(now_s, retry.engine_patience_s):
         last = f"{type(fault).__name__}: {fault.words}"
         return GiveUpEngine(
@@ -325,8 +331,8 @@ def next_step(
         return Retry(retry.backoff_s_max, is_suspect(deaths))
     if delay_s is None:
         return no_answer
-    # A busy engine is not in trouble, and says itself when to send again.
-    if not fault.is_busy and not engine.spend_retry():
+    # An engine that is busy or answers is not in trouble; a busy one says itself when to send again.
+    if not (fault.is_busy or fault.has_answered) and not engine.spend_retry():
         delay_s = max(delay_s, retry.backoff_s_max)
     return Retry(delay_s, is_suspect(deaths))
 

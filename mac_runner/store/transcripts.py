@@ -40,6 +40,7 @@ from mac_runner.store.records import (
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, Traces, encode_traces, with_inline_traces, with_traces
 from mac_runner.types import (
+    FinishReason,
     JsonObject,
     JsonValue,
     ReceiptKind,
@@ -439,12 +440,17 @@ def sha256_of(data: bytes) -> str:
 
 def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
     kinds = [turn.receipt.kind for turn in turns]
+    tokens = sum((turn.reply.tokens for turn in turns), TokenCount())
     counts: JsonObject = {
         "turns": len(turns),
         "corrections": kinds.count(ReceiptKind.CORRECTION),
         "defaults": kinds.count(ReceiptKind.DEFAULT),
-        "tokens": tokens_json(sum((turn.reply.tokens for turn in turns), TokenCount())),
+        "tokens": tokens_json(tokens),
     }
+    began = [turn.reply for turn in turns if turn.reply.finish_reason is not FinishReason.OVERFLOW]
+    uncounted = sum(not reply.tokens.is_counted for reply in began)
+    if uncounted and tokens.is_counted:
+        counts["uncounted_turns"] = uncounted
     definitions = {agent.agent_id: agent.definition for agent in task.agents}
     unusable: dict[str, Counter[str]] = {}
     for turn in turns:

@@ -38,6 +38,7 @@ _HEALS_MAX: Final = 4
 _MOST_ARE_WELL: Final[dict[Fate, frozenset[Exit]]] = {
     Fate.TAKEN: frozenset({Exit.OK}),
     Fate.RETRIED: frozenset({Exit.OK}),
+    Fate.UNUSABLE: frozenset({Exit.OK}),
     Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
     Fate.FAILED: frozenset({Exit.FAILURES}),
 }
@@ -47,17 +48,20 @@ CODES: Final[dict[Schedule, dict[Fate, frozenset[Exit]]]] = {
     Schedule.FOR_GOOD: {
         Fate.TAKEN: frozenset({Exit.OK}),
         Fate.RETRIED: frozenset({Exit.INTERRUPTED}),
+        Fate.UNUSABLE: frozenset({Exit.FAILURES}),
         Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
         Fate.FAILED: frozenset({Exit.FAILURES, Exit.INTERRUPTED}),
     },
     Schedule.BESIDE: {
         Fate.TAKEN: frozenset({Exit.OK}),
         Fate.RETRIED: frozenset({Exit.OK}),
+        Fate.UNUSABLE: frozenset({Exit.OK}),
         Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
         Fate.FAILED: frozenset({Exit.OK, Exit.FAILURES}),
     },
     Schedule.FROM_THE_START: {
         Fate.RETRIED: frozenset({Exit.INTERRUPTED}),
+        Fate.UNUSABLE: frozenset({Exit.INTERRUPTED, Exit.FAILURES}),
         Fate.FAILED: frozenset({Exit.BAD_INPUT, Exit.INTERRUPTED, Exit.FAILURES}),
     },
 }
@@ -124,7 +128,7 @@ def in_turn() -> Iterator[Case]:
         kinds[mode.fate, mode.is_slow].append(name)
     for (fate, _), names in kinds.items():
         # Where a hit may fail its conversation, there are fewer of them.
-        most = 8 if fate in (Fate.TAKEN, Fate.RETRIED) else 3
+        most = 8 if fate in (Fate.TAKEN, Fate.RETRIED, Fate.UNUSABLE) else 3
         for start in range(0, len(names), most):
             yield Case(names=tuple(names[start : start + most]), schedule=Schedule.IN_TURN)
 

@@ -30,6 +30,8 @@ class Fate(Enum):
     """It is a reply, and not the one that was due."""
     RETRIED = "retried"
     """It is no answer. The request is sent again."""
+    UNUSABLE = "unusable"
+    """It is an answer, and no reply. The request is sent again; the conversation fails where each answer is so."""
     FAILED = "failed"
     """The conversation fails. Where everything is answered so, the run may stop instead."""
     ANY = "any"
@@ -49,6 +51,13 @@ class Asked:
     def body(self) -> bytes:
         """The answer that was due."""
         return encoded(self.due)
+
+    @property
+    def choices(self) -> list[JsonValue]:
+        """The choices of the answer that was due."""
+        choices = self.due.get("choices", [])
+        assert isinstance(choices, list)
+        return choices
 
     @property
     def echo(self) -> str:
@@ -167,7 +176,7 @@ def _half(asked: Asked) -> bytes:
     return http(asked.body)[: -len(asked.body) // 2]
 
 
-TAKEN, WORDS, RETRIED, FAILED, ANY = Fate
+TAKEN, WORDS, RETRIED, UNUSABLE, FAILED, ANY = Fate
 CONNECTION: Final = {
     "closes before a byte": Mode(lambda asked: Raw(then="close"), RETRIED),
     "resets before a byte": Mode(lambda asked: Reset(), RETRIED),
@@ -181,9 +190,9 @@ CONNECTION: Final = {
     "is silent in the body": Mode(raw(_half), RETRIED, is_slow=True),
     "answers a byte at a time": Mode(lambda asked: _byte_by_byte(asked, 0.0), TAKEN),
     "drips for ever": Mode(lambda asked: _byte_by_byte(asked, 0.05), RETRIED, is_slow=True),
-    "has no end": Mode(lambda asked: Raw((http(b"", size=""), b"x" * 65_536), is_endless=True), RETRIED),
+    "has no end": Mode(lambda asked: Raw((http(b"", size=""), b"x" * 65_536), is_endless=True), UNUSABLE),
     "has no last chunk": Mode(
-        lambda asked: Raw((chunked(ending=b""), b"10000\r\n" + b"x" * 65_536 + b"\r\n"), is_endless=True), RETRIED
+        lambda asked: Raw((chunked(ending=b""), b"10000\r\n" + b"x" * 65_536 + b"\r\n"), is_endless=True), UNUSABLE
     ),
     "has no last header": Mode(
         lambda asked: Raw((b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n" * 500), is_endless=True), RETRIED
@@ -225,14 +234,14 @@ FRAMING: Final = {
     "two answers": Mode(_twice, WORDS),
     "junk behind the answer": Mode(raw(lambda asked: http(asked.body) + b"\0\xff\r\n\r\n"), RETRIED),
     "gzip": Mode(lambda asked: packed(gzip.compress(asked.body)), TAKEN),
-    "gzip cut off": Mode(lambda asked: packed(gzip.compress(asked.body)[:-12]), RETRIED),
-    "gzip that is none": Mode(lambda asked: packed(asked.body), RETRIED),
-    "gzip bomb": Mode(lambda asked: packed(bomb(256 * MIB)), RETRIED),
-    "gzip bomb of many members": Mode(lambda asked: packed(bomb(256 * MIB, 4096)), RETRIED),
+    "gzip cut off": Mode(lambda asked: packed(gzip.compress(asked.body)[:-12]), UNUSABLE),
+    "gzip that is none": Mode(lambda asked: packed(asked.body), UNUSABLE),
+    "gzip bomb": Mode(lambda asked: packed(bomb(256 * MIB)), UNUSABLE),
+    "gzip bomb of many members": Mode(lambda asked: packed(bomb(256 * MIB, 4096)), UNUSABLE),
     "gzip bomb with an error": Mode(lambda asked: packed(bomb(256 * MIB), status=400), ANY),
     "deflate": Mode(lambda asked: packed(zlib.compress(asked.body), "deflate"), ANY),
-    "unknown encoding": Mode(lambda asked: packed(asked.body, "br"), RETRIED),
-    "key for an encoding": Mode(lambda asked: packed(asked.body, f"x-{asked.key}"), RETRIED),
+    "unknown encoding": Mode(lambda asked: packed(asked.body, "br"), UNUSABLE),
+    "key for an encoding": Mode(lambda asked: packed(asked.body, f"x-{asked.key}"), UNUSABLE),
     "storm of interim answers": Mode(
         lambda asked: Raw((b"HTTP/1.1 102 Processing\r\n\r\n" * 20,), is_endless=True, interval_s=0.001),
         RETRIED,
@@ -291,10 +300,10 @@ STATUS: Final = {
     "500 of eight mebibytes": Mode(lambda asked: Send(500, b"E" * (8 * MIB)), RETRIED),
     "context overflow": Mode(complaint(400, "maximum context length is 9"), ANY),
     "context overflow by its code": Mode(complaint(400, "", code="context_length_exceeded"), ANY),
-    "error with 200": Mode(complaint(200, "the worker was lost", code=502), RETRIED),
+    "error with 200": Mode(complaint(200, "the worker was lost", code=502), UNUSABLE),
     "refusal with 200": Mode(complaint(200, "not that", code=400), FAILED),
     "key at the border of what is quoted": Mode(
-        lambda asked: Send(200, b"x" * (200 - len(asked.key) + 2) + asked.key.encode() + b" and so on" * 20), RETRIED
+        lambda asked: Send(200, b"x" * (200 - len(asked.key) + 2) + asked.key.encode() + b" and so on" * 20), UNUSABLE
     ),
     "key at the border of an error": Mode(
         lambda asked: Send(500, b"x" * (299 - len(asked.key)) + asked.key.encode() + b"y" * 900), RETRIED
@@ -303,48 +312,57 @@ STATUS: Final = {
 }
 
 BODY: Final = {
-    "nothing": Mode(plain(lambda asked: b""), RETRIED),
-    "a page": Mode(plain(lambda asked: f"<!doctype html><p>{asked.echo}".encode()), RETRIED),
-    "a stream": Mode(lambda asked: Send(200, b"data: " + asked.body + b"\n\ndata: [DONE]\n\n"), RETRIED),
-    "a list": Mode(plain(lambda asked: b"[" + asked.body + b"]"), RETRIED),
-    "a number": Mode(plain(lambda asked: b"7"), RETRIED),
-    "null": Mode(plain(lambda asked: b"null"), RETRIED),
-    "an empty object": Mode(plain(lambda asked: b"{}"), RETRIED),
-    "cut off": Mode(plain(lambda asked: asked.body[:-3]), RETRIED),
-    "two objects": Mode(plain(lambda asked: asked.body + b"\n" + asked.body), RETRIED),
-    "brackets without end": Mode(plain(lambda asked: b"[" * 200_000), RETRIED),
+    "nothing": Mode(plain(lambda asked: b""), UNUSABLE),
+    "a page": Mode(plain(lambda asked: f"<!doctype html><p>{asked.echo}".encode()), UNUSABLE),
+    "a stream": Mode(lambda asked: Send(200, b"data: " + asked.body + b"\n\ndata: [DONE]\n\n"), UNUSABLE),
+    "a list": Mode(plain(lambda asked: b"[" + asked.body + b"]"), UNUSABLE),
+    "a number": Mode(plain(lambda asked: b"7"), UNUSABLE),
+    "null": Mode(plain(lambda asked: b"null"), UNUSABLE),
+    "an empty object": Mode(plain(lambda asked: b"{}"), UNUSABLE),
+    "cut off": Mode(plain(lambda asked: asked.body[:-3]), UNUSABLE),
+    "two objects": Mode(plain(lambda asked: asked.body + b"\n" + asked.body), UNUSABLE),
+    "brackets without end": Mode(plain(lambda asked: b"[" * 200_000), UNUSABLE),
     "nested deep": Mode(
-        plain(lambda asked: asked.body[:-1] + b', "x": ' + b"[" * 90_000 + b"]" * 90_000 + b"}"), RETRIED
+        plain(lambda asked: asked.body[:-1] + b', "x": ' + b"[" * 90_000 + b"]" * 90_000 + b"}"), UNUSABLE
     ),
-    "a number of 9,000 digits": Mode(plain(lambda asked: asked.body[:-1] + b', "x": ' + b"9" * 9_000 + b"}"), RETRIED),
-    "NaN": Mode(plain(lambda asked: asked.body[:-1] + b', "x": NaN}'), RETRIED),
-    "a key twice": Mode(plain(lambda asked: asked.body[:-1] + b", " + asked.body[1:]), RETRIED),
+    "a number of 9,000 digits": Mode(plain(lambda asked: asked.body[:-1] + b', "x": ' + b"9" * 9_000 + b"}"), UNUSABLE),
+    "NaN": Mode(plain(lambda asked: asked.body[:-1] + b', "x": NaN}'), UNUSABLE),
+    "a key twice": Mode(plain(lambda asked: asked.body[:-1] + b", " + asked.body[1:]), UNUSABLE),
     "byte order mark": Mode(plain(lambda asked: b"\xef\xbb\xbf" + asked.body), TAKEN),
-    "UTF-16": Mode(plain(lambda asked: asked.body.decode().encode("utf-16")), RETRIED),
-    "not UTF-8": Mode(plain(lambda asked: asked.body[:-1] + b', "x": "\xff"}'), RETRIED),
-    "NUL bytes": Mode(plain(lambda asked: b"\0" * 300), RETRIED),
+    "UTF-16": Mode(plain(lambda asked: asked.body.decode().encode("utf-16")), UNUSABLE),
+    "not UTF-8": Mode(plain(lambda asked: asked.body[:-1] + b', "x": "\xff"}'), UNUSABLE),
+    "NUL bytes": Mode(plain(lambda asked: b"\0" * 300), UNUSABLE),
     "spaces without end": Mode(plain(lambda asked: asked.body + b" " * MIB), TAKEN),
     "more fields": Mode(lambda asked: Send(200, encoded({**asked.due, "x": [{}] * 9, "model": "another"})), TAKEN),
-    "a value of another type": Mode(odd_type, ANY),
-    "no choices": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": []})), RETRIED),
-    "two choices": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": [{}, {}]})), RETRIED),
-    "a choice that is a text": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": ["hello"]})), RETRIED),
-    "no message": Mode(said("message", None), RETRIED),
-    "finish reason unknown": Mode(said("finish_reason", "because"), RETRIED),
-    "finish reason is the key": Mode(lambda asked: said("finish_reason", asked.key)(asked), RETRIED),
-    "given up": Mode(said("finish_reason", "abort"), RETRIED),
+    "a value of another type": Mode(odd_type, WORDS),
+    "no choices": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": []})), UNUSABLE),
+    "two choices": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": [{}, {}]})), UNUSABLE),
+    "two replies": Mode(
+        lambda asked: Send(200, encoded({**asked.due, "choices": [*asked.choices, *asked.choices]})), TAKEN
+    ),
+    "a choice that is a text": Mode(lambda asked: Send(200, encoded({**asked.due, "choices": ["hello"]})), UNUSABLE),
+    "no message": Mode(said("message", None), UNUSABLE),
+    "finish reason unknown": Mode(said("finish_reason", "because"), WORDS),
+    "finish reason is the key": Mode(lambda asked: said("finish_reason", asked.key)(asked), WORDS),
+    "no finish reason and no text": Mode(
+        lambda asked: Send(200, encoded({**asked.due, "choices": [{"message": {}, "text": ""}]})), UNUSABLE
+    ),
+    "given up": Mode(said("finish_reason", "abort"), UNUSABLE),
     "filtered": Mode(said("finish_reason", "content_filter"), FAILED),
     "tokens without end": Mode(
-        lambda asked: Send(200, encoded({**asked.due, "usage": {"prompt_tokens": 10**30}})), RETRIED
+        lambda asked: Send(200, encoded({**asked.due, "usage": {"prompt_tokens": 10**30}})), WORDS
+    ),
+    "tokens below zero": Mode(
+        lambda asked: Send(200, encoded({**asked.due, "usage": {"prompt_tokens": -1, "completion_tokens": -1}})), WORDS
     ),
     "tokens of a text": Mode(
-        lambda asked: Send(200, encoded({**asked.due, "usage": {"prompt_tokens": "many"}})), RETRIED
+        lambda asked: Send(200, encoded({**asked.due, "usage": {"prompt_tokens": "many"}})), WORDS
     ),
     "usage missing": Mode(lambda asked: Send(200, encoded({**asked.due, "usage": None})), WORDS),
     "content null": Mode(reworded(None), WORDS),
     "content empty": Mode(reworded(""), WORDS),
-    "content of a number": Mode(reworded(7), RETRIED),
-    "content of unknown parts": Mode(reworded([{"type": "image", "x": 1}]), RETRIED),
+    "content of a number": Mode(reworded(7), UNUSABLE),
+    "content of unknown parts": Mode(reworded([{"type": "image", "x": 1}]), UNUSABLE),
     "content of half characters": Mode(reworded("a \ud800 b \udfff"), WORDS),
     "content of control characters": Mode(reworded("\x1b[2J\x00\x07\u202e\u2028"), WORDS),
     "content of a mebibyte": Mode(reworded("word " * (MIB // 5)), WORDS),

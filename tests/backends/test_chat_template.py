@@ -16,6 +16,7 @@ from mac_runner.backends.testing import (
     Rendered,
     Renderer,
     Write,
+    apart,
     ends_in_thought,
     merge_neighbours,
     merge_system,
@@ -190,3 +191,42 @@ def test_template_that_can_never_work_is_bad_input_at_the_start(template: Templa
         renderer(template)
 
     assert caught.value.key == KEY
+
+
+WORDS = st.lists(
+    st.sampled_from(["We", "need", "the", "final", "analysis", "act:", "{}", "<b>", "\n"]), min_size=1
+).map(" ".join)
+CHANNELS = st.lists(
+    st.tuples(st.sampled_from(["analysis", "commentary"]), WORDS.map("We {}".format)), min_size=1, max_size=3
+)
+
+
+@given(CHANNELS, WORDS, st.booleans())
+def test_final_channel_of_gpt_oss_is_the_text_and_the_others_are_the_thought(
+    thoughts: list[tuple[str, str]], answer: str, has_tags: bool
+) -> None:
+    thoughts = [("analysis", thoughts[0][1]), *thoughts[1:]]
+    if has_tags:
+        begun = "<|end|><|start|>assistant".join(f"<|channel|>{name}<|message|>{said}" for name, said in thoughts)
+        text = f"{begun}<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"
+    else:
+        begun = "assistant".join(f"{name}{said}" for name, said in thoughts)
+        text = f"{begun}assistantfinal{answer}"
+    thought = "\n\n".join(said.strip() for _, said in thoughts)
+
+    assert apart(text) == (answer.lstrip(), thought)
+    assert apart(f"\n{text}", "Given apart.") == (answer.lstrip(), f"Given apart.\n\n{thought}")
+    assert apart(begun) == ("<think>", thought), "one that was cut off stays open"
+
+
+def test_text_that_only_speaks_of_channels_stays_as_it_is() -> None:
+    for text in (
+        "analysis: we need",
+        "analysis of the assistant",
+        "I say <|channel|>final<|message|>x",
+        "final",
+        "assistantfinalx",
+    ):
+        assert apart(text) == (text, None)
+    assert apart("<|channel|>final<|message|>Aye.") == ("Aye.", None)
+    assert apart("<|start|>assistant<|channel|>ana") == ("<think>", None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import cast
 
 import pytest
@@ -13,12 +16,15 @@ from mac_runner.backends import Backend
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, Request
+from tests.attacks.mutation import places
 from tests.backends.asking import (
     KEY,
     NOBODY,
     WIRES,
+    Script,
     Wire,
     backend_of,
     error_of,
@@ -32,13 +38,30 @@ from tests.backends.asking import (
     up,
 )
 from tests.patience import LIMIT_S
-from tests.sim.anthropic_server import AnthropicServer
-from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Reset, Say, Send, echo, failure, flood, squeezed
+from tests.sim.anthropic_server import AnthropicServer, message
+from tests.sim.behaviour import (
+    Behaviour,
+    Hang,
+    Raw,
+    Received,
+    Reset,
+    Say,
+    Send,
+    completion,
+    echo,
+    encoded,
+    failure,
+    flood,
+    squeezed,
+)
 from tests.sim.held_time import held
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.ollama_server import failure as failing
+from tests.sim.openai_run import play
 from tests.sim.openai_server import OpenaiServer
+from tests.sim.recorder import MemoryRecorder
 from tests.sim.requests import EVERY_SETTING, SETTINGS, request
+from tests.sim.toy import tasks
 
 
 class HeldClock(SystemClock):
@@ -198,6 +221,58 @@ GARBAGE = {
     "a body without an end": flood(),
     "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
 }
+ODD: tuple[JsonValue, ...] = (None, -1, 0.5, 10**30, "", "repetition", [], {}, ["x"], {"error": "no"})
+NO_REPLIES = (
+    *(behaviour.body for behaviour in GARBAGE.values() if isinstance(behaviour, Send) and behaviour.status == 200),
+    *(encoded({"error": {"message": "no", "code": status}}) for status in (400, 401, 404, 413, 500, 502, 503)),
+    *(encoded({"type": "error", "error": {"type": kind}}) for kind in ("billing_error", "api_error", "timeout_error")),
+)
+
+
+def odd_answer(good: bytes, dice: Random) -> Send:
+    """A body with status 200: a good one in which a few values are others, or none that is like it."""
+    if dice.random() < 0.3:
+        return Send(200, dice.choice(NO_REPLIES))
+    body: JsonObject = json.loads(good)
+    for _ in range(dice.randint(1, 3)):
+        holder, key = dice.choice(places(body))
+        holder[key] = dice.choice(ODD)
+    return Send(200, encoded(body))
+
+
+RESPONSE: JsonObject = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
+GOOD: dict[str, Callable[[Received], bytes]] = {
+    "openai": lambda received: completion(Say(), received),
+    "ollama": lambda _received: encoded(RESPONSE | {"prompt_eval_count": 9, "eval_count": 1}),
+    "anthropic": lambda _received: message().body,
+}
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("protocol", GOOD)
+def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str, share: float) -> None:
+    """The same request always gets the same answer, so that no other try helps; the run ends all the same."""
+    impatient = RetryPolicy(max_attempts=2, backoff_s=0.0, backoff_s_max=0.0, engine_patience_s=0.0)
+    results: list[RunResult] = []
+    for seed in range(4):
+
+        def answer(received: Received, seed: int = seed) -> Behaviour:
+            dice = Random(f"{seed} {hashlib.sha256(received.body).hexdigest()}")
+            is_odd = dice.random() < share
+            return odd_answer(GOOD[protocol](received), dice) if is_odd else echo(received)
+
+        async def playing(script: Script = answer) -> RunResult:
+            async with WIRES[protocol].serve(script) as server:
+                backend = backend_of(server, key=KEY)
+                return await play(backend, tasks(6, models=1), MemoryRecorder(), retry=impatient)
+
+        results.append(asyncio.run(playing()))
+
+    assert {(result.finished + result.failed, result.interrupted) for result in results} == {(6, False)}
+    assert any(result.failed for result in results)
+    assert share == 1.0 or any(result.finished for result in results)
+
+
 CUT = {
     "an answer that is no HTTP": Raw((b"SSH-2.0-OpenSSH_9.9\r\n\r\n",), then="close"),
     "a connection that breaks": Reset(),

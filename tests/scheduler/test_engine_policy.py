@@ -46,6 +46,7 @@ BUSY = TransientBackendError("429", is_busy=True)
 DEATH = TransientBackendError("engine died", is_engine_death=True)
 ELSEWHERE = TransientBackendError("reset", is_engine_death=True, goes_elsewhere=True)
 UNREACHABLE = TransientBackendError("no route", is_unreachable=True)
+ODD = TransientBackendError("no text", has_answered=True)
 POLICY = RetryPolicy(max_attempts=3, backoff_s=1.0, backoff_s_max=8.0, request_deadline_s=100.0)
 TURN = Turn(round=0, agent="ann", model="m", place=0)
 LIMIT = 64
@@ -123,6 +124,8 @@ TABLE: list[tuple[str, BackendError, dict[str, Any], NextStep | type]] = [
     ("7: no attempt left", FAULT, {"sent": request(3)}, failed("TransientBackendError: connection reset")),
     ("7: no time left", FAULT, {"now_s": 99.9}, failed("TransientBackendError: connection reset")),
     ("8: being busy uses no attempt and no budget", BUSY, {"sent": request(9), "engine": spent()}, Retry),
+    ("8: nor does an answer that is no reply", ODD, {"engine": silent(), "retry": HASTY, "now_s": 9.0}, Retry),
+    ("7: unless no attempt is left for it", ODD, {"sent": request(3), "engine": silent(), "now_s": 99.0}, Fail),
     ("10: the longest pause without a budget", FAULT, {"engine": spent()}, LONGEST),
 ]
 
@@ -188,6 +191,15 @@ def test_row_7_is_for_requests_that_the_engine_answered_others_beside() -> None:
     engine.faulted(1, 0.0, is_unreachable=True)
 
     assert isinstance(step(FAULT, sent=request(sending=3), engine=engine), Fail)
+
+
+def test_answer_that_is_no_reply_ends_a_suspicion() -> None:
+    engine = silent()
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        step(ODD, engine=engine, conversation=conversation)
+
+    assert engine.suspect_since_s is None
+    assert step(ODD, engine=spent(), sent=request(2)) != LONGEST
 
 
 def test_row_8_a_busy_engine_is_asked_when_it_allows() -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
+from mac_runner.backends import Backend
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import OpenaiBackend
 from mac_runner.clock import SystemClock
@@ -35,9 +36,7 @@ def backend_for(
     return OpenaiBackend("m", config, key=key, has_tokens=False, clock=SimulatedClock(), say=say)
 
 
-async def play(
-    backend: OpenaiBackend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY
-) -> RunResult:
+async def play(backend: Backend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY) -> RunResult:
     """Play toy conversations of one model to their end."""
     return await run_conversations(
         environment=ToyEnvironment(),

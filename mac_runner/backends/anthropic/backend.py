@@ -17,6 +17,7 @@ from mac_runner.backends.anthropic.errors import (
     DeniedError,
     PromptTooLongError,
     UnknownModelError,
+    UnusableReplyError,
     refusal,
     status_inside,
     verdicts,
@@ -80,6 +81,8 @@ class AnthropicBackend:
                 if await self._denies_all(self._client):
                     raise
                 raise RequestRefusedError(str(error)) from error
+            except UnusableReplyError:
+                raise
             except RequestRefusedError as error:
                 if await self._refuses_all(self._client, request.sampling):
                     raise EngineDeadError(
@@ -106,8 +109,14 @@ class AnthropicBackend:
         return reply_of(body, self._redactor)
 
     def _error_inside(self, body: JsonObject) -> Exception:
+        """The error in an answer with status 200, which concerns this request alone, whatever it says."""
         error = error_body_in(body, self._redactor)
-        return refusal(status_inside(error), error, self._config.base_url)
+        found = refusal(status_inside(error), error, self._config.base_url)
+        if isinstance(found, TransientBackendError):
+            found.has_answered, found.is_unreachable = True, False
+        elif not isinstance(found, PromptTooLongError | FormRefusedError):
+            return UnusableReplyError(str(found))
+        return found
 
     async def _denies_all(self, client: anthropic.AsyncAnthropic) -> bool:
         """Whether a single word is denied too, so that it was not just a gateway's filter that objected to a prompt."""

@@ -67,7 +67,8 @@ class Transport(httpx2.AsyncHTTPTransport):
         )
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise TransientBackendError(f"{self._url} sent a compressed answer, which was not asked for")
+            text = f"{self._url} sent a compressed answer, which was not asked for"
+            raise TransientBackendError(text, has_answered=True)
         if isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _Bounded(response.stream, self._url)
         if response.status_code != httpx2.codes.OK:
@@ -103,9 +104,8 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size_bytes += len(chunk)
             if size_bytes > ANTHROPIC_BODY_BYTES_MAX:
-                raise TransientBackendError(
-                    f"{self._url} sent more than {ANTHROPIC_BODY_BYTES_MAX} bytes in one answer"
-                )
+                text = f"{self._url} sent more than {ANTHROPIC_BODY_BYTES_MAX} bytes in one answer"
+                raise TransientBackendError(text, has_answered=True)
             yield chunk
 
     async def aclose(self) -> None:

@@ -11,7 +11,8 @@
 | 400 about the format of the reply | the run stops: the setting is named |
 | 400 about anything else | the conversation fails, unless every request with its settings would |
 | 400 because the account has no credit left; 401, 402, 403, 404 | the run stops if a single word is denied too |
-| an error inside an answer with status 200 | as with the status of its type |
+| an error inside an answer with status 200 | as with the status of its type, for this request alone |
+| an answer with status 200 that is no reply | sent again; the API works |
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class PromptTooLongError(RequestRefusedError):
     """The prompt does not fit the model's context. Never leaves the package."""
 
 
+class UnusableReplyError(RequestRefusedError):
+    """The API has answered, with what stays no reply: that is this request's alone, so no canary is sent."""
+
+
 class DeniedError(EngineDeadError):
     """The API denies us what we ask for."""
 
@@ -89,7 +94,7 @@ def verdicts(url: str, redactor: Redactor) -> Iterator[None]:
         raise TransientBackendError(f"no answer from {url}: {words}", is_unreachable=True) from error
     except (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError, LookupError, RecursionError) as error:
         words = redactor.quoted(f"{type(error).__name__}: {error}")
-        raise TransientBackendError(f"malformed answer from {url}: {words}") from error
+        raise TransientBackendError(f"malformed answer from {url}: {words}", has_answered=True) from error
 
 
 def refusal(status: int, error: ErrorBody, url: str, *, retry_after_s: float | None = None) -> BackendError:

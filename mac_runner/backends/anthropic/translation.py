@@ -8,17 +8,18 @@ lengths and bounds become part of its descriptions, which the model may follow. 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from anthropic import transform_schema
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from mac_runner.backends.anthropic.errors import UnusableReplyError
 from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.backends.chat_template import OPEN_THOUGHT, apart, encodable, merge_neighbours
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
-from mac_runner.errors import FormRefusedError, RequestRefusedError, TransientBackendError
+from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
+from mac_runner.errors import FormRefusedError, TransientBackendError
 from mac_runner.structs import convert
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Message, Prompt, Reply, Request, Sampling, TokenCount
 
@@ -91,20 +92,11 @@ def _drawing(sampling: Sampling) -> JsonObject:
 
 # Answers.
 
-_Count: TypeAlias = Annotated[int, Meta(ge=0, le=ENGINE_TOKENS_MAX)] | None
-
 
 class _Block(Struct):
     type: str
     text: str | None = None
     thinking: str | None = None
-
-
-class _Usage(Struct):
-    input_tokens: _Count = None
-    output_tokens: _Count = None
-    cache_creation_input_tokens: _Count = None
-    cache_read_input_tokens: _Count = None
 
 
 class _StopDetails(Struct):
@@ -113,9 +105,9 @@ class _StopDetails(Struct):
 
 class _Message(Struct):
     content: list[_Block]
-    stop_reason: str | None = None
+    stop_reason: Any = None
     stop_details: _StopDetails | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 _REASONS: Final = {
@@ -133,44 +125,46 @@ def decoded(body: bytes, redactor: Redactor) -> JsonObject:
         value: JsonValue = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         start = redactor.quoted(body[:_QUOTED_BYTES].decode("utf-8", "replace"))
-        raise TransientBackendError(f"malformed answer: not JSON; it begins: {start}") from None
+        raise _malformed(f"not JSON; it begins: {start}") from None
     if not isinstance(value, dict):
-        raise TransientBackendError(f"malformed answer: JSON, but {type(value).__name__} in the place of an object")
+        raise _malformed(f"JSON, but {type(value).__name__} in the place of an object")
     return value
 
 
+def _malformed(what: str) -> TransientBackendError:
+    return TransientBackendError(f"malformed answer: {what}", has_answered=True)
+
+
 def reply_of(body: JsonObject, redactor: Redactor) -> Reply:
-    """The reply in a body. Raises TransientBackendError, or RequestRefusedError for a stop that no retry changes."""
+    """The reply in a body. Raises TransientBackendError, or UnusableReplyError for a stop that no retry changes."""
     try:
         message = convert(body, _Message)
     except msgspec.ValidationError as error:
-        raise TransientBackendError(f"malformed answer: {redactor.quoted(str(error))}") from None
-    stop = message.stop_reason
+        raise _malformed(redactor.quoted(str(error))) from None
+    stop = message.stop_reason if isinstance(message.stop_reason, str) else ""
     if stop in ("tool_use", "pause_turn"):
-        raise RequestRefusedError(f"the reply stopped for {stop!r}, and no tools were offered")
-    if stop not in _REASONS:
-        raise TransientBackendError(f"malformed answer: stop_reason {redactor.quoted(str(stop), 40)!r}")
+        raise UnusableReplyError(f"the reply stopped for {stop!r}, and no tools were offered")
+    reason = _REASONS.get(stop) or own_reason(stop, redactor.quoted)
     said = "".join(block.text or "" for block in message.content if block.type == "text")
     thought = _BETWEEN.join(block.thinking or "" for block in message.content if block.type == "thinking")
     if stop == "refusal" and not said.strip():
         details = message.stop_details
         said = (details and details.explanation) or DECLINED
     text, thinking = apart(scalars_only(said), scalars_only(thought))
-    if not text and _REASONS[stop] is FinishReason.LENGTH:
+    if not text and reason is FinishReason.LENGTH:
         text = OPEN_THOUGHT  # All tokens went into a thought that is not shown.
+    if not text and stop not in _REASONS:
+        raise _malformed(f"stop_reason is {reason}, and there is no text")
     return Reply(
         text=redactor.reply(text),
         thinking=None if thinking is None else redactor.reply(thinking),
-        finish_reason=_REASONS[stop],
-        tokens=_tokens(message.usage or _Usage()),
+        finish_reason=reason,
+        tokens=_tokens(message.usage if isinstance(message.usage, dict) else {}),
     )
 
 
-def _tokens(usage: _Usage) -> TokenCount:
+def _tokens(usage: JsonObject) -> TokenCount:
     """The API counts the part of a prompt that it keeps, and the part that it had kept, beside the rest."""
-    cached = usage.cache_read_input_tokens or 0
-    return TokenCount(
-        prompt=(usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached,
-        cached=cached,
-        completion=usage.output_tokens or 0,
-    )
+    cached = usage.get("cache_read_input_tokens")
+    parts = (usage.get("input_tokens"), usage.get("cache_creation_input_tokens"), cached)
+    return tokens_of(prompt=sum(map(token_count, parts)), completion=usage.get("output_tokens"), cached=cached)

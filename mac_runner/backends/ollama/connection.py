@@ -81,7 +81,7 @@ class Transport(httpx.AsyncHTTPTransport):
         )
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise TransientBackendError("Ollama sent a compressed answer, which was not asked for")
+            raise TransientBackendError("Ollama sent a compressed answer, which was not asked for", has_answered=True)
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = _Bounded(response.stream)
         if response.status_code != httpx.codes.OK:
@@ -113,7 +113,8 @@ class _Bounded(httpx.AsyncByteStream):
         async for chunk in self._stream:
             size_bytes += len(chunk)
             if size_bytes > OLLAMA_BODY_BYTES_MAX:
-                raise TransientBackendError(f"Ollama sent more than {OLLAMA_BODY_BYTES_MAX} bytes in one answer")
+                text = f"Ollama sent more than {OLLAMA_BODY_BYTES_MAX} bytes in one answer"
+                raise TransientBackendError(text, has_answered=True)
             yield chunk
 
     async def aclose(self) -> None:

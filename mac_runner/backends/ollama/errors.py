@@ -7,7 +7,7 @@
 | no connection, or one that broke; a gateway's 502, 503, 504 | sent again; the server counts as unreachable |
 | 503 because its queue is full, or a 429 | sent again, however often: the server is there |
 | 500 because the model's runner has ended | sent again; this request may be why it ended |
-| an answer that cannot be read: not JSON, wrong types | sent again |
+| an answer that cannot be read: not JSON, wrong types | sent again; the server works |
 | an error because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
 | an error about the format of the reply | the run stops: the setting is named |
 | a model that the server, or the library it pulls from, does not have | the run ends: it answers no request |
@@ -82,7 +82,8 @@ def verdicts(host: str, redactor: Redactor) -> Iterator[None]:
         text = f"no answer from Ollama at {host}: {_words(error, redactor)}"
         raise TransientBackendError(text, is_unreachable=True) from error
     except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise TransientBackendError(f"malformed answer from Ollama at {host}: {_words(error, redactor)}") from error
+        text = f"malformed answer from Ollama at {host}: {_words(error, redactor)}"
+        raise TransientBackendError(text, has_answered=True) from error
 
 
 def refusal(status: int | None, error: ErrorBody, host: str, *, retry_after_s: float | None = None) -> BackendError:

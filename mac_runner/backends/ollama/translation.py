@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from mac_runner.backends.chat_template import apart
 from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
+from mac_runner.backends.server_text import own_reason, scalars_only, tokens_of
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
 
@@ -64,11 +64,11 @@ def format_of(prompt: Prompt) -> dict[str, JsonValue] | Literal["json"] | None:
 
 
 def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | None, redactor: Redactor) -> Reply:
-    """The reply in `response`. Raises TransientBackendError when the server did not finish it.
+    """The reply in `response`. Raises TransientBackendError when the server did not finish it, or gave no word of it.
 
     A prompt that fills the whole context was cut to fit, or leaves no room for a reply: either way it did not fit.
     """
-    tokens = TokenCount(prompt=_count(response.prompt_eval_count), completion=_count(response.eval_count))
+    tokens = tokens_of(prompt=response.prompt_eval_count, completion=response.eval_count)
     if context_tokens is not None and tokens.prompt >= context_tokens:
         return Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount(prompt=tokens.prompt))
     finish_reason = _finish_reason(response, request.sampling, tokens, redactor)
@@ -84,13 +84,6 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
     )
 
 
-def _count(tokens: int | None) -> int:
-    """Tokens as the server counted them; 0 where it does not count."""
-    if tokens is not None and not 0 <= tokens <= ENGINE_TOKENS_MAX:
-        raise TransientBackendError("malformed answer from Ollama: a token count out of range")
-    return tokens or 0
-
-
 def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCount, redactor: Redactor) -> FinishReason:
     if response.done:
         match response.done_reason:
@@ -100,8 +93,11 @@ def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCoun
                 return FinishReason.LENGTH
             case None:  # The documented example gives no reason.
                 return FinishReason.LENGTH if tokens.completion >= sampling.max_tokens else FinishReason.STOP
+        if response.message.content or response.message.thinking:
+            return own_reason(response.done_reason, redactor.quoted)
     raise TransientBackendError(
-        f"Ollama gave the request up (done_reason {redactor.quoted(str(response.done_reason), 40)!r})"
+        f"Ollama gave the request up (done_reason {redactor.quoted(str(response.done_reason), 40)!r})",
+        has_answered=True,
     )
 
 

@@ -10,8 +10,11 @@
 | no quota left, which OpenAI sends as 429 | as with a wrong key: waiting does not help |
 | 500 of a vLLM whose engine has ended | sent again; a canary shows whether the endpoint died over this request |
 | 400 of a vLLM that still works on the request | sent again: it has not noticed that the first sending ended |
-| 200 with an error, as OpenRouter reports one that came after it began | as with the status that the error names |
-| 200 of LM Studio for a path that it does not have | as with 404 |
+| 200 with an error, as OpenRouter reports one that came after it began | as with the status that the error names, … |
+| 200 of LM Studio for a path that it does not have | as with 404, … |
+| 200 with anything else that is no reply | sent again, … |
+
+… but whatever came with status 200 came from a server that works: it is held against the request alone.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ from mac_runner.backends.http_errors import (
     retry_after_s,
 )
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
+from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
 from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict
 from mac_runner.structs import convert
-from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, JsonObject, JsonValue, PolicySpan, Reply, TokenTrace
 
 T = TypeVar("T")
 
@@ -51,6 +54,8 @@ class Standing(Enum):
 
     SOUND = "sound"
     """It works: this request, or this moment, was at fault."""
+    ANSWERED = "answered"
+    """It works: it answered this request, with what is no reply."""
     SHAKY = "shaky"
     """It may be gone: several of these in a row set it aside."""
     FAILING = "failing"
@@ -105,10 +110,9 @@ MALFORMED: Final = "malformed reply: "
 def malformed(what: str) -> SendingError:
     """The error for an answer that cannot be read as a reply.
 
-    The next answer may be right, so the request is sent again. A proxy that sends its own pages in place of the
-    engine's answers is found out because it does so every time.
+    The next answer may be right, so the request is sent again.
     """
-    return SendingError(MALFORMED + what, standing=Standing.SHAKY)
+    return SendingError(MALFORMED + what, standing=Standing.ANSWERED)
 
 
 def _refused(text: str) -> SendingError:
@@ -224,6 +228,7 @@ def _fault_of(answer: Answer, error: ErrorBody, now: datetime, redactor: Redacto
     has_ended = ENGINE_ENDED in error.text and status >= 500
     meaning = Meaning.BROKEN if has_ended else _meaning(status, error)
     verdict, standing = _ENDED if has_ended else _TREATMENTS[meaning]
+    standing = Standing.ANSWERED if answer.status == 200 else standing
     pause_s = retry_after_s(answer.retry_after, now) if verdict is Verdict.RETRY else None
     return SendingError(
         text,
@@ -250,10 +255,6 @@ def _is_overflow(error: ErrorBody) -> bool:
 
 # Completions. Chat and text completions differ in where text, token ids and log-probabilities are, and in nothing else.
 
-_Count: TypeAlias = (
-    Annotated[int, Meta(ge=0, le=ENGINE_TOKENS_MAX)] | Annotated[float, Meta(ge=0, le=ENGINE_TOKENS_MAX)] | None
-)
-"""A gateway whose language has one kind of number may write 10 as 10.0."""
 _TokenIds: TypeAlias = tuple[Annotated[int, Meta(ge=0)], ...]
 _Logprob: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
 """The bounds are far beyond any log-probability; 1e999 is an infinity to the decoder."""
@@ -261,16 +262,6 @@ _Logprob: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
 
 class _Model(Struct):
     id: str
-
-
-class _PromptDetails(Struct):
-    cached_tokens: _Count = None
-
-
-class _Usage(Struct):
-    prompt_tokens: _Count = None
-    completion_tokens: _Count = None
-    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Choice(Struct):
@@ -284,7 +275,7 @@ class _Choice(Struct):
 
 
 class _Completion(Struct):
-    choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
+    choices: Annotated[list[Any], Meta(min_length=1)]
     usage: Any = None
     prompt_token_ids: Any = None
 
@@ -331,25 +322,29 @@ _REASONS: Final = {
     "model_length": FinishReason.LENGTH,  # Mistral's, where the model's context ends
 }
 _TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
+_REFUSALS: Final = {
+    "content_filter": "the server's content filter cut the reply off",
+    "tool_calls": _TOOL_CALL,
+    "function_call": _TOOL_CALL,
+}
 _CUT_OFF: Final = frozenset({"abort", "error"})
 _THOUGHTS: Final = ("reasoning", "reasoning_content")
 """Where servers put a thought: vLLM and OpenRouter in the first, SGLang, llama.cpp and DeepSeek in the second."""
 
 
 def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -> Reply:
-    """The reply in `body`. Every field that is used is checked. Raises SendingError."""
+    """The reply in `body`, the first where it has several. Raises SendingError.
+
+    Every field that makes the reply is checked. What stands beside it, such as counts of tokens, may be anything.
+    """
     completion = _converted(body, _Completion, "completion", redactor)
-    choice = completion.choices[0]
+    choice = _converted(completion.choices[0], _Choice, "choices[0]", redactor)
     finish_reason = _finish_reason(choice.finish_reason, redactor)
-    usage = _Usage() if completion.usage is None else _converted(completion.usage, _Usage, "usage", redactor)
-    details = usage.prompt_tokens_details or _PromptDetails()
-    tokens = TokenCount(
-        prompt=_count(usage.prompt_tokens),
-        cached=_count(details.cached_tokens),
-        completion=_count(usage.completion_tokens),
-    )
-    said, thought = _said(choice, finish_reason, completion.usage, redactor)
+    usage = _object(completion.usage)
+    said, thought = _said(choice, finish_reason, usage, redactor)
     text, thinking = apart(scalars_only(said), scalars_only(thought))
+    if not text and finish_reason not in _REASONS.values():
+        raise malformed(f"finish_reason is {finish_reason}, and there is no text")
     shown = redactor.reply(text)
     shown_thinking = None if thinking is None else redactor.reply(thinking)
     if has_tokens and (shown, shown_thinking) != (text, thinking):
@@ -358,8 +353,12 @@ def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -
         text=shown,
         thinking=shown_thinking,
         finish_reason=finish_reason,
-        tokens=tokens,
-        trace=_trace(completion, redactor) if has_tokens else None,
+        tokens=tokens_of(
+            prompt=usage.get("prompt_tokens"),
+            completion=usage.get("completion_tokens"),
+            cached=_object(usage.get("prompt_tokens_details")).get("cached_tokens"),
+        ),
+        trace=_trace(completion, choice, redactor) if has_tokens else None,
         policy=_policy(choice, redactor),
     )
 
@@ -372,31 +371,21 @@ def _policy(choice: _Choice, redactor: Redactor) -> PolicySpan | None:
 
 
 def _finish_reason(reason: JsonValue, redactor: Redactor) -> FinishReason:
-    if isinstance(reason, str) and reason in _REASONS:
-        return _REASONS[reason]
-    match reason:
-        case "content_filter":
-            raise _refused("the server's content filter cut the reply off")
-        case "tool_calls" | "function_call":
-            raise _refused(_TOOL_CALL)
-        case str() if reason in _CUT_OFF:
-            raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.SHAKY)
-    if isinstance(reason, str):
-        found = repr(redactor.quoted(reason))
-    else:
-        found = "null" if reason is None else type(reason).__name__
-    raise malformed(f"finish_reason is {found}, none of {', '.join(_REASONS)}, content_filter")
+    if not isinstance(reason, str):
+        return FinishReason.UNKNOWN
+    if reason in _REFUSALS:
+        raise _refused(_REFUSALS[reason])
+    if reason in _CUT_OFF:
+        raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.ANSWERED)
+    return _REASONS.get(reason) or own_reason(reason, redactor.quoted)
 
 
-def _count(tokens: float | None) -> int:
-    if tokens is None:
-        return 0
-    if int(tokens) != tokens:
-        raise malformed(f"usage: {tokens} is not a whole number of tokens")
-    return int(tokens)
+def _object(value: JsonValue) -> JsonObject:
+    """`value`, or an object without fields for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
-def _said(choice: _Choice, finish_reason: FinishReason, usage: JsonValue, redactor: Redactor) -> tuple[str, str]:
+def _said(choice: _Choice, finish_reason: FinishReason, usage: JsonObject, redactor: Redactor) -> tuple[str, str]:
     """The text, or what the server sent in its place, and the thought that it took out of it."""
     if choice.message is UNSET:
         return _converted(choice.text, str, "text", redactor), ""
@@ -404,7 +393,8 @@ def _said(choice: _Choice, finish_reason: FinishReason, usage: JsonValue, redact
     name = next((name for name in _THOUGHTS if getattr(message, name)), None)
     aside = "" if name is None else _converted(getattr(message, name), str, name, redactor)
     is_cut_off = finish_reason is FinishReason.LENGTH and not (message.content or aside or message.refusal)
-    if is_cut_off and (message.content is None or _hidden_tokens(usage)):
+    hidden = token_count(_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    if is_cut_off and (message.content is None or hidden):
         return OPEN_THOUGHT, ""  # Hosted models think without showing it.
     text, thought = _content(message.content, redactor)
     thought = thought or aside
@@ -427,20 +417,13 @@ def _content(content: JsonValue, redactor: Redactor) -> tuple[str, str]:
     return text, "".join(one if isinstance(one, str) else "".join(part.text for part in one) for one in thoughts)
 
 
-def _hidden_tokens(usage: JsonValue) -> bool:
-    """Whether the server counts tokens of a thought that it does not show."""
-    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
-    return bool(details.get("reasoning_tokens")) if isinstance(details, dict) else False
-
-
-def _trace(completion: _Completion, redactor: Redactor) -> TokenTrace:
-    choice = completion.choices[0]
+def _trace(completion: _Completion, choice: _Choice, redactor: Redactor) -> TokenTrace:
     prompt_ids = completion.prompt_token_ids if choice.prompt_token_ids is UNSET else choice.prompt_token_ids
     ids = {"prompt_token_ids": prompt_ids, "token_ids": choice.token_ids}
     for name, found in ids.items():
         if found is None:
             text = f"the server sent no {name}; record_tokens needs vLLM 0.11 or later behind every base_url"
-            raise SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_RUN)
+            raise SendingError(text, standing=Standing.ANSWERED, verdict=Verdict.FAIL_RUN)
     prompt, made = (_converted(found, _TokenIds, name, redactor) for name, found in ids.items())
     logprobs = _converted(choice.logprobs, dict[str, Any], "logprobs", redactor)
     listed = logprobs.get("token_logprobs", logprobs.get("content"))

@@ -86,6 +86,8 @@ class DataPlane:
         self._config = config
         self._key = key
         self._has_tokens = has_tokens
+        self._has_traced = False
+        """Whether a reply came with its tokens, so that one that comes without them is no wrong setting."""
         self._clock = clock
         self._on_stuck = on_stuck
         self._on_broken = on_broken
@@ -336,6 +338,7 @@ class DataPlane:
             if reply.policy is not None and reply.policy.end < version:
                 text = f"its weights are of version {reply.policy.end}, not {version}: it was restarted"
                 raise SendingError(text, standing=Standing.DOUBTFUL)
+            self._has_traced = self._has_traced or reply.trace is not None
             self._mark_answered(endpoint)
         except SendingError as fault:
             await self._judge(endpoint, fault)
@@ -385,7 +388,7 @@ class DataPlane:
     async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
         """What a fault changes for the endpoint it happened at."""
         match fault.standing:
-            case Standing.SOUND:
+            case Standing.SOUND | Standing.ANSWERED:
                 self._mark_answered(endpoint)
             case Standing.UNSENT | Standing.HUNG:
                 pass
@@ -413,7 +416,7 @@ class DataPlane:
     def _verdict(self, endpoint: Endpoint, fault: SendingError, request: Request) -> BackendError:
         """The error for the scheduler. A request that goes elsewhere need not wait out this endpoint's pause."""
         text = f"{endpoint.label}: {fault}"
-        if fault.verdict is Verdict.FAIL_RUN:
+        if fault.verdict is Verdict.FAIL_RUN and not self._has_traced:
             return EngineDeadError(text)
         if fault.refuses_form:
             return FormRefusedError(text)
@@ -437,6 +440,7 @@ class DataPlane:
             is_busy=fault.is_busy,
             is_engine_death=has_died,
             goes_elsewhere=onward is Onward.FRESH,
+            has_answered=fault.standing is Standing.ANSWERED,
         )
 
     def _none_up(self) -> BackendError:
@@ -522,7 +526,7 @@ class DataPlane:
             return endpoint.refusals < ENDPOINT_STRIKES_MAX
         if fault.standing is Standing.UNSENT:
             return endpoint.is_up
-        return fault.standing is Standing.SOUND
+        return fault.standing in (Standing.SOUND, Standing.ANSWERED)
 
     async def page(self, endpoint: Endpoint, path: str, within_s: float | None = None) -> Answer:
         """A page of it; that for its metrics is not below its `/v1`. Raises SendingError."""

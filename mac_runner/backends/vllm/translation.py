@@ -24,9 +24,10 @@ from mac_runner.backends.chat_template import (
     token_reply,
 )
 from mac_runner.backends.forms import JSON_OBJECT
+from mac_runner.backends.server_text import token_count
 from mac_runner.backends.updates import policy_of
 from mac_runner.backends.vllm.library import Output, ReasoningParser, Tokenizer
-from mac_runner.errors import RequestRefusedError, boundary
+from mac_runner.errors import RequestRefusedError, TransientBackendError, boundary
 from mac_runner.types import EFFORT_KEYS, JsonValue, Prompt, Reply, Sampling, TokenTrace
 
 _PROBE: Final = conversation_of((USER_PROBE,))
@@ -152,17 +153,22 @@ def reply_of(
     """The reply, which continues a thought that the prompt opened if it `is_thinking`.
 
     `tags` are those of the model's thoughts.
-    Raises TransientBackendError when the engine ended the request without finishing it.
+    Raises TransientBackendError when the engine ended the request without finishing it, or its trace is not whole.
     """
     completion = output.outputs[0]
     ids = tuple(completion.token_ids)
     # vLLM may report the likelihood of other tokens than the drawn ones, too.
     pairs = zip(ids, completion.logprobs or (), strict=True) if traces else ()
-    trace = TokenTrace(
-        prompt_ids=tuple(rendered.ids),
-        completion_ids=ids,
-        logprobs=tuple(found[token].logprob for token, found in pairs),
-    )
+    try:
+        trace = TokenTrace(
+            prompt_ids=tuple(rendered.ids),
+            completion_ids=ids,
+            logprobs=tuple(found[token].logprob for token, found in pairs),
+        )
+    except (ValueError, LookupError) as fault:
+        raise TransientBackendError(
+            f"vLLM's log-probabilities do not fit its tokens: {fault}", has_answered=True
+        ) from fault
     text, (start, end) = completion.text, tags
     if tags != (OPEN_THOUGHT, CLOSED_THOUGHT) and (is_thinking or text.lstrip().startswith(start)):
         thought, closed, said = text.lstrip().removeprefix(start).partition(end)
@@ -172,7 +178,7 @@ def reply_of(
         text,
         completion.finish_reason,
         trace=trace,
-        cached=output.num_cached_tokens or 0,
+        cached=token_count(output.num_cached_tokens),
         is_thinking=is_thinking,
         traces=traces,
         # Releases before 0.32 report none.

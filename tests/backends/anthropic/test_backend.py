@@ -117,6 +117,8 @@ def test_reply_has_text_thought_and_every_token() -> None:
         (message("", "max_tokens"), "<think>", FinishReason.LENGTH),
         (message("I will not.", "refusal"), "I will not.", FinishReason.STOP),
         (message("", "refusal"), DECLINED, FinishReason.STOP),
+        (message("x", "tired"), "x", FinishReason("tired")),
+        (message("x", usage={"input_tokens": -1, "output_tokens": "many"}), "x", FinishReason.STOP),
         (message("", "refusal", stop_details={"type": "refusal", "explanation": "No."}), "No.", FinishReason.STOP),
         (failure(400, "prompt is too long: 215000 tokens > 200000 maximum"), "", FinishReason.OVERFLOW),
         (
@@ -146,7 +148,7 @@ def test_refusal_without_words_is_read_as_one() -> None:
         (failure(503, "down"), False, True),
         (Reset(sent=10), False, True),
         (Send(200, b'{"content": 3}'), False, False),
-        (message("x", "odd"), False, False),
+        (message("", "odd"), False, False),
     ],
 )
 def test_what_may_pass_is_sent_again(answer: Behaviour, is_busy: bool, is_unreachable: bool) -> None:

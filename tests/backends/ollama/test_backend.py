@@ -58,6 +58,12 @@ def test_counts_that_are_left_out_are_none() -> None:
     assert reply_of(OllamaServer(answer=first(bare))) == Reply(text="x")
 
 
+def test_count_that_counts_nothing_and_a_reason_of_its_own_are_held_against_no_reply() -> None:
+    for odd in (-5, 10**30):
+        server = OllamaServer(answer=first(answering(eval_count=odd, prompt_eval_count=odd, done_reason="tired")))
+        assert reply_of(server) == Reply(text="x", finish_reason=FinishReason("tired"))
+
+
 def test_request_says_how_it_is_to_be_served_and_leaves_the_rest_to_ollama() -> None:
     server = OllamaServer()
     messages = (Message(role="system", content="Spiel — ja!"), Message(role="user", content="?"))
@@ -200,11 +206,9 @@ TIMED_OUT = 'Post "http://127.0.0.1:41/completion": context deadline exceeded'
         (Send(200, encoded({"done": True})), False, False, False),
         (answering(message={"role": "assistant", "content": 7}), False, False, False),
         (answering(eval_count="many"), False, False, False),
-        (answering(eval_count=-5), False, False, False),
-        (answering(eval_count=10**30), False, False, False),
         (answering(eval_count=float("nan")), False, False, False),
         (answering(done=False), False, False, False),
-        (answering(done_reason="load"), False, False, False),
+        (answering(done_reason="load", message={"role": "assistant", "content": ""}), False, False, False),
         (Send(200, encoded(RESPONSE) + b" " * OLLAMA_BODY_BYTES_MAX), False, False, False),
     ],
 )

@@ -152,10 +152,26 @@ def test_tokens_are_as_the_server_counts_them_or_none() -> None:
     assert read(chat("x")).tokens == TokenCount()
 
 
-@pytest.mark.parametrize("count", [9.5, -1.0, float("inf"), 1e300, True])
-def test_number_that_counts_nothing_is_malformed(count: float) -> None:
-    with pytest.raises(SendingError, match="malformed reply: usage: "):
-        read(chat("x") | {"usage": {"prompt_tokens": count}})
+def test_count_that_counts_nothing_is_unknown_and_the_reply_is_read_all_the_same() -> None:
+    for odd in (9.5, -1, -1.0, float("inf"), float("nan"), 1e300, 10**30, True, "7", [7], {"a": 7}):
+        usage: JsonObject = {
+            "prompt_tokens": 9,
+            "completion_tokens": odd,
+            "prompt_tokens_details": {"cached_tokens": odd},
+        }
+        assert read(chat("x") | {"usage": usage}) == Reply(text="x", tokens=TokenCount(prompt=9)), odd
+        assert read(chat("x") | {"usage": odd}) == read(chat("x") | {"usage": {"prompt_tokens_details": odd}})
+        assert read(thought_kept_back("", odd)).text == ""  # type: ignore[arg-type]
+    more_than_all: JsonObject = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 10}}
+    assert read(chat("x") | {"usage": more_than_all}).tokens == TokenCount(prompt=9)
+
+
+def test_first_of_several_choices_is_the_reply() -> None:
+    for other in (chat("Nay.")["choices"], [{}], [None], ["Nay."]):
+        assert isinstance(other, list)
+        first = chat("Aye.")["choices"]
+        assert isinstance(first, list)
+        assert read({"choices": [*first, *other]}) == Reply(text="Aye.")
 
 
 OF_CHAT: JsonObject = {
@@ -218,9 +234,18 @@ def test_reply_the_server_gave_up_is_asked_for_again() -> None:
     for reason in ("abort", "error"):
         found = fault(chat("So be", reason))
         assert reason in str(found)
-        assert found.verdict is Verdict.RETRY
+        assert (found.verdict, found.standing) == (Verdict.RETRY, Standing.ANSWERED)
 
 
-def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:
-    assert "finish_reason is 'end_turn', none of" in str(fault(chat("Aye.", "end_turn")))
-    assert "finish_reason is null" in str(fault(chat("Aye.", None)))
+def test_reason_that_the_protocol_does_not_have_is_kept_where_there_is_a_text() -> None:
+    words = {"repetition": "repetition", "x" * 99: "x" * 39 + "…", f"for {KEY}": "for ***", "overflow": "unknown"}
+    odd: dict[JsonValue, str] = {**words, "": "unknown", None: "unknown", 7: "unknown"}
+    for reason, kept in odd.items():
+        body = {"choices": [{"message": {"content": "Aye."}, "finish_reason": reason}]}
+        assert read(body, key=KEY) == Reply(text="Aye.", finish_reason=FinishReason(kept))
+        thought = {"choices": [{"message": {"content": None, "reasoning": "Hm."}, "finish_reason": reason}]}
+        assert (read(thought).text, read(thought).thinking) == ("<think>", "Hm.")
+        with pytest.raises(SendingError, match="no text") as caught:
+            read({"choices": [{"message": {"content": None}, "finish_reason": reason}]}, key=KEY)
+        assert caught.value.standing is Standing.ANSWERED
+        assert KEY not in str(caught.value)

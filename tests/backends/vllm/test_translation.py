@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,6 +124,23 @@ def test_trace_holds_the_drawn_tokens_likelihoods_and_no_others() -> None:
 def test_request_that_the_engine_gave_up_is_worth_asking_again(reason: str | None) -> None:
     with pytest.raises(TransientBackendError, match=f"unfinished: {reason}"):
         reply(reason=reason)
+
+
+def test_oddity_of_an_output_is_held_against_no_engine() -> None:
+    """Counts decide nothing, a reason of the engine's own is kept, and what is no reply fails its request alone."""
+    assert reply(reason="repetition", cached=-1) == replace(
+        reply(cached=None), finish_reason=FinishReason("repetition")
+    )
+    drawn = SimpleNamespace(logprob=-0.5)
+    odd: list[dict[str, Any]] = [
+        {"text": "", "reason": "repetition"},
+        *({"reason": reason} for reason in ("abort", "error", None)),
+        *({"traces": True, "logprobs": likely} for likely in (None, [{7: drawn}], [{7: drawn}, {9: drawn}])),
+    ]
+    for how in odd:
+        with pytest.raises(TransientBackendError) as caught:
+            reply(**how)
+        assert (caught.value.has_answered, caught.value.is_attempt) == (True, True), how
 
 
 class VllmError(Exception):
