@@ -157,8 +157,10 @@ class redacting:  # noqa: N801 - it reads as the verb that it is
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, MacRunnerError):
-            raise error from None
-        if isinstance(error, Exception) and not isinstance(error, MemoryError | OSError):
+            # Not raised again: its traceback would hold this frame, which holds it, and all that was read would stay
+            # in memory until a collection.
+            error.__cause__, error.__suppress_context__ = None, True
+        elif isinstance(error, Exception) and not isinstance(error, MemoryError | OSError):
             raise RuntimeError(self._redactor.quoted(f"{type(error).__name__}: {error}")) from None
 
 

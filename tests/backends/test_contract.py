@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
@@ -13,9 +14,16 @@ from typing import cast
 import pytest
 
 from mac_runner.backends import Backend
+from mac_runner.backends.openai.testing import SendingError
 from mac_runner.backends.testing import ScriptedBackend
 from mac_runner.clock import SystemClock
-from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    MacRunnerError,
+    RequestRefusedError,
+    TransientBackendError,
+)
 from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, Request
@@ -210,7 +218,7 @@ def test_half_a_surrogate_pair_stops_neither_a_request_nor_a_reply(wire: Wire) -
     assert content_of(server.received[0]) == "a?b"
 
 
-GARBAGE = {
+GARBAGE: dict[str, Behaviour] = {
     "a page of HTML": Send(200, b"<html>Welcome!</html>"),
     "truncated JSON": Send(200, b'{"choices": [{"mess'),
     "a list": Send(200, b"[1, 2]"),
@@ -271,6 +279,26 @@ def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str
     assert {(result.finished + result.failed, result.interrupted) for result in results} == {(6, False)}
     assert any(result.failed for result in results)
     assert share == 1.0 or any(result.finished for result in results)
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+@held
+async def test_answer_that_is_no_reply_stays_in_no_memory(protocol: str) -> None:
+    """It may be long, there may be many, and a run rarely collects what holds itself."""
+    async with up(WIRES[protocol].serve(only(GARBAGE["a page of HTML"])), key=KEY) as backend:
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.create_task(found_words(backend))
+            left = [one for one in gc.get_objects() if isinstance(one, MacRunnerError | SendingError)]
+        finally:
+            gc.enable()
+
+    assert not left
+
+
+async def found_words(backend: Backend) -> str:
+    return str(await found(backend))
 
 
 CUT = {

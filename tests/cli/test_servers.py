@@ -17,7 +17,7 @@ from tests.cli.lab import ROOT, AtOnce, Lab, discussion, ending, experiment, ser
 from tests.patience import wait_for
 from tests.sim.anthropic_server import AnthropicServer, message
 from tests.sim.anthropic_server import failure as anthropic_failure
-from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, Send, encoded, failure
+from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, Send, completion, encoded, failure
 from tests.sim.ollama_server import OllamaServer, says
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -111,6 +111,22 @@ def test_server_without_usage_is_said_not_to_count(lab: Lab, at_once: AtOnce) ->
     assert summary["tokens"]["uncounted_turns"] == summary["turns"]
     assert summary["tokens"]["uncounted_models"] == ["m"]
     lab.verified(lab.run_dir("talk").path)
+
+
+def test_odd_reply_is_kept_as_it_came_and_what_it_does_not_count_is_counted(lab: Lab, at_once: AtOnce) -> None:
+    def script(received: Received) -> Send:
+        usage = (9, 4, 2) if received.number else (-1, -1, -1)
+        return Send(200, completion(Say("A bridge.", "repetition", usage=usage), received))
+
+    with in_a_thread(OpenaiServer(script=script)) as server:
+        ended = at_once(talk(server)).done()
+    run = lab.run_dir("talk")
+
+    assert "; 1 turns were not counted" in ended.stdout
+    assert {turn["reply"]["finish_reason"] for turn in run.turns} == {"repetition"}
+    assert run.summary["tokens"]["uncounted_turns"] == 1
+    assert run.summary["tokens"]["prompt"] == 9 * (run.summary["turns"] - 1)
+    lab.verified(run.path)
 
 
 def test_missing_key_is_reported_before_anything_is_touched(lab: Lab, at_once: AtOnce) -> None:

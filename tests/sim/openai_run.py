@@ -28,12 +28,16 @@ HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
 
 
 def backend_for(
-    *urls: str, settings: Settings = MappingProxyType({}), key: str | None = None, said: list[str] | None = None
+    *urls: str,
+    settings: Settings = MappingProxyType({}),
+    key: str | None = None,
+    said: list[str] | None = None,
+    has_tokens: bool = False,
 ) -> OpenaiBackend:
     """A backend for the model `stub` at `urls`, with these settings in its section and the time of the running loop."""
     config = OpenaiConfig.model_validate({"model": "stub", "base_urls": list(urls), **settings})
     say = (said if said is not None else []).append
-    return OpenaiBackend("m", config, key=key, has_tokens=False, clock=SimulatedClock(), say=say)
+    return OpenaiBackend("m", config, key=key, has_tokens=has_tokens, clock=SimulatedClock(), say=say)
 
 
 async def play(backend: Backend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY) -> RunResult:

@@ -342,9 +342,8 @@ class DataPlane:
             self._mark_answered(endpoint)
         except SendingError as fault:
             await self._judge(endpoint, fault)
-            error = self._verdict(endpoint, fault, request)
-            error.destination = _destination(endpoint)
-            raise error from fault
+            # No variable holds the error: it holds this frame, and both would wait for a collection with all they read.
+            raise _at(endpoint, self._verdict(endpoint, fault, request)) from fault
         finally:
             self._leave(endpoint)
         self.endpoints.mark_done(request.request_id)
@@ -565,6 +564,11 @@ class DataPlane:
     def _started(self) -> HttpClient:
         assert self._client is not None, "the backend was never started"
         return self._client
+
+
+def _at(endpoint: Endpoint, error: BackendError) -> BackendError:
+    error.destination = _destination(endpoint)
+    return error
 
 
 def _destination(endpoint: Endpoint) -> Destination:

@@ -30,7 +30,7 @@ def fault(body: JsonObject) -> SendingError:
     return caught.value
 
 
-def thought_kept_back(content: str | None, tokens: int) -> JsonObject:
+def thought_kept_back(content: str | None, tokens: JsonValue) -> JsonObject:
     return {**chat(content, "length"), "usage": {"completion_tokens_details": {"reasoning_tokens": tokens}}}
 
 
@@ -153,7 +153,8 @@ def test_tokens_are_as_the_server_counts_them_or_none() -> None:
 
 
 def test_count_that_counts_nothing_is_unknown_and_the_reply_is_read_all_the_same() -> None:
-    for odd in (9.5, -1, -1.0, float("inf"), float("nan"), 1e300, 10**30, True, "7", [7], {"a": 7}):
+    odds: list[JsonValue] = [9.5, -1, -1.0, float("inf"), float("nan"), 1e300, 10**30, True, "7", [7], {"a": 7}]
+    for odd in odds:
         usage: JsonObject = {
             "prompt_tokens": 9,
             "completion_tokens": odd,
@@ -161,17 +162,16 @@ def test_count_that_counts_nothing_is_unknown_and_the_reply_is_read_all_the_same
         }
         assert read(chat("x") | {"usage": usage}) == Reply(text="x", tokens=TokenCount(prompt=9)), odd
         assert read(chat("x") | {"usage": odd}) == read(chat("x") | {"usage": {"prompt_tokens_details": odd}})
-        assert read(thought_kept_back("", odd)).text == ""  # type: ignore[arg-type]
+        assert read(thought_kept_back("", odd)).text == ""
     more_than_all: JsonObject = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 10}}
     assert read(chat("x") | {"usage": more_than_all}).tokens == TokenCount(prompt=9)
 
 
 def test_first_of_several_choices_is_the_reply() -> None:
-    for other in (chat("Nay.")["choices"], [{}], [None], ["Nay."]):
-        assert isinstance(other, list)
-        first = chat("Aye.")["choices"]
-        assert isinstance(first, list)
-        assert read({"choices": [*first, *other]}) == Reply(text="Aye.")
+    first: JsonObject = {"message": {"content": "Aye."}, "finish_reason": "stop"}
+    others: list[JsonValue] = [{**first, "message": {"content": "Nay."}}, {}, None, "Nay."]
+    for other in others:
+        assert read({"choices": [first, other]}) == Reply(text="Aye.")
 
 
 OF_CHAT: JsonObject = {
@@ -238,14 +238,20 @@ def test_reply_the_server_gave_up_is_asked_for_again() -> None:
 
 
 def test_reason_that_the_protocol_does_not_have_is_kept_where_there_is_a_text() -> None:
-    words = {"repetition": "repetition", "x" * 99: "x" * 39 + "…", f"for {KEY}": "for ***", "overflow": "unknown"}
-    odd: dict[JsonValue, str] = {**words, "": "unknown", None: "unknown", 7: "unknown"}
-    for reason, kept in odd.items():
-        body = {"choices": [{"message": {"content": "Aye."}, "finish_reason": reason}]}
-        assert read(body, key=KEY) == Reply(text="Aye.", finish_reason=FinishReason(kept))
-        thought = {"choices": [{"message": {"content": None, "reasoning": "Hm."}, "finish_reason": reason}]}
-        assert (read(thought).text, read(thought).thinking) == ("<think>", "Hm.")
+    odd: list[tuple[JsonValue, str]] = [
+        ("repetition", "repetition"),
+        ("x" * 99, "x" * 39 + "…"),
+        (f"for {KEY}", "for ***"),
+        *((reason, "unknown") for reason in ("overflow", "", None, 7)),
+    ]
+    for reason, kept in odd:
+
+        def ended(reason: JsonValue = reason, **message: JsonValue) -> JsonObject:
+            return {"choices": [{"message": message, "finish_reason": reason}]}
+
+        assert read(ended(content="Aye."), key=KEY) == Reply(text="Aye.", finish_reason=FinishReason(kept))
+        assert (read(ended(reasoning="Hm.")).text, read(ended(reasoning="Hm.")).thinking) == ("<think>", "Hm.")
         with pytest.raises(SendingError, match="no text") as caught:
-            read({"choices": [{"message": {"content": None}, "finish_reason": reason}]}, key=KEY)
+            read(ended(content=None), key=KEY)
         assert caught.value.standing is Standing.ANSWERED
         assert KEY not in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -11,9 +12,10 @@ from mac_runner.backends import Backend
 from mac_runner.backends.openai.testing import CANARY_S_MAX, ENDPOINT_REST_S
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.types import Reply
-from tests.backends.asking import HELD_S, error_of, fault_of, found, once_there, only, up
+from tests.backends.asking import HELD_S, error_of, fault_of, first, found, once_there, only, started, up
 from tests.sim.behaviour import Behaviour, Hang, Raw, Received, Say, Send, encoded, failure, head
 from tests.sim.held_time import held, move
+from tests.sim.openai_run import backend_for
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.requests import request
 
@@ -301,7 +303,22 @@ async def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key(
 
 @held
 async def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
-    async with up(always(Send(200, b"<html>Welcome!</html>"))) as backend:
-        assert all("malformed" in str(error) for error in await faults(backend, 3))
-        with pytest.raises(TransientBackendError, match=r"none of .*: malformed"):
+    async with up(always(failure(502, "no worker"))) as backend:
+        assert all("no worker" in str(error) for error in await faults(backend, 3))
+        with pytest.raises(TransientBackendError, match=r"none of .*: no worker"):
             await backend.generate(request())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@held
+async def test_reply_without_token_ids_ends_the_run_where_none_had_any_before(count: int) -> None:
+    """The server would send none to any request; later it is an oddity of this reply."""
+    bare = {"message": {"content": "x"}, "finish_reason": "stop"}
+    whole = {**bare, "token_ids": [7], "logprobs": {"content": [{"logprob": -1.5}]}}
+    bodies = [{"choices": [choice], "prompt_token_ids": [1]} for choice in [whole] * count + [bare]]
+    server = OpenaiServer(script=first(*(Send(200, json.dumps(body).encode()) for body in bodies)))
+    async with server, started(backend_for(server.url, has_tokens=True)) as backend:
+        *_, error = [await found(backend) for _ in bodies]
+
+    assert type(error) is (TransientBackendError if count else EngineDeadError)
+    assert "no token_ids" in str(error)
