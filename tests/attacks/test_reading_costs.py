@@ -49,6 +49,7 @@ PIECES = (
     *("not ", "Answer: ", "answer: B\n", "the my ", "A or B ", "x" * 79 + "\n", ">" * 79 + "\n", "\n ", "? ", "// "),
     *('{"', '{"a":', '{"a":"', '"}', '",', '":', '" :', '"\n', '("\n', '"0', '\n"', "\\n}", '{"answer":"A"}', '{"a":['),
     *("[1,", "{}", "[]", "true ", "-1e", '"a" ', "A. ", "A) ", "***\n", "Abel\n", "\u00e9", '""', "''", "/*", ";"),
+    *("<|channel|>", "<|channel|>final<|message|>", "analysisassistantfinal"),
     *("\\boxed{", "\\boxed{A}", "\\text{", "<answer>", "<answer>A</answer>", "</answer>", '{"answer":{'),
     *('{"a":{"answer":"A"}}', "final answer: A\n", "final answer\n", "the abcd of ", "A's ", "so the final "),
 )
