@@ -7,7 +7,6 @@ request, so the run stops and names the setting.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,44 +19,6 @@ from mac_runner.types import Decoding, JsonValue, Prompt, Reply, Request
 
 JSON_OBJECT: Final[Mapping[str, JsonValue]] = MappingProxyType({"type": "object"})
 """The schema of any JSON object. An engine with a setting of its own for that compares by identity."""
-
-REFUSING_STATUSES: Final = frozenset({400, 404, 405, 415, 422, 501})
-"""The statuses with which servers answer that they do not know a field, or a value of it."""
-_BROKEN: Final = 500
-_FORM: Final = re.compile(
-    r"response[ _]format|responseformat|json[ _]?schema|json[ _]?object|json mode|structured[ _]?output"
-    r"|output_config\.format|output[ _]format"
-    r"|guided[ _](?:json|choice|decoding|grammar)|grammar|schema|struct field chatrequest\.format|invalid format",
-    re.IGNORECASE,
-)
-"""A field for forms, or what a server makes of it.
-
-OpenAI: "'response_format' of type 'json_schema' is not supported with this model". DeepSeek: "This response_format type
-is unavailable now". Groq: "invalid schema for response format". LM Studio: "'response_format.type' must be
-'json_schema' or 'text'". LiteLLM: "does not support parameters: ['response_format']". vLLM: "The provided JSON schema
-contains features not supported by xgrammar". SGLang: "Input should be 'text', 'json_object' or 'json_schema'". TGI:
-"grammar is not valid". llama.cpp: "failed to parse grammar". Ollama: "invalid JSON schema in format", and before 0.5
-"cannot unmarshal object into Go struct field ChatRequest.format of type string".
-Anthropic: "output_config.format: Extra inputs are not permitted".
-"""
-_FAILED: Final = re.compile(
-    r"failed to (?:parse|initialize|create) (?:the )?grammar|json schema conversion"
-    r"|invalid json schema in format|vocabulary required for format",
-    re.IGNORECASE,
-)
-"""What llama.cpp and Ollama answer with status 500 to a schema that they cannot follow."""
-
-
-def names_form(text: str) -> bool:
-    """Whether an engine's refusal of a request names the form that the reply was to be held to."""
-    return _FORM.search(text) is not None
-
-
-def refuses_form(status: int | None, text: str) -> bool:
-    """Whether a server's error says that it refuses the form; only for a request that asked for one."""
-    if status in REFUSING_STATUSES:
-        return names_form(text)
-    return status == _BROKEN and _FAILED.search(text) is not None
 
 
 def held(prompt: Prompt, decoding: Decoding) -> Prompt:

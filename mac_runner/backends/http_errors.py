@@ -16,12 +16,14 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.server_text import clipped
+from mac_runner.backends.server_text import clipped, scalars_only
 from mac_runner.errors import RETRY_AFTER_S_MAX, lacks_descriptors
 from mac_runner.types import JsonObject, JsonValue
 
 HTTP_HANG_UP_S_MAX: Final = 1.0
 """How soon a request breaks that crosses the closing of its connection: within one way there and back."""
+
+_VERDICT_CHARS: Final = 2000
 
 T = TypeVar("T")
 
@@ -106,7 +108,7 @@ class ErrorBody:
     """What an error body says, on one short line; empty where nothing can be read."""
 
     text: str = ""
-    """The original, for verdicts only."""
+    """The original, for verdicts only; longer than what is quoted, since gateways put words of their own first."""
     quoted: str = ""
     """The same redacted, for messages."""
     codes: frozenset[str] = frozenset()
@@ -114,14 +116,15 @@ class ErrorBody:
     """The field of the request that the server objects to, if it names one."""
     status: int | None = None
     """The HTTP status that the body itself names; with status 200 this one decides."""
+    generation: str = ""
+    """The reply that the model had made when the server gave the request up, redacted (Groq)."""
 
 
 def error_body_of(body: bytes, redactor: Redactor) -> ErrorBody:
     """The error in the bytes of a body. Never raises."""
-    try:
-        value: JsonValue = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        value = None
+    value = _json(body.decode("utf-8", "replace"))
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]  # Gemini's form.
     if isinstance(value, dict):
         return error_body_in(value, redactor)
     # Most likely a proxy's page: its beginning is better than nothing.
@@ -129,25 +132,43 @@ def error_body_of(body: bytes, redactor: Redactor) -> ErrorBody:
 
 
 def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
-    """The error in a JSON body. Never raises.
+    """The error in a JSON body; the whole of it, where its form is not known. Never raises.
 
     OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`. The
-    code is a word, or a status as a number (OpenRouter, llama.cpp) or as a text (LiteLLM).
+    code is a word, or a status as a number (OpenRouter, llama.cpp) or as a text (LiteLLM). OpenRouter has the body of
+    the server behind it in `{"error": {"metadata": {"raw": …}}}`.
     """
-    error = body.get("error", body)
+    error = body.get("error") or body
     if not isinstance(error, dict):
         return error_body_saying(_words(error), redactor)
+    metadata = error.get("metadata")
+    raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
+    behind = _json(raw)
+    inner = behind.get("error") or behind if isinstance(behind, dict) else {}
+    found = inner if isinstance(inner, dict) else {}
+    message = _words(error.get("message", body.get("detail"))) or (_words(body) if body else "")
     return replace(
-        error_body_saying(_words(error.get("message", body.get("detail"))), redactor),
-        codes=frozenset(str(code) for name in ("code", "type") if (code := error.get(name)) is not None),
-        param=clipped(param) if isinstance(param := error.get("param"), str) else "",
+        error_body_saying(f"{message}: {raw}" if raw else message, redactor),
+        codes=frozenset(
+            str(code) for one in (error, found) for name in ("code", "type") if (code := one.get(name)) is not None
+        ),
+        param=clipped(param) if isinstance(param := error.get("param", found.get("param")), str) else "",
         status=next(filter(None, (_status(error.get(name)) for name in ("code", "status", "status_code"))), None),
+        generation=redactor.reply(scalars_only(_words(error.get("failed_generation", found.get("failed_generation"))))),
     )
 
 
 def error_body_saying(words: str, redactor: Redactor) -> ErrorBody:
     """The error that consists of `words`."""
-    return ErrorBody(text=clipped(words), quoted=redactor.quoted(words))
+    return ErrorBody(text=clipped(words, _VERDICT_CHARS), quoted=redactor.quoted(words))
+
+
+def _json(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _status(code: object) -> int | None:
@@ -159,7 +180,12 @@ def _status(code: object) -> int | None:
     return number if 400 <= number < 600 else None
 
 
-def _words(value: object) -> str:
+def _words(value: JsonValue) -> str:
+    if isinstance(value, dict | list):
+        try:
+            return json.dumps(value, ensure_ascii=False)
+        except RecursionError:
+            return ""
     return "" if value is None else str(value)
 
 

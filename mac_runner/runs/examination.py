@@ -303,6 +303,8 @@ def _problem_of(finding: Finding) -> str | None:
     if own.end not in _UNHELD:
         return None
     what = "refuses" if own.end is TrialEnd.REFUSED else "does not keep to"
+    if last.end is TrialEnd.REFUSED and last.decoding == "none":
+        return f"the engine refuses the first prompt of the experiment, whatever the form of its reply: {last.detail}"
     if last.end in (*_UNHELD, TrialEnd.FAILED):
         return f"the engine {what} `constrained_decoding: {own.decoding}`, and no other setting gave a reply"
     key = f"model_definitions.{finding.model}.constrained_decoding"

@@ -43,7 +43,10 @@ def test_answer_that_asks_for_a_pause_is_busy_whatever_its_status(meaning: Meani
         (b'{"error": "out of luck"}', "out of luck", None),
         (b'{"detail": "Not Found"}', "Not Found", None),
         (b'{"object": "error", "message": "no such thing", "code": 404}', "no such thing", 404),
-        (b'{"error": {"code": 7}}', "", None),
+        (b'{"error": {"code": 7}}', '{"error": {"code": 7}}', None),
+        (b'[{"error": {"message": "too much", "code": 400}}]', "too much", 400),
+        (b'{"errors": [{"why": "no"}]}', '{"errors": [{"why": "no"}]}', None),
+        (b'{"error": {"message": "no", "metadata": {"raw": "why not"}}}', "no: why not", None),
         (b"", "", None),
         (b'"boom"', '"boom"', None),
         (b"404 page not found", "404 page not found", None),
@@ -73,7 +76,7 @@ def test_codes_are_told_apart_from_the_words() -> None:
 def test_page_is_quoted_on_one_short_line() -> None:
     page = b"<html>\n<h1>\x1b[31m" + b"Bad Gateway " * 100 + b"</html>"
 
-    text = error_body_of(page, UNKEYED).text
+    text = error_body_of(page, UNKEYED).quoted
     assert text.startswith("<html> <h1>")
     assert text.isprintable()
     assert len(text) <= 400
@@ -83,12 +86,14 @@ def test_page_is_quoted_on_one_short_line() -> None:
 def test_depth_of_a_body_is_no_second_error(depth: int) -> None:
     brackets = b"[" * depth + b"]" * depth
 
-    assert len(error_body_of(b'{"error": {"message": ' + brackets + b"}}", UNKEYED).text) <= 400
+    assert len(error_body_of(b'{"error": {"message": ' + brackets + b"}}", UNKEYED).quoted) <= 400
 
 
 @given(body=st.binary(max_size=200))
 def test_any_body_makes_one_printable_line(body: bytes) -> None:
-    assert error_body_of(body, UNKEYED).text.isprintable()
+    found = error_body_of(body, UNKEYED)
+
+    assert f"{found.text}{found.quoted}".isprintable()
 
 
 @pytest.mark.parametrize(

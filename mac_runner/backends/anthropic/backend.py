@@ -15,7 +15,6 @@ import anthropic
 from mac_runner.backends.anthropic.connection import client_of
 from mac_runner.backends.anthropic.errors import (
     DeniedError,
-    PromptTooLongError,
     UnknownModelError,
     UnusableReplyError,
     refusal,
@@ -26,6 +25,7 @@ from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.backends.anthropic.translation import decoded, parameters_of, reply_of
 from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.backends.refusals import AnsweredError
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     ConfigError,
@@ -34,7 +34,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling, Turn
+from mac_runner.types import JsonObject, Message, Prompt, Reply, Request, Sampling, Turn
 
 ANTHROPIC_LOOK_S_MAX: Final = 30.0
 """How long the API may take to say whether it has a model, or to make one token."""
@@ -71,8 +71,8 @@ class AnthropicBackend:
                 raise EngineDeadError("this backend was not started")
             try:
                 reply = await self._reply(self._client, request)
-            except PromptTooLongError:
-                return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+            except AnsweredError as error:
+                return error.reply
             except FormRefusedError as error:
                 if request.prompt.schema is not None:
                     raise

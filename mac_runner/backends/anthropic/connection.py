@@ -18,6 +18,7 @@ import anthropic
 import httpx2
 
 from mac_runner.backends.anthropic.errors import BROKEN, refusal
+from mac_runner.backends.client_settings import no_client_settings
 from mac_runner.backends.http_errors import error_body_of, resending, retry_after_s
 from mac_runner.backends.redaction import Redactor
 from mac_runner.clock import Clock
@@ -120,12 +121,13 @@ def client_of(url: str, *, version: str, key: str, redactor: Redactor, clock: Cl
         follow_redirects=False,
         trust_env=False,
     )
-    return anthropic.AsyncAnthropic(
-        api_key=key,
-        base_url=url,
-        timeout=_TIMEOUT,
-        max_retries=0,
-        default_headers={"anthropic-version": version},
-        http_client=web,
-        open_telemetry=False,
-    )
+    with no_client_settings():  # It may name headers.
+        return anthropic.AsyncAnthropic(
+            api_key=key,
+            base_url=url,
+            timeout=_TIMEOUT,
+            max_retries=0,
+            default_headers={"anthropic-version": version},
+            http_client=web,
+            open_telemetry=False,
+        )

@@ -1,15 +1,13 @@
 """What went wrong at Anthropic's API, as an error with a verdict.
 
-`http_errors` has the table of statuses. What the API says in the body takes precedence:
+`http_errors` has the table of statuses, `refusals` that of what refusals mean. What else the API says takes precedence:
 
 | what happened | what follows |
 |---|---|
 | no connection, or one that broke; 502, 503, 504 | sent again; the API counts as unreachable |
 | 429 for a rate limit, 529 for overload | sent again, however often, after the pause it asks for |
 | 500 | sent again |
-| 400 because the prompt is longer than the context, 413 | a reply with FinishReason.OVERFLOW |
-| 400 about the format of the reply | the run stops: the setting is named |
-| 400 about anything else | the conversation fails, unless every request with its settings would |
+| 400 in words that are not known | the conversation fails, unless every request with its settings would |
 | 400 because the account has no credit left; 401, 402, 403, 404 | the run stops if a single word is denied too |
 | an error inside an answer with status 200 | as with the status of its type, for this request alone |
 | an answer with status 200 that is no reply | sent again; the API works |
@@ -25,9 +23,9 @@ from typing import Final
 import anthropic
 import httpx2
 
-from mac_runner.backends.forms import refuses_form
 from mac_runner.backends.http_errors import ErrorBody, Meaning, is_busy, meaning_of
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to, worth_trying
 from mac_runner.errors import (
     NO_DESCRIPTORS,
     BackendError,
@@ -41,11 +39,7 @@ from mac_runner.errors import (
 
 BROKEN: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 """The errors of a connection that breaks in the middle."""
-_TOO_LARGE: Final = 413
 _NOT_FOUND: Final = 404
-_TOO_LONG: Final = re.compile(
-    r"prompt is too long|exceeds? (?:the )?(?:model's )?(?:maximum )?context (?:limit|length|window)"
-)
 _NO_CREDIT: Final = re.compile(r"credit balance is too low|reached your specified (?:\w+ )?usage limit")
 _STATUSES: Final = {
     "invalid_request_error": 400,
@@ -53,15 +47,11 @@ _STATUSES: Final = {
     "billing_error": 402,
     "permission_error": 403,
     "not_found_error": _NOT_FOUND,
-    "request_too_large": _TOO_LARGE,
+    "request_too_large": 413,
     "rate_limit_error": 429,
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-
-
-class PromptTooLongError(RequestRefusedError):
-    """The prompt does not fit the model's context. Never leaves the package."""
 
 
 class UnusableReplyError(RequestRefusedError):
@@ -100,17 +90,17 @@ def verdicts(url: str, redactor: Redactor) -> Iterator[None]:
 def refusal(status: int, error: ErrorBody, url: str, *, retry_after_s: float | None = None) -> BackendError:
     """The error for an answer with one."""
     words = f"{url}: status {status}: {error.quoted or 'no message'}"
-    text, meaning = error.text, meaning_of(status)
-    if status == _TOO_LARGE or (meaning is Meaning.REFUSED and _TOO_LONG.search(text)):
-        return PromptTooLongError(words)
-    if meaning is Meaning.REFUSED and _NO_CREDIT.search(text):
+    meaning, refused = meaning_of(status), refusal_of(status, error)
+    if (reply := reply_to(refused, error)) is not None:
+        return AnsweredError(words, reply)
+    if meaning is Meaning.REFUSED and _NO_CREDIT.search(error.text):
         return DeniedError(words)
-    if refuses_form(status, text) and status != _NOT_FOUND:
+    if refused is Refusal.FORM and status != _NOT_FOUND:
         return FormRefusedError(words)
     if meaning is Meaning.DENIED:
         return UnknownModelError(words) if status == _NOT_FOUND else DeniedError(words)
     if meaning is Meaning.REFUSED:
-        return RequestRefusedError(words)
+        return RequestRefusedError(words + worth_trying("another api_version"))
     return TransientBackendError(
         words,
         retry_after_s=retry_after_s,

@@ -13,9 +13,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
-
-from ollama import AsyncClient, ChatResponse, ProcessResponse, ProgressResponse
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mac_runner.backends.chat_template import conversation_of
 from mac_runner.backends.ollama.connection import (
@@ -26,10 +24,11 @@ from mac_runner.backends.ollama.connection import (
     client_of,
     version_of,
 )
-from mac_runner.backends.ollama.errors import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
+from mac_runner.backends.ollama.errors import DeniedError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
 from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of, think_of
 from mac_runner.backends.redaction import Redactor, key_in, redacting
+from mac_runner.backends.refusals import AnsweredError, worth_trying
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     BackendError,
@@ -39,7 +38,10 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
+from mac_runner.types import Message, Prompt, Reply, Request, Sampling
+
+if TYPE_CHECKING:
+    from ollama import AsyncClient, ChatResponse, ProcessResponse, ProgressResponse
 
 CANARY_S_MAX: Final = 10.0
 OLLAMA_LOOK_INTERVAL_S: Final = 20.0
@@ -101,12 +103,14 @@ class OllamaBackend:
             try:
                 chat = self._chat(self._client, request.prompt, request.sampling)
                 response = await watched(chat, self._is_there, host=self._config.host)
-            except PromptTooLongError:
-                return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+            except AnsweredError as error:
+                return error.reply
             except FormRefusedError as error:
                 if request.prompt.is_constrained:
                     raise
                 raise RequestRefusedError(str(error)) from error
+            except RequestRefusedError as error:
+                raise RequestRefusedError(f"{error}{worth_trying('another num_ctx')}") from error
             except DeniedError as error:
                 if await self._denies_all(self._client):
                     raise

@@ -20,9 +20,10 @@ from ssl import SSLContext
 from typing import Final, NamedTuple
 
 import httpx
-import ollama
 
+from mac_runner.backends.client_settings import no_client_settings
 from mac_runner.backends.http_errors import error_body_of, resending, retry_after_s
+from mac_runner.backends.ollama.client import ollama
 from mac_runner.backends.ollama.errors import CUT_OFF, refusal, verdicts
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
 from mac_runner.clock import Clock
@@ -135,9 +136,10 @@ def _whole(request: httpx.Request) -> httpx.Request:
 
 def client_of(transport: Transport) -> ollama.AsyncClient:
     """The official client over `transport`, which the caller closes."""
-    return ollama.AsyncClient(
-        transport.host, transport=transport, timeout=_TIMEOUT, headers=transport.headers, follow_redirects=False
-    )
+    with no_client_settings():
+        return ollama.AsyncClient(
+            transport.host, transport=transport, timeout=_TIMEOUT, headers=transport.headers, follow_redirects=False
+        )
 
 
 async def version_of(transport: Transport) -> str:

@@ -1,6 +1,7 @@
 """What went wrong at Ollama, as an error with a verdict.
 
-`http_errors` has the table of statuses. What Ollama says in the body takes precedence:
+`http_errors` has the table of statuses, `refusals` that of what refusals mean. What else Ollama says in the body takes
+precedence:
 
 | what happened | what follows |
 |---|---|
@@ -8,26 +9,23 @@
 | 503 because its queue is full, or a 429 | sent again, however often: the server is there |
 | 500 because the model's runner has ended | sent again; this request may be why it ended |
 | an answer that cannot be read: not JSON, wrong types | sent again; the server works |
-| an error because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
-| an error about the format of the reply | the run stops: the setting is named |
 | a model that the server, or the library it pulls from, does not have | the run ends: it answers no request |
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import httpx
-import ollama
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from mac_runner.backends.forms import refuses_form
 from mac_runner.backends.http_errors import ErrorBody, Meaning, error_body_saying, is_busy, meaning_of
+from mac_runner.backends.ollama.client import ollama
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to
 from mac_runner.config import allowed
 from mac_runner.errors import (
     NO_DESCRIPTORS,
@@ -46,15 +44,6 @@ _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
 """What a pull says for a model that is not published."""
 _RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
-_TOO_LONG: Final = re.compile(
-    r"(?:exceed|longer than|too long|too large).*\bcontext\b(?! deadline| canceled)"
-    r"|\bcontext[ _](?:length|size|window).*exceed"
-)
-"""What is said about a prompt that does not fit; a `context deadline exceeded` is Go's word for a timeout."""
-
-
-class PromptTooLongError(RequestRefusedError):
-    """The prompt does not fit the model's context. Never leaves the package."""
 
 
 class DeniedError(EngineDeadError):
@@ -91,12 +80,12 @@ def refusal(status: int | None, error: ErrorBody, host: str, *, retry_after_s: f
     quoted = error.quoted or "no message"
     words = f"Ollama at {host}: {quoted}" if status is None else f"Ollama at {host}: status {status}: {quoted}"
     text = error.text
-    meaning = Meaning.BROKEN if status is None else meaning_of(status)
-    if _TOO_LONG.search(text) and meaning is not Meaning.GATEWAY:
-        return PromptTooLongError(words)
+    meaning, refused = Meaning.BROKEN if status is None else meaning_of(status), refusal_of(status, error)
+    if (reply := reply_to(refused, error)) is not None:
+        return AnsweredError(words, reply)
     if status == _NOT_FOUND or _NO_MANIFEST in text:
         return UnknownModelError(words)
-    if refuses_form(status, text):
+    if refused is Refusal.FORM:
         return FormRefusedError(words)
     if meaning is Meaning.DENIED:
         return DeniedError(words)

@@ -1,12 +1,10 @@
 """A server's answer (status, headers, body) → a Reply, or a SendingError. Pure; it raises nothing else.
 
-`http_errors` has the table of statuses. What some servers say in the body takes precedence:
+`http_errors` has the table of statuses, `refusals` that of what refusals mean. What else some servers say in the body
+takes precedence:
 
 | answer | what follows |
 |---|---|
-| 400 and the like about the context length | a reply with FinishReason.OVERFLOW |
-| 400 and the like about the form that the reply is to be held to | the run stops: the setting is named |
-| 400 of a reasoning model that reached its limit inside its thought | a reply that is an open thought |
 | no quota left, which OpenAI sends as 429 | as with a wrong key: waiting does not help |
 | 500 of a vLLM whose engine has ended | sent again; a canary shows whether the endpoint died over this request |
 | 400 of a vLLM that still works on the request | sent again: it has not noticed that the first sending ended |
@@ -29,7 +27,6 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from mac_runner.backends.chat_template import OPEN_THOUGHT, apart
-from mac_runner.backends.forms import refuses_form
 from mac_runner.backends.http_errors import (
     ErrorBody,
     Meaning,
@@ -40,6 +37,7 @@ from mac_runner.backends.http_errors import (
     retry_after_s,
 )
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.refusals import Refusal, refusal_of, reply_to
 from mac_runner.backends.server_text import own_reason, scalars_only, token_count, tokens_of
 from mac_runner.backends.updates import policy_of
 from mac_runner.errors import Verdict
@@ -78,8 +76,8 @@ class SendingError(Exception):
     """One request to one endpoint failed. It never leaves the package: the backend turns it into a BackendError.
 
     The scheduler decides by the verdict whether to send again; the choice of the next endpoint depends on the standing.
-    `retry_after_s` and `is_busy` are as in TransientBackendError. `refuses_form` says that it refuses to hold the reply
-    to the form that was asked for.
+    `retry_after_s` and `is_busy` are as in TransientBackendError. `refusal` is what a refusal means, where known words
+    say it.
     """
 
     def __init__(
@@ -90,12 +88,12 @@ class SendingError(Exception):
         verdict: Verdict = Verdict.RETRY,
         retry_after_s: float | None = None,
         is_busy: bool = False,
-        refuses_form: bool = False,
+        refusal: Refusal | None = None,
     ) -> None:
         super().__init__(text)
         self.standing = standing
         self.verdict = verdict
-        self.refuses_form = refuses_form
+        self.refusal = refusal
         self.retry_after_s = retry_after_s
         self.is_busy = is_busy
 
@@ -136,20 +134,9 @@ _TREATMENTS: Final = {
 }
 _ENDED: Final = _Treatment(Verdict.RETRY, Standing.CUT_OFF)
 
-_TOO_LONG: Final = frozenset({200, 400, 413, 422})
-"""The statuses of an overflow; 200 where an error names no status."""
 NO_QUOTA: Final = "insufficient_quota"
-OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-OVERFLOW_TEXTS: Final = (
-    "maximum context length",  # OpenAI, vLLM
-    "longer than the maximum model length",  # vLLM
-    "longer than the model's context length",  # SGLang
-    "exceeds the available context size",  # llama.cpp
-)
 ENGINE_ENDED: Final = "EngineCore encountered an issue"
 """What vLLM's server answers to every request from the end of its engine to its own."""
-ALL_THOUGHT: Final = "max_tokens or model output limit was reached"
-"""What OpenAI says when a hidden thought left no room for the reply."""
 STILL_RUNNING: Final = "already running"
 """What vLLM says about a request id while it has not noticed that the first sending was given up."""
 NO_SUCH_PATH: Final = "Unexpected endpoint or method"
@@ -180,13 +167,14 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Re
     else:
         error = error_body_of(answer.body, redactor)
     status = _status(answer, error)
-    if status in _TOO_LONG and _is_overflow(error):
-        return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-    if status in _TOO_LONG and ALL_THOUGHT in error.text:
-        return Reply(text=OPEN_THOUGHT, finish_reason=FinishReason.LENGTH)
-    if is_held and refuses_form(status, f"{error.text} {error.param}"):
+    refusal = refusal_of(status, error)
+    if (reply := reply_to(refusal, error)) is not None:
+        return reply
+    if refusal is Refusal.FORM and not is_held:
+        refusal = None
+    if refusal is not None:
         text = f"status {status}: {error.quoted}"
-        raise SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_CONVERSATION, refuses_form=True)
+        raise SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_CONVERSATION, refusal=refusal)
     raise _fault_of(answer, error, now, redactor)
 
 
@@ -246,11 +234,6 @@ def _meaning(status: int, error: ErrorBody) -> Meaning:
     if STILL_RUNNING in error.text:
         return Meaning.BUSY
     return Meaning.FOREIGN if status == 200 else meaning_of(status)
-
-
-def _is_overflow(error: ErrorBody) -> bool:
-    """Whether prompt and reply together were too long for the model's context."""
-    return not error.codes.isdisjoint(OVERFLOW_CODES) or any(text in error.text.lower() for text in OVERFLOW_TEXTS)
 
 
 # Completions. Chat and text completions differ in where text, token ids and log-probabilities are, and in nothing else.

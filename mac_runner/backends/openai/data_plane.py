@@ -18,6 +18,7 @@ from typing import Final
 from yarl import URL
 
 from mac_runner.backends.base import uncharged
+from mac_runner.backends.chat_template import ChatShape
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, read_answer
 from mac_runner.backends.openai.connection import HttpClient
 from mac_runner.backends.openai.endpoints import (
@@ -34,6 +35,7 @@ from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.backends.openai.stall import StallWatch
 from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.backends.refusals import Refusal, shape_after, worth_trying
 from mac_runner.backends.updates import OneAtATime
 from mac_runner.clock import Clock
 from mac_runner.errors import (
@@ -325,14 +327,7 @@ class DataPlane:
         try:
             get = partial(self._beside, endpoint)
             sent = None if self.weights is None else await self.weights.sent(endpoint.url, get)
-            answer = await self._send(endpoint, request)
-            reply = read_answer(
-                answer,
-                has_tokens=self._has_tokens,
-                is_held=request.prompt.is_constrained,
-                now=self._clock.utc_now(),
-                redactor=self.redactor,
-            )
+            reply = await self._reply(endpoint, request)
             if self.weights is not None and sent is not None and reply.policy is None:
                 reply = replace(reply, policy=await self.weights.span(endpoint.url, sent, get))
             if reply.policy is not None and reply.policy.end < version:
@@ -350,7 +345,35 @@ class DataPlane:
         timing = Timing(queue_s=waited_s, server=endpoint.url, lane=endpoint.lane, gpu=endpoint.gpu)
         return reply.timed(timing)
 
-    async def _send(self, endpoint: Endpoint, request: Request) -> Answer:
+    async def _reply(self, endpoint: Endpoint, request: Request) -> Reply:
+        """The server's reply. A request whose roles its chat template refuses is sent again, rewritten for it.
+
+        Once that has helped, other requests to this server are written so from the start.
+        """
+        shape = first = endpoint.shape
+        while True:
+            answer = await self._send(endpoint, request, shape)
+            try:
+                reply = read_answer(
+                    answer,
+                    has_tokens=self._has_tokens,
+                    is_held=request.prompt.is_constrained,
+                    now=self._clock.utc_now(),
+                    redactor=self.redactor,
+                )
+            except SendingError as fault:
+                is_chat = self._config.endpoint == "chat"
+                following = shape_after(fault.refusal, shape, request.prompt.messages) if is_chat else None
+                if following is None:
+                    raise
+                shape = following
+                continue
+            if shape not in (first, endpoint.shape):  # Another request may have found the same meanwhile.
+                endpoint.shape = shape
+                self.log.reshaped(endpoint)
+            return reply
+
+    async def _send(self, endpoint: Endpoint, request: Request, shape: ChatShape) -> Answer:
         sent_at_s = self._clock.monotonic_s()
         self._stalls.arm()
         cut_off = asyncio.timeout(None)
@@ -359,7 +382,7 @@ class DataPlane:
             async with cut_off:
                 answer = await self._started.post(
                     self._target(endpoint),
-                    self._writer.body(request),
+                    self._writer.body(request, shape),
                     request_id=request.request_id,
                     deadline_s=self._config.timeout_s,
                 )
@@ -417,12 +440,13 @@ class DataPlane:
         text = f"{endpoint.label}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN and not self._has_traced:
             return EngineDeadError(text)
-        if fault.refuses_form:
+        if fault.refusal is Refusal.FORM:
             return FormRefusedError(text)
         if self.endpoints.denials is not None:
             return self._none_up()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
-            return RequestRefusedError(text)
+            is_unknown = fault.standing is Standing.REFUSING
+            return RequestRefusedError(text + (self.hint(is_refused=True) if is_unknown else ""))
         if fault.standing is Standing.UNSENT:
             self.log.unsent(endpoint, str(fault))
             return TransientBackendError(text, is_busy=True)
@@ -458,7 +482,8 @@ class DataPlane:
     def hint(self, *, is_refused: bool) -> str:
         """What to check when a server denies or refuses every request."""
         if is_refused:
-            return "; check what the agents' settings, reply_limit_parameter and schemas ask of this server"
+            others = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+            return worth_trying(f"reply_limit_parameter: {others[self._config.reply_limit_parameter]}")
         variable = self._config.api_key_env
         key = f"the key in ${variable}" if variable else "whether it asks for a key (api_key_env)"
         return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"

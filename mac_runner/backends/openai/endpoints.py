@@ -25,6 +25,7 @@ from enum import Enum
 from itertools import chain
 from typing import Final
 
+from mac_runner.backends.chat_template import ChatShape
 from mac_runner.clock import Clock
 
 CANARY_S_MAX: Final = 10.0
@@ -39,6 +40,8 @@ ENDPOINT_LINE: Final = 4
 none with its home there."""
 ENDPOINT_SAY_INTERVAL_S: Final = 60.0
 """The least time between two lines that say the same of one endpoint."""
+
+_ANY_SHAPE: Final = ChatShape()
 
 
 def _unheard() -> None:
@@ -74,6 +77,8 @@ class Endpoint:
     """It was reported down, or removed: nothing but a report brings it back."""
     reserved_for: str | None = None
     """The one request that it works on alone, or is kept free for."""
+    shape: ChatShape = _ANY_SHAPE
+    """What the chat template of its model takes, as far as it has said."""
     denial: str | None = None
     """Why it refuses every request; None while it is not known to."""
     fault: str = ""
@@ -548,6 +553,13 @@ class EndpointLog:
             f" has given no reply for {silent_s:.0f} s and does not count tokens under /metrics, so it may work or "
             "hang: its requests go on until timeout_s",
         )
+
+    def reshaped(self, endpoint: Endpoint) -> None:
+        """The chat template of its model refused messages, and takes them rewritten."""
+        shape = endpoint.shape
+        ways = ["" if shape.has_system else "no system message: its words go before the user's first"]
+        ways += ["neighbours of one role only as one message" if shape.must_alternate else ""]
+        self._write(endpoint, f" takes {'; '.join(filter(None, ways))}")
 
     def unsent(self, endpoint: Endpoint, why: str) -> None:
         """A request could not be sent to it, and will be sent again."""

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.backends.chat_template import plain_text, switches_of
+from mac_runner.backends.chat_template import ChatShape, plain_text, switches_of
 from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Prompt, Request, Sampling
@@ -45,12 +45,12 @@ class BodyWriter:
     config: OpenaiConfig
     has_tokens: bool
 
-    def body(self, request: Request) -> bytes:
-        """The body of a request."""
+    def body(self, request: Request, shape: ChatShape) -> bytes:
+        """The body of a request to a server with a chat template of this `shape`."""
         fields = self._common(request.sampling)
         if self.config.endpoint == "chat":
             fields["messages"] = [
-                {"role": message.role, "content": message.content} for message in request.prompt.messages
+                {"role": message.role, "content": message.content} for message in shape.fit(request.prompt.messages)
             ]
         else:
             fields["prompt"] = plain_text(request.prompt.messages)

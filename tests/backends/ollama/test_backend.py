@@ -247,7 +247,7 @@ def test_what_is_told_of_an_answer_is_short_and_harmless_and_quotes_none_of_wron
     quoted = str(error_of(OllamaServer(answer=first(failure(400, "no\x1b[2J\n" + "x" * 10_000)))))
     flaws = str(fault_of(OllamaServer(answer=first(Send(200, encoded({"message": KEY * 9}))))))
 
-    assert len(quoted) < 400
+    assert len(quoted) < 500
     assert quoted.isprintable()
     assert "message is not" in flaws
     assert "sk-canary" not in flaws

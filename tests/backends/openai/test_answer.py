@@ -104,7 +104,7 @@ def test_prompt_or_thought_too_long_for_the_context_is_an_outcome(status: int, f
     assert (reply.text, reply.finish_reason) == expected
 
 
-ERRORS = [400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]
+ERRORS = [400, 401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529]
 
 
 @pytest.mark.parametrize("status", ERRORS)

@@ -8,7 +8,7 @@ import pytest
 
 from mac_runner.backends.openai import OpenaiConfig
 from mac_runner.backends.openai.testing import BodyWriter
-from mac_runner.backends.testing import JSON_OBJECT
+from mac_runner.backends.testing import JSON_OBJECT, ChatShape
 from mac_runner.errors import ConfigError, EngineDeadError, TransientBackendError
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.backends.asking import KEY, NOBODY, error_of, found, only, reply_of, started, up
@@ -115,7 +115,7 @@ def body(
     settings: OpenaiConfig, *, sampling: Sampling | None = None, has_tokens: bool = False, **prompt: object
 ) -> JsonObject:
     asked = request(prompt=Prompt(messages=MESSAGES, **prompt), sampling=sampling or Sampling(seed=7))  # type: ignore[arg-type]
-    found: JsonObject = json.loads(BodyWriter(config=settings, has_tokens=has_tokens).body(asked))
+    found: JsonObject = json.loads(BodyWriter(config=settings, has_tokens=has_tokens).body(asked, ChatShape()))
     return found
 
 

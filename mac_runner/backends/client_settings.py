@@ -1,0 +1,26 @@
+"""The variables with which an environment sets up the clients of servers, which do not apply here.
+
+Clients read where a server is, which proxies lead there and which certificates are trusted. One does so when it is
+imported, for a client that is never used, and raises for a value that it does not understand. An experiment says itself
+where its servers are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_VARIABLES: Final = re.compile(r"(?i:\w+_proxy)|SSL_CERT_(?:FILE|DIR)|OLLAMA_\w+|ANTHROPIC_\w+")
+
+
+@contextmanager
+def no_client_settings() -> Iterator[None]:
+    """Without these variables in the block, which must not wait for anything: it hides them from all threads."""
+    hidden = {name: os.environ.pop(name) for name in [*os.environ] if _VARIABLES.fullmatch(name)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
