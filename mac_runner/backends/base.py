@@ -101,8 +101,9 @@ class Backend(Protocol):
     """One engine, for one entry of `model_definitions`.
 
     A backend answers or raises a BackendError. It never retries, the scheduler does; but it resends once on a new
-    connection if the peer closed the kept one. It never drops a setting that it cannot honour: it refuses it when it is
-    built, or at `start` if only the engine can say. `generate` may be cancelled at any await.
+    connection if the peer closed the kept one, and rewritten where the model's chat template refuses roles. It never
+    drops a setting that it cannot honour: it refuses it when it is built, or at `start` if only the engine can say.
+    `generate` may be cancelled at any await.
     """
 
     @property

@@ -47,7 +47,7 @@ TOO_LONG = {
     "SGLang, with the reply": "Requested token count exceeds the model's maximum context length of 4096 tokens.",
     "TensorRT-LLM": "Prompt length (9000) exceeds maximum input length (8192).",
     "Text Generation Inference": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
-    "Together": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens",
+    "Together": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs`",
     "llama.cpp": "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
     "llama.cpp, older": "input (9000 tokens) is larger than the max context size (8192 tokens). skipping",
     "llama-cpp-python": "Requested tokens (9000) exceed context window of 8192",

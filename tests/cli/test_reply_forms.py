@@ -11,7 +11,7 @@ import pytest
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, discussion, experiment, scripted, served
-from tests.sim.behaviour import Behaviour, Received, Say, failure
+from tests.sim.behaviour import Behaviour, Received, Say, Send, encoded, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -83,6 +83,18 @@ def test_server_that_fails_is_told_from_one_that_refuses(at_once: AtOnce, lab: L
             assert lab.run_dir(f"as-{setting}").statuses == {"failed": 2}
 
 
+def test_reply_that_the_server_refuses_for_its_form_is_corrected_in_its_conversation(at_once: AtOnce, lab: Lab) -> None:
+    fly = '{"act": "fly"}'
+    error: JsonObject = {"message": "Generated JSON does not match the expected schema.", "failed_generation": fly}
+    refused = Send(400, encoded({"error": error}))
+
+    with answering(lambda received: WAIT if received.number % 9 else refused) as (_, model):
+        at_once(experiment(conversations=1, models={"m": model}), "--quiet").done()
+
+    assert lab.run_dir().statuses == {"finished": 1}
+    assert sum(turn["reply"]["text"] == fly for turn in lab.run_dir().turns) > 1
+
+
 @pytest.mark.ci
 def test_each_setting_is_what_requests_ask_for(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
     for setting, form in (("schema", "json"), ("json_object", "json"), ("none", "markup")):
@@ -106,8 +118,12 @@ def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, subtests
     def prose(*forms: str) -> Callable[[Received], Behaviour]:
         return lambda received: Say("I wait.") if sent(received) in forms else WAIT
 
+    def unruled(received: Received) -> Behaviour:
+        return failure(400, "System role not supported") if b'"system"' in received.body else WAIT
+
     rows = [
         (refusing(400, words), ["obeyed"], None),
+        (unruled, ["obeyed"], None),
         (refusing(400, words, "schema"), ["refused", "obeyed"], ("refuses", "json_object")),
         (refusing(400, words, "schema", "json_object"), ["refused", "refused", "obeyed"], ("refuses", "none")),
         (prose("schema", "json_object"), ["ignored", "ignored", "obeyed"], ("does not keep to", "none")),
@@ -122,6 +138,7 @@ def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, subtests
             tried = [line for line in process.stdout.splitlines() if " constrained_decoding " in line]
 
             assert [line.split(": ")[1].split(" ")[0] for line in tried] == ends
+            assert ("whatever the form" in process.stdout) is (ends == ["refused"] * 3)
 
 
 @pytest.mark.ci

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from tests.sim.behaviour import Behaviour, Hang, Received, Reset, Say, Send, com
 from tests.sim.ollama_server import OllamaServer, says
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
+from tests.sim.surroundings import SETTINGS, drawn
+from tests.tiers import first
 
 KEY = "sk-ant-canary-0123456789"
 WAIT = '{"act": "wait"}'
@@ -99,6 +102,34 @@ def test_clients_of_servers_are_loaded_for_no_other_experiment(lab: Lab) -> None
     program = "import sys, mac_runner.cli; sys.exit(len({'aiohttp', 'anthropic'} & {*sys.modules}))"
 
     assert lab.start(program=(sys.executable, "-c", program)).wait() == 0
+
+
+@pytest.mark.parametrize("seed", first(1, range(6), tier="ci", rest="nightly"))
+def test_settings_that_an_environment_has_for_other_clients_change_nothing(
+    lab: Lab, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients read them when they are imported, so each process shows it once."""
+    for name, _ in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    surroundings = dict(SETTINGS) if seed == 0 else drawn(seed)
+    texts = []
+    with ExitStack() as stack:
+        servers = [OpenaiServer(), OllamaServer(), AnthropicServer(api_key=KEY)]
+        urls = [stack.enter_context(in_a_thread(server)) for server in servers]
+        models = [
+            served(urls[0].url),
+            served(urls[1].host, "qwen3:4b", backend="ollama"),
+            served(urls[2].host, backend="anthropic"),
+        ]
+        free = [{**model, "constrained_decoding": "none"} for model in models]
+        file = lab.write(discussion(free, conversations=1, agents=({}, {}, {}), max_rounds=1))
+        lab.run("doctor", file, env=surroundings).done("problems     none")
+        for name, env in (("plain", {}), ("set", surroundings)):
+            lab.done(file, "--quiet", "--out", name, env=env)
+            texts.append([(turn["agent"], turn["reply"]["text"]) for turn in lab.dir(name).turns])
+
+    assert texts[0] == texts[1]
+    assert {agent for agent, _ in texts[0]} == {"a", "b", "c"}
 
 
 def test_server_without_usage_is_said_not_to_count(lab: Lab, at_once: AtOnce) -> None:

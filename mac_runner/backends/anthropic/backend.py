@@ -114,7 +114,7 @@ class AnthropicBackend:
         found = refusal(status_inside(error), error, self._config.base_url)
         if isinstance(found, TransientBackendError):
             found.has_answered, found.is_unreachable = True, False
-        elif not isinstance(found, PromptTooLongError | FormRefusedError):
+        elif not isinstance(found, AnsweredError | FormRefusedError):
             return UnusableReplyError(str(found))
         return found
 

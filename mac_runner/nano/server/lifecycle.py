@@ -192,6 +192,9 @@ async def serving(
             log_level="warning",
             access_log=False,
             server_header=False,
+            # Otherwise read from the environment: WEB_CONCURRENCY and FORWARDED_ALLOW_IPS.
+            workers=1,
+            proxy_headers=False,
             limit_concurrency=connections_max,
             timeout_graceful_shutdown=ceil(grace_s) + SHUTDOWN_ANSWER_S,
         ),

@@ -20,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.serve import main
 from tests.nano.crowds import forbid_farewell
 from tests.patience import LIMIT_S
+from tests.sim.surroundings import SETTINGS
 
 MAC_SERVE = (sys.executable, "-m", "mac_runner.serve")
 KEY = "canary-0123456789abcdef"
@@ -30,7 +31,9 @@ def test_server_says_how_many_it_serves_and_where_and_ends_on_a_signal(
 ) -> None:
     command = shlex.join((*MAC_SERVE, str(model), "--port", "0", "--num-threads", "1", "--kv-cache-gib", "0.01"))
     bounded = f"ulimit -n 1000 && exec {command}"
-    with subprocess.Popen(("sh", "-c", bounded), stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+    # Settings for other programs change nothing.
+    surroundings = {**os.environ, **dict(SETTINGS)}
+    with subprocess.Popen(("sh", "-c", bounded), stderr=subprocess.PIPE, text=True, env=surroundings) as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(2)]
         url = lines[1].split()[-1]
