@@ -55,6 +55,7 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
     Refusal.REPLY: {
         "Groq": r"json_validate_failed|output_parse_failed|tool_use_failed|generated json does not match"
         r"|failed to (?:generate|validate) json",
+        "LiteLLM": r"jsonschemavalidationerror",
     },
     Refusal.TOO_LONG: {
         # Also llama.cpp's, SGLang's, Ollama's, Fireworks', Mistral's, MiniMax's and Anthropic's. A `context deadline
@@ -64,6 +65,7 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "Alibaba": r"range of input length should be",
         "Anthropic, Bedrock": r"(?:prompt|input) is too long",
         "Cohere": r"too many tokens\b[^\n]{0,60}\b(?:prompt|limit)",
+        "DeepInfra, Poolside": r"input length \d+ exceeds (?:the )?max",
         "DeepSeek, OpenRouter, vLLM": r"maximum context length is \d",
         "Gemini": r"input token count[^\n]{0,20} exceeds the maximum",
         "GitHub": r"prompt token count of \d+ exceeds",
@@ -72,7 +74,6 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "LM Studio": r"keep the first \d+ tokens when (?:the )?context",
         "Moonshot": r"exceeded model token limit",
         "OpenAI": r"input tokens exceed the configured limit",
-        "TensorRT-LLM": r"(?:prompt|input) length[^\n]{0,20} exceeds[^\n]{0,20} max",
         "Text Generation Inference, Together": r"`inputs` (?:tokens \+ `max_new_tokens` must be|must have less than)",
         # Without a limit in the request it takes what the prompt leaves of the context; ours is never below one.
         "vLLM": r"longer than the maximum model length|max_tokens must be at least 1, got (?:-|0\b)",
@@ -127,11 +128,12 @@ def refusal_of(status: int | None, error: ErrorBody) -> Refusal | None:
         return Refusal.TOO_LONG
     words = " ".join((error.text, error.param, *error.codes))
     if (Meaning.BROKEN if status is None else meaning_of(status)) in _SPOKEN:
-        for refusal, pattern in _PATTERNS.items():
-            if pattern is not _FORM and pattern.search(words):
-                # Groq may say it in the place of the reply.
-                is_cut_off = refusal is Refusal.REPLY and _PATTERNS[Refusal.CUT_OFF].match(error.generation)
-                return Refusal.CUT_OFF if is_cut_off else refusal
+        known = (one for one, pattern in _PATTERNS.items() if pattern is not _FORM and pattern.search(words))
+        refusal = next(known, Refusal.REPLY if error.generation else None)
+        if refusal is Refusal.REPLY and _PATTERNS[Refusal.CUT_OFF].match(error.generation):
+            return Refusal.CUT_OFF  # Groq may say it in the place of the reply.
+        if refusal is not None:
+            return refusal
     if status in _FORM_STATUSES:
         return Refusal.FORM if names_form(f"{error.param} {error.text[:ENGINE_ERROR_CHARS_MAX]}") else None
     return Refusal.FORM if status == 500 and _FORM_BROKEN.search(words) else None

@@ -28,7 +28,9 @@ TOO_LONG = {
     "Bedrock": "Input is too long for requested model.",
     "Cerebras": "Please reduce the length of the messages or completion. Current length is 9000 while limit is 8192",
     "Cohere": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 6000",
+    "DeepInfra": "Requested input length 39818 exceeds maximum input length 32767",
     "DeepSeek": "This model's maximum context length is 65536 tokens. However, you requested 70000 tokens",
+    "Cohere, with the reply": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048",
     "Fireworks": "The prompt is too long: 140000, model maximum context length: 131071",
     "Gemini": "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
     "GitHub": "prompt token count of 130000 exceeds the limit of 128000",
@@ -45,8 +47,8 @@ TOO_LONG = {
     "OpenRouter": "This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens",
     "SGLang": "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
     "SGLang, with the reply": "Requested token count exceeds the model's maximum context length of 4096 tokens.",
-    "TensorRT-LLM": "Prompt length (9000) exceeds maximum input length (8192).",
     "Text Generation Inference": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+    "Poolside": "Input length 131393 exceeds the maximum allowed input length of 131040 tokens.",
     "Together": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs`",
     "llama.cpp": "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
     "llama.cpp, older": "input (9000 tokens) is larger than the max context size (8192 tokens). skipping",
@@ -80,6 +82,7 @@ REPLY = {
     "more details. Error: jsonschema: '/answer' does not validate",
     "Groq, any JSON": "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details.",
     "Groq, older": "Failed to validate JSON. Please adjust your prompt.",
+    "LiteLLM": "litellm.JSONSchemaValidationError: model=m, returned an invalid response={}, for schema={}.",
 }
 CUT_OFF = {
     "Groq": "max completion tokens reached before generating a valid document",
