@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.intervals import Interval, matched_difference
 
-STATS_HINT: Final = "for paired differences and ratings: pip install 'mac_runner[stats]'"
 RESAMPLES: Final = 10_000
 """Bootstrap samples for a difference."""
 FITS: Final = 1_000

@@ -18,6 +18,7 @@ import click
 
 from mac_runner import __version__
 from mac_runner.descriptors import raise_limit
+from mac_runner.extras import install_command
 
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -117,7 +118,7 @@ def main(
         from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
     except ModuleNotFoundError as error:
         raise _NotInstalledError(
-            f"mac-serve needs {error.name}, not installed here; `pip install 'mac_runner[nano]'` installs it"
+            f"mac-serve needs {error.name}, not installed here; `{install_command('nano')}` installs it"
         ) from error
     address = Address(host=host, port=port, name=name, admin_key=admin_key, api_key=api_key, is_open=is_open)
     raise_limit()

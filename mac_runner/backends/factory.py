@@ -17,6 +17,7 @@ from mac_runner.backends.forms import FormBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
 from mac_runner.errors import ConfigError, MissingPackageError
+from mac_runner.extras import install_command
 from mac_runner.latency import EngineLatency
 from mac_runner.types import Reply, Request
 
@@ -59,7 +60,7 @@ def build_backend(
             raise
         raise MissingPackageError(
             f"model_definitions.{name}.backend: {definition.backend!r} needs the package {missing.name!r}, which is "
-            f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
+            f"not installed; `{install_command(definition.backend)}` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
     if can := spec.constrains(definition.backend_settings):
@@ -72,7 +73,7 @@ def _check_traces_can_be_kept(name: str) -> None:
     if find_spec("pyarrow") is None:
         raise MissingPackageError(
             f"model_definitions.{name}.record_tokens: true needs the package 'pyarrow', which is not installed; "
-            "`pip install 'mac_runner[data]'` installs it",
+            f"`{install_command('data')}` installs it",
             key=("model_definitions", name, "record_tokens"),
         )
 

@@ -1,4 +1,4 @@
-"""The key of a server: read from the environment, and redacted in everything the server sends. Pure.
+"""Keys: read from the environment, and redacted in everything that servers and engines say. Pure.
 
 A server or a proxy may repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
 enters an error or a message for the user passes `Redactor.quoted`, which redacts first and cuts second. Verdicts go by
@@ -103,11 +103,12 @@ class _Span(NamedTuple):
 
 
 class Redactor:
-    """Redacts one key; with None nothing is redacted."""
+    """Redacts keys; None is none."""
 
-    def __init__(self, key: str | None) -> None:
-        self._spans = None if key is None else _finder(key)
-        self._repetition = None if key is None or _is_common(key) else _Repetition(key)
+    def __init__(self, *keys: str | None) -> None:
+        known = dict.fromkeys(key for key in keys if key is not None)
+        self._finders = tuple(map(_finder, known))
+        self._repetitions = tuple(_Repetition(key) for key in known if not _is_common(key))
 
     def quoted(self, text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
         """A text of a server, redacted and then `clipped`."""
@@ -117,14 +118,14 @@ class Redactor:
         return self._redacted(line, len(line))
 
     def reply(self, text: str) -> str:
-        """A model's reply; unchanged unless it contains a long piece of the key."""
-        if self._repetition is None or not self._repetition.is_in(text):
+        """A model's reply; unchanged unless it contains a long piece of a key."""
+        if not any(repetition.is_in(text) for repetition in self._repetitions):
             return text
         return self._redacted(text, REPLY_CHARS_MAX)
 
     def _redacted(self, text: str, chars_max: int) -> str:
         """The first `chars_max` characters, redacted."""
-        if self._spans is None:
+        if not self._finders:
             return text[:chars_max]
         searched = text[: chars_max + _AHEAD_CHARS]
         spans: list[_Span] = []
@@ -133,7 +134,8 @@ class Redactor:
             if layer is None:
                 break
             places = layer.places
-            spans += [_Span(places[start], places[end]) for start, end in self._spans(layer.text)]
+            found = (span for find in self._finders for span in find(layer.text))
+            spans += [_Span(places[start], places[end]) for start, end in found]
             layer = inside(layer)
         return _without(searched, spans, chars_max)
 
@@ -171,7 +173,7 @@ def _finder(key: str) -> Callable[[str], Iterable[_Span]]:
         return lambda text: (_Span(*match.span()) for match in word.finditer(text))
     runs = _runs(key.lower(), _RUN_CHARS)
     cases = {key, key.lower(), key.upper()}
-    in_hex = frozenset().union(*(_runs(case.encode("ascii").hex(), _HEX_CHARS) for case in cases))
+    in_hex = frozenset().union(*(_runs(_bytes(case).hex(), _HEX_CHARS) for case in cases))
     in_base64 = frozenset().union(*(_runs(encoded, _BASE64_CHARS) for encoded in _in_base64(key)))
 
     def spans(text: str) -> Iterable[_Span]:
@@ -202,9 +204,14 @@ def _in_base64(key: str) -> list[str]:
     """The base64 of `key` at each of its three alignments, without the characters that depend on its neighbours."""
     encodings = []
     for before, first in ((0, 0), (1, 2), (2, 3)):
-        encoded = b64encode(b"\0" * before + key.encode("ascii")).decode("ascii")
-        encodings.append(encoded[first : (before + len(key)) * 8 // 6])
+        data = b"\0" * before + _bytes(key)
+        encodings.append(b64encode(data).decode("ascii")[first : len(data) * 8 // 6])
     return encodings
+
+
+def _bytes(key: str) -> bytes:
+    """A header carries ASCII alone, a variable anything."""
+    return key.encode("utf-8", "surrogateescape")
 
 
 def _is_common(key: str) -> bool:
@@ -223,7 +230,7 @@ class _Repetition:
     def __init__(self, key: str) -> None:
         plain = _pieces(key.lower(), max(_REPLY_RUN_CHARS, len(key) // _REPLY_SHARE))
         encodings = [encoded.translate(table) for encoded in _in_base64(key) for table in ({}, _TO_BASE64_OF_URLS)]
-        self._in_lower = plain + _large_pieces(key.encode("ascii").hex())
+        self._in_lower = plain + _large_pieces(_bytes(key).hex())
         self._in_base64 = tuple({piece: None for encoded in encodings for piece in _large_pieces(encoded)})
         self._escapes_min = len(plain)
         """An escape breaks at most one piece: with fewer escapes a whole key is found without undoing them."""

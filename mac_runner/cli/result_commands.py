@@ -249,7 +249,7 @@ def report_command(
     """Write a page of figures about RUN, a run or a grid, or about RUN and RUN2 compared.
 
     The page is one HTML file without JavaScript: figures, the numbers behind each, how they were computed, and the
-    experiment. RUN is only read, and may be under way. Needs the extra: pip install 'mac_runner[report]'.
+    experiment. RUN is only read, and may be under way. Needs the extra `report`.
 
     Exit codes: 0 written, 2 RUN or a flag is wrong or the extra is missing, 4 storage failed.
     """

@@ -13,13 +13,12 @@ from mac_runner.backends.fleet import FleetModelConfig
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.cli.view import Pages, viewed
 from mac_runner.clock import SystemClock
-from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
 from mac_runner.errors import ConfigError
+from mac_runner.extras import install_command
 from mac_runner.printable import printable
 from mac_runner.registry import Planned
 from mac_runner.reports import (
-    PARQUET_HINT,
     has_parquet,
     lacks_stats,
     printable_lines,
@@ -115,9 +114,9 @@ def print_summary(results: Results) -> None:
         else:
             write_grid(results.summary, results.rows, stream, compared=results.compared)
     if results.rows is not None and not has_parquet():
-        say(PARQUET_HINT)
+        say(f"for Parquet beside it: {install_command('parquet')}")
     if lacks_stats(results.compared):
-        say(STATS_HINT)
+        say(f"for paired differences and ratings: {install_command('stats')}")
 
 
 def ending(results: Results, exit_code: Exit, directory: str, *, is_quiet: bool) -> Exit:

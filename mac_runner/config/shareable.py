@@ -6,17 +6,18 @@ import re
 from typing import Final
 
 from mac_runner.config.experiment import BACKENDS, MODELS, SETTINGS
+from mac_runner.secrecy import says_secret
 from mac_runner.types import JsonObject, JsonValue
 
 LEFT_OUT: Final = "(left out)"
-_PRIVATE: Final = frozenset({"base_url", "base_urls", "host", "api_key_env"})
-"""Keys of the sections of backends whose values name machines or variables."""
+_PRIVATE: Final = frozenset({"base_url", "base_urls", "host"})
+"""Keys of the sections of backends whose values name machines."""
 _ABSOLUTE: Final = re.compile(r"^(?:/|~|[A-Za-z]:[\\/])\S*[\\/](?=[^\\/\s]+$)")
 """The folder of an absolute path."""
 
 
 def shareable(resolved: JsonObject) -> JsonObject:
-    """The recorded experiment with `(left out)` in place of addresses, names of variables, and folders.
+    """The recorded experiment with `(left out)` in place of addresses, names of variables, secrets, and folders.
 
     The settings of a backend that is not built in may hold any of them, so they are left out whole.
     """
@@ -37,7 +38,11 @@ def _model(definition: JsonValue) -> JsonValue:
 def _without_private(value: JsonValue) -> JsonValue:
     if not isinstance(value, dict):
         return value
-    return {key: LEFT_OUT if key in _PRIVATE and inner else inner for key, inner in value.items()}
+    return {key: LEFT_OUT if inner and _is_private(key) else _without_private(inner) for key, inner in value.items()}
+
+
+def _is_private(key: str) -> bool:
+    return key in _PRIVATE or key.endswith("_env") or says_secret(key)
 
 
 def _without_folders(value: JsonValue) -> JsonValue:

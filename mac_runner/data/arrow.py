@@ -10,13 +10,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.extras import install_command
 from mac_runner.flat import Cells, FlatColumn
 from mac_runner.reports.exports import arrow_types, utf8_text
 
 if TYPE_CHECKING:
     import pyarrow
 
-HINT: Final = "pip install 'mac_runner[data]'"
 ROWS_AT_ONCE: Final = 10_000
 """How many rows a batch has at most."""
 CHARS_AT_ONCE: Final = 32 << 20
@@ -29,7 +29,7 @@ Rows = Iterable[Mapping[str, Cells]]
 def check_arrow(what: str) -> None:
     """Raise ConfigError saying how to install pyarrow where it is not installed."""
     if find_spec("pyarrow") is None:
-        raise ConfigError(f"{what}: pyarrow is not installed; {HINT}")
+        raise ConfigError(f"{what}: pyarrow is not installed; {install_command('data')}")
 
 
 def arrow_schema(columns: Columns, metadata: Mapping[str, str] | None = None) -> pyarrow.Schema:

@@ -19,6 +19,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.executors.base import BAD_INPUT, INTERRUPTED, Job, Next, Terminal, check_shared, exit_code, next_step
 from mac_runner.executors.keeper import Keeper, command_line
+from mac_runner.extras import install_command
 from mac_runner.printable import counted
 from mac_runner.runs import event_loop
 from mac_runner.store import Disk
@@ -36,7 +37,7 @@ class RayExecutor:
     def check(self, job: Job) -> None:
         """Raise ConfigError where Ray is not installed, no cluster answers, or nodes would not see the directory."""
         if find_spec("ray") is None:
-            raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'mac_runner[ray]'")
+            raise ConfigError(f"--executor ray needs Ray, which is not installed: {install_command('ray')}")
         check_shared(job, self._machine)
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # Or Ray shows one of the lines that differ in a number only.
         import ray

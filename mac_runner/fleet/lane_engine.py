@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,8 +41,19 @@ class End:
 class LaneEngine:
     """One engine, started as often as its lane is."""
 
-    def __init__(self, spec: LaneSpec, launch: Launch, log: Path, client: EngineClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        spec: LaneSpec,
+        launch: Launch,
+        log: Path,
+        client: EngineClient,
+        clock: Clock,
+        *,
+        without: Collection[str] = (),
+    ) -> None:
+        """The engine gets the variables of this process but for those named `without`."""
         self.spec = spec
+        self._without = without
         self.log = log
         self.tokens: Tokens | None = None
         """The latest counters; None for an engine that has none, or that was not looked at."""
@@ -73,7 +85,9 @@ class LaneEngine:
         self.tokens = self.in_flight = None
         async with self._starting:
             try:
-                self._process = await LaneProcess.start(self._launch.argv, self._launch.environment, self.log)
+                self._process = await LaneProcess.start(
+                    self._launch.argv, self._launch.environment, self.log, without=self._without
+                )
             except OSError as fault:
                 raise EngineFailedError(f"no process can be started: {fault}") from fault
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,9 @@ _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 """Opens vLLM's paths for sleep and for new weights."""
 ADMIN_KEY: Final = "MAC_RUNNER_LANE_ADMIN_KEY"
 """The environment variable that gives `mac-serve` the key of its `/admin` paths."""
+_OF_THE_HUB: Final = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
+"""With these an engine downloads its model."""
+_API_KEY: Final = re.compile(r"API_?KEY$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,14 @@ def launch_of(lane: LaneSpec, model: FleetModelConfig, *, vllm: str | None = Non
     if model.engine == "nano":
         return _nano(lane, model, devices, admin_key or secrets.token_hex(16))
     return _vllm(lane, model, devices, vllm or vllm_program())
+
+
+def withheld(environ: Iterable[str], keys: Collection[str]) -> frozenset[str]:
+    """The variables that no engine gets: keys of other servers. `keys` are those that experiments name.
+
+    With `VLLM_API_KEY`, vLLM would refuse the requests of the fleet.
+    """
+    return frozenset(name for name in environ if name in keys or _API_KEY.search(name)) - _OF_THE_HUB
 
 
 def vllm_program() -> str:

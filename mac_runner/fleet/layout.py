@@ -45,6 +45,8 @@ class FleetPlan:
     lanes: tuple[LaneSpec, ...]
     notes: tuple[str, ...] = ()
     """What to know about it, such as GPUs that are left out and models that take turns."""
+    keys: frozenset[str] = frozenset()
+    """The variables with the keys of other servers, by what experiments say; engines do not get them."""
     ports: Ports | None = None
     """Whoever keeps the ports that it chose for the lanes from other fleets."""
 

@@ -13,6 +13,7 @@ from typing import Final
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.backends.nano.settings import missing_packages
 from mac_runner.config import FleetConfig
+from mac_runner.extras import install_command
 from mac_runner.files import read_regular
 from mac_runner.fleet.gpus import among, discover
 from mac_runner.fleet.launch import vllm_program
@@ -27,8 +28,14 @@ _SHRINKING: Final = frozenset({"quantization", "cpu_offload_gb", "load_format", 
 _CONFIG_BYTES_MAX: Final = 1_000_000
 
 
-def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig], *, is_dry: bool = False) -> FleetPlan:
-    """The lanes of `models`, by their names, on this machine.
+def local_plan(
+    config: FleetConfig,
+    models: Mapping[str, FleetModelConfig],
+    keys: frozenset[str] = frozenset(),
+    *,
+    is_dry: bool = False,
+) -> FleetPlan:
+    """The lanes of `models`, by their names, on this machine. `keys` are the variables with keys of other servers.
 
     With `is_dry` nothing will be started, so a program that is missing here is a note and no error.
 
@@ -47,7 +54,7 @@ def local_plan(config: FleetConfig, models: Mapping[str, FleetModelConfig], *, i
         raise LayoutError([*error.problems, *problems]) from error
     if problems:
         raise LayoutError(problems)
-    return replace(plan, notes=(*plan.notes, *(f"{dotted(path)}: {text}" for path, text in programs)))
+    return replace(plan, keys=keys, notes=(*plan.notes, *(f"{dotted(path)}: {text}" for path, text in programs)))
 
 
 def _missing_models(name: str, model: FleetModelConfig) -> Iterator[Problem]:
@@ -64,7 +71,7 @@ def _missing_programs(name: str, model: FleetModelConfig) -> Iterator[Problem]:
     if model.engine == "nano" and (packages := missing_packages()):
         yield Problem(
             (*section, "engine"),
-            f"'nano' needs {', '.join(packages)}, not installed here; `pip install 'mac_runner[nano]'` installs it",
+            f"'nano' needs {', '.join(packages)}, not installed here; `{install_command('nano')}` installs it",
         )
     if model.engine == "vllm" and shutil.which(vllm_program()) is None:
         text = "'vllm' needs the program vllm, which is neither beside this Python nor in PATH; install vLLM"

@@ -15,7 +15,7 @@ from typing import Final
 
 import aiohttp
 
-from mac_runner.backends.server_text import clipped
+from mac_runner.backends.redaction import Redactor
 from mac_runner.types import JsonObject
 
 LOOK_S: Final = 10.0
@@ -104,7 +104,9 @@ class Rate:
 class EngineClient:
     """Asks the engines of a fleet. Every method raises EngineRefusedError, and nothing else, where one fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, *secrets: str) -> None:
+        """`secrets` are what the engines may know, and what errors do not show."""
+        self._redactor = Redactor(*secrets)
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0, force_close=True)
         )
@@ -147,12 +149,13 @@ class EngineClient:
                 data = await _body(answer.content)
                 if answer.status // 100 == 2:
                     return data
-                words = clipped(data.decode("utf-8", "replace"))
+                words = self._redactor.quoted(data.decode("utf-8", "replace"))
                 raise EngineRefusedError(f"{method} {url}: status {answer.status}: {words}", answer.status)
         except TimeoutError as fault:
             raise EngineRefusedError(f"{method} {url}: no answer within {timeout_s:g} s") from fault
         except (aiohttp.ClientError, OSError, ValueError) as fault:
-            raise EngineRefusedError(f"{method} {url}: {clipped(str(fault)) or type(fault).__name__}") from fault
+            words = self._redactor.quoted(str(fault)) or type(fault).__name__
+            raise EngineRefusedError(f"{method} {url}: {words}") from fault
 
 
 async def _body(stream: aiohttp.StreamReader) -> bytes:

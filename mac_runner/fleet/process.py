@@ -7,14 +7,15 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.server_text import clipped
+from mac_runner.backends.redaction import Redactor
 from mac_runner.files import read_regular
 from mac_runner.fleet import child
+from mac_runner.secrecy import secrets_in
 
 LOG_BYTES_MAX: Final = 16 << 20
 """The size of a lane's log; as much again is kept of what came before."""
@@ -32,8 +33,9 @@ _FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadE
 class LaneProcess:
     """One engine with its guardian (`child`)."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, log_from: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, log_from: int, redactor: Redactor) -> None:
         self._process = process
+        self._redactor = redactor
         self._log, self._log_from = log, log_from
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reader = asyncio.create_task(self._listen())
@@ -46,18 +48,25 @@ class LaneProcess:
         self._is_stopping = False
 
     @classmethod
-    async def start(cls, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> LaneProcess:
-        """Start an engine with `environment` on top of this process's own. Raises OSError where no process starts."""
+    async def start(
+        cls, argv: Sequence[str], environment: Mapping[str, str], log: Path, *, without: Collection[str] = ()
+    ) -> LaneProcess:
+        """Start an engine. Raises OSError where no process starts.
+
+        It gets this process's variables but for those named `without`, and `environment` on top.
+        """
         log_from = _size(log)
+        own = {name: value for name, value in os.environ.items() if name not in without}
+        redactor = Redactor(*secrets_in({**os.environ, **environment}, without))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", child.__file__, str(log), str(LOG_BYTES_MAX), *argv),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **environment},
+            env={**own, **environment},
             start_new_session=True,
         )
-        return cls(process, log, log_from)
+        return cls(process, log, log_from, redactor)
 
     async def ended(self) -> str:
         """Wait until the engine has ended; how it ended. Its helpers may still be going."""
@@ -81,14 +90,15 @@ class LaneProcess:
         await self.gone()
 
     def last_error(self) -> str | None:
-        """The line of this engine's log that says why it ended; None when it printed nothing."""
+        """The line of this engine's log that says why it ended, redacted; None when it printed nothing."""
         try:
             size = _size(self._log)
             start = self._log_from if size >= self._log_from else 0
             data = read_regular(self._log, size)[max(start, size - _TAIL_BYTES) :]
         except OSError:
             return None
-        return last_error(data.decode("utf-8", "replace"))
+        error = last_error(data.decode("utf-8", "replace"))
+        return None if error is None else self._redactor.quoted(error)
 
     async def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -135,7 +145,7 @@ def last_error(log: str) -> str | None:
     raised = [line for line in lines if _RAISED.match(line)]
     causes = [line for line in raised if not _FOLLOWING.search(line)]
     found = causes or raised or lines
-    return clipped(found[-1]) if found else None
+    return found[-1] if found else None
 
 
 def _status_words(status: int) -> str:

@@ -7,6 +7,7 @@ for the end of its process. A bug in one of these tasks cancels the task that op
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 import shutil
@@ -23,13 +24,14 @@ from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.fleet import control as decided
 from mac_runner.fleet.control import Command, Control
 from mac_runner.fleet.lane_engine import EngineFailedError, LaneEngine
-from mac_runner.fleet.launch import launch_of
+from mac_runner.fleet.launch import launch_of, withheld
 from mac_runner.fleet.layout import FleetPlan
 from mac_runner.fleet.memory import Memory
 from mac_runner.fleet.model import LaneState, LaneStatus, OnEvent
 from mac_runner.fleet.model_lanes import LocalModelLanes
 from mac_runner.fleet.probe import EngineClient
 from mac_runner.fleet.reports import LaneReports
+from mac_runner.secrecy import secrets_in
 
 CLOSE_S: Final = 9.0
 """After so long `close` waits for no lane any more."""
@@ -81,11 +83,12 @@ class LocalFleet:
 
     async def __aenter__(self) -> Self:
         self._logs = self._given_logs or Path(tempfile.mkdtemp(prefix="mac_runner-fleet-"))
-        self._client = EngineClient()
+        without = withheld(os.environ, self.plan.keys)
+        self._client = EngineClient(self.admin_key, *secrets_in(os.environ, without))
         for spec in self.plan.lanes:
             launch = launch_of(spec, self.plan.models[spec.model], admin_key=self.admin_key)
             log = self._logs / f"{re.sub(r'[^A-Za-z0-9_.@-]', '_', spec.name)}.log"
-            self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock)
+            self._engines[spec.name] = LaneEngine(spec, launch, log, self._client, self.clock, without=without)
         self._owner = asyncio.current_task()
         return self
 

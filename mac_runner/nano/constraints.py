@@ -127,7 +127,7 @@ class GrammarCompiler:
         try:
             from llguidance import LLMatcher
         except ImportError as error:
-            raise ConstraintError("choices and schemas need llguidance: pip install 'mac_runner[nano]'") from error
+            raise ConstraintError("choices and schemas need llguidance: pip install llguidance") from error
         if schema is not None:
             grammar = _schema_grammar(schema, LLMatcher)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
 from mac_runner.reports.exports import (
-    PARQUET_HINT,
     TextTable,
     cell_discrepancies,
     csv_bytes,
@@ -53,7 +52,6 @@ from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",
-    "PARQUET_HINT",
     "GridRow",
     "GridTable",
     "TextTable",

@@ -18,7 +18,6 @@ from mac_runner.flat import Cell, Cells
 from mac_runner.reports.grid import GridTable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
 
 
 def csv_bytes(table: GridTable) -> bytes:

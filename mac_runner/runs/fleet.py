@@ -52,13 +52,16 @@ class PlannedFleet(Protocol):
         ...
 
 
-FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig]], PlannedFleet]
-"""Lays a fleet out for some models, by name. Raises ConfigError for what does not fit; touches nothing."""
+FleetPlanner = Callable[[FleetConfig, Mapping[str, FleetModelConfig], frozenset[str]], PlannedFleet]
+"""Lays a fleet out for some models, by name, beside servers whose keys are in some variables.
+
+Raises ConfigError for what does not fit; touches nothing.
+"""
 
 
-def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
+def local_fleet(config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]) -> PlannedFleet:
     """A fleet on the GPUs of this machine."""
-    return _LocalPlan(local_plan(config, models))
+    return _LocalPlan(local_plan(config, models, keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class _LocalPlan:
 def plan_fleet(
     setups: Iterable[Setup],
     engines: Iterable[Engine],
-    planner: Callable[[FleetConfig, Mapping[str, FleetModelConfig]], _PlanT],
+    planner: Callable[[FleetConfig, Mapping[str, FleetModelConfig], frozenset[str]], _PlanT],
 ) -> _PlanT | None:
     """The fleet that experiments need; None where no engine of theirs is on one.
 
@@ -96,7 +99,7 @@ def plan_fleet(
         return None
     config = _fleet_config(setups)
     with _fitting(setups, engines):
-        return planner(config, models)
+        return planner(config, models, frozenset(_keys(setups)))
 
 
 def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None], *, is_dry: bool) -> FleetPlan | None:
@@ -116,6 +119,15 @@ def _fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
         for engine in engines
         if isinstance(settings := engine.definition.backend_settings, FleetModelConfig)
     }
+
+
+def _keys(setups: Iterable[Setup]) -> Iterator[str]:
+    """The variables in which experiments name keys of servers."""
+    for setup in setups:
+        for definition in setup.experiment.model_definitions.values():
+            for name, value in definition.backend_settings or ():
+                if name.endswith("_env") and isinstance(value, str):
+                    yield value
 
 
 def _fleet_config(setups: Iterable[Setup]) -> FleetConfig:

@@ -26,6 +26,7 @@ from mac_runner.fleet.host import FleetHost, Holdable, control_socket
 from mac_runner.fleet.model import OnEvent
 from mac_runner.runs import event_loop
 from mac_runner.runs.fleet import FleetPlanner, PlannedFleet, RunFleet
+from mac_runner.secrecy import command_of
 from mac_runner.store import Disk
 from mac_runner.store.disk import PrivateSystem
 from mac_runner.store.lock import only_holder
@@ -145,7 +146,7 @@ def _described(
         pid=os.getpid(),
         host=Machine().host,
         started_at=iso(clock.utc_now()),
-        command=" ".join(sys.argv),
+        command=command_of(sys.argv),
         control=f"http://127.0.0.1:{port}",
         token=token,
         models={
@@ -178,7 +179,7 @@ class _AttachedPlan:
 def attached_to(path: Path) -> FleetPlanner:
     """A planner that takes the lanes of a held fleet; the section `fleet` of the experiment has no say in it."""
 
-    def plan(_config: FleetConfig, models: Mapping[str, FleetModelConfig]) -> PlannedFleet:
+    def plan(_config: FleetConfig, models: Mapping[str, FleetModelConfig], _keys: frozenset[str]) -> PlannedFleet:
         held = read_held(path)
         served = {held.serving(name, config) for name, config in models.items()}
         return _AttachedPlan(

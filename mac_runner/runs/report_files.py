@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mac_runner.errors import ConfigError, MissingPackageError
+from mac_runner.extras import install_command
 from mac_runner.figures.model import MADE_BY
 from mac_runner.runs.pdf import browser, pdf_of
 from mac_runner.store import Disk, encode_for_reading, is_grid
@@ -72,7 +73,7 @@ def check_packages() -> None:
     """Raises MissingPackageError where what draws figures is not installed."""
     if missing := [package for module, package in _PACKAGES.items() if find_spec(module) is None]:
         raise MissingPackageError(
-            f"a report needs {', '.join(missing)}, which is not installed: pip install 'mac_runner[report]'"
+            f"a report needs {', '.join(missing)}, which is not installed: {install_command('report')}"
         )
 
 

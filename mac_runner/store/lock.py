@@ -28,6 +28,7 @@ from filelock import FileLock, Timeout
 
 from mac_runner.clock import Clock, SystemClock, iso, pause
 from mac_runner.errors import RunLockedError, StoreError
+from mac_runner.secrecy import command_of
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.layout import LEASE, LOCK, OWNER
 from mac_runner.store.machine import Machine, is_network
@@ -42,7 +43,10 @@ LEASE_LOOK_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process at work. `machine` and `process_start` make its number mean this very process."""
+    """A process at work. `machine` and `process_start` make its number mean this very process.
+
+    `command` is the program and its files: any other word of a command line may be a secret.
+    """
 
     pid: int
     host: str
@@ -61,7 +65,7 @@ def this_process(machine: Machine, *, started_at: str) -> Owner:
         pid=os.getpid(),
         host=machine.host,
         started_at=started_at,
-        command=" ".join(sys.argv),
+        command=command_of(sys.argv),
         machine=machine.identity,
         process_start=machine.process_start(os.getpid()) or "",
     )

@@ -21,6 +21,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mac_runner.errors import ConfigError, MacRunnerError, StoreError, boundary
+from mac_runner.extras import install_command
+from mac_runner.secrecy import holds_secret
 from mac_runner.store.disk import Disk
 from mac_runner.structs import decode
 from mac_runner.threads import DaemonExecutor
@@ -81,9 +83,17 @@ def is_url(path: str) -> bool:
 
 
 def file_system(url: str) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the path in it. Raises ConfigError saying what is missing."""
+    """The file system of a URL, and the path in it. Raises ConfigError saying what is missing.
+
+    It refuses a URL with a secret, without quoting it: it stands in process lists, job scripts and messages.
+    """
+    if holds_secret(url):
+        raise ConfigError(
+            "--mirror: the URL holds a password, a token or a query; give it without, and put what its file system "
+            "needs where that looks for it, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
+        )
     if find_spec("fsspec") is None:
-        raise ConfigError("--mirror: fsspec is not installed; install it with: pip install 'mac_runner[mirror]'")
+        raise ConfigError(f"--mirror: fsspec is not installed; install it with: {install_command('mirror')}")
     from fsspec.core import url_to_fs
 
     try:

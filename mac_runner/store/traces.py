@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.extras import install_command
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import repair_advice
 from mac_runner.store.layout import Layout, traces_beside
@@ -163,7 +164,7 @@ def _lists(kind: pyarrow.DataType, cells: Sequence[bytes]) -> pyarrow.ListArray:
 def decode_traces(data: bytes) -> dict[str, TokenTrace]:
     """The traces of a file, by turn as the file names it. Raises ValueError when it is none."""
     if find_spec("pyarrow") is None:
-        raise ConfigError("token traces cannot be read: pyarrow is not installed; pip install 'mac_runner[data]'")
+        raise ConfigError(f"token traces cannot be read: pyarrow is not installed; {install_command('data')}")
     import pyarrow
     from pyarrow import parquet
 

@@ -12,6 +12,7 @@ here is how the fleet sees that the model is wanted.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -24,6 +25,7 @@ from mac_runner.backends.openai.vllm_weights import VllmWeights
 from mac_runner.backends.openai.weights import ServerWeights
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, TransientBackendError
+from mac_runner.secrecy import secrets_in
 from mac_runner.types import Destination, Reply, Request
 from mac_runner.weights import WeightUpdate
 
@@ -45,10 +47,13 @@ class FleetBackend:
     ) -> None:
         """`lanes` is None for a backend that is only checked; it cannot start."""
         self._known_lanes = lanes
+        # A lane has most of this process's environment.
+        secrets = secrets_in(os.environ)
         self._plane = DataPlane(
             name,
             as_openai(config, stall_s=None if lanes is None else lanes.stall_s),
             key=None,
+            secrets=secrets,
             has_tokens=has_tokens,
             clock=clock,
             say=say,
@@ -58,9 +63,9 @@ class FleetBackend:
         )
         self._config = config
         if config.engine == "nano" and lanes is not None:
-            self._plane.weights = ServerWeights(self._admin_key, keeps_broadcasts=True)
+            self._plane.weights = ServerWeights(self._admin_key, secrets=secrets, keeps_broadcasts=True)
         elif config.weight_updates:
-            self._plane.weights = VllmWeights(lambda _url: None)
+            self._plane.weights = VllmWeights(lambda _url: None, secrets=secrets)
         self._may_send = asyncio.Event()
         self._tells: list[Callable[[], None]] = []
         self._size: tuple[int, int, bool] | None = None

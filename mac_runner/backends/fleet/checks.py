@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from mac_runner.backends.fleet.settings import FleetModelConfig
 from mac_runner.problems import Problem, suggestion
+from mac_runner.secrecy import says_secret
 
 NANO_ARGS: Final = frozenset(
     {
@@ -44,6 +46,10 @@ _MORE_GPUS: Final = (
     "sync_every",
 )
 """How the flags begin that spread an engine over more than its own GPUs."""
+_NO_PLACE_FOR_IT: Final = (
+    "gives the engine a secret, and an experiment file is recorded and shown; leave it out, and set a variable that "
+    "the engine reads, such as HF_TOKEN, where mac-run starts"
+)
 _FLAG: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\+?")
 _FIELD: Final = re.compile(r"\{([A-Za-z_]+)\}")
 FIELDS: Final = ("gpus", "model", "port")
@@ -89,6 +95,11 @@ def _command(settings: FleetModelConfig) -> Iterator[Problem]:
     for index, name in sorted(fields):
         if name not in FIELDS:
             yield Problem(("command", index), f"there is no field {{{name}}}{suggestion(name, FIELDS)}")
+    for index, (word, following) in enumerate(pairwise((*settings.command, ""))):
+        name, has_value, value = word.partition("=")
+        is_flag = word.startswith("-")
+        if (is_flag or (has_value and name.isupper())) and says_secret(name) and (value or following):
+            yield Problem(("command", index), _NO_PLACE_FOR_IT)
     if all(name != "port" for _, name in fields):
         text = "has no {port}; the engine must listen on the port that the fleet gives it, such as `--port {port}`"
         yield Problem(("command",), text)
@@ -103,6 +114,8 @@ def _arguments(settings: FleetModelConfig) -> Iterator[Problem]:
             yield Problem(("engine_args", name), flaw)
         elif names[_plain(name)] > 1:
             yield Problem(("engine_args", name), "is written twice, with '-' and with '_'; leave one of them out")
+        elif isinstance(value, str) and says_secret(name):
+            yield Problem(("engine_args", name), _NO_PLACE_FOR_IT)
         elif value is None:
             yield Problem(("engine_args", name), "has no value; leave it out, and the engine takes its default")
 

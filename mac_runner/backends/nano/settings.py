@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from mac_runner.errors import MissingPackageError
+from mac_runner.extras import install_command
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text
 
 
@@ -54,6 +55,6 @@ def check_installed(name: str) -> None:
         key = ("model_definitions", name, "backend")
         raise MissingPackageError(
             f"{'.'.join(key)}: 'nano' needs {', '.join(missing)}, not installed here; "
-            "`pip install 'mac_runner[nano]'` installs it",
+            f"`{install_command('nano')}` installs it",
             key=key,
         )

@@ -10,7 +10,7 @@ The backends `openai` and `fleet` are made of it. They decide which servers ther
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -64,6 +64,7 @@ class DataPlane:
 
     `config` says how to talk to them; which there are is in `endpoints`. `on_stuck` is called for a server that hangs,
     `on_broken` for one whose connection broke or was refused, and `on_change` whenever another set of them is open.
+    `secrets` are what the servers may know beside their key.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class DataPlane:
         endpoints: Endpoints | None = None,
         *,
         key: str | None,
+        secrets: Iterable[str] = (),
         has_tokens: bool,
         clock: Clock,
         say: Callable[[str], None],
@@ -84,7 +86,7 @@ class DataPlane:
         self._line = Line(self.endpoints, self._leave)
         self._on_change = on_change
         self.log = EndpointLog(name, clock, say)
-        self.redactor = Redactor(key)
+        self.redactor = Redactor(key, *secrets)
         self._config = config
         self._key = key
         self._has_tokens = has_tokens

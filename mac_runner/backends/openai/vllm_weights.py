@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +35,10 @@ class VllmWeights(ServerWeights):
 
     needs_directory = True
 
-    def __init__(self, key_of: Callable[[str], str | None], directory: Path | None = None) -> None:
-        super().__init__(key_of, directory)
+    def __init__(
+        self, key_of: Callable[[str], str | None], directory: Path | None = None, *, secrets: Iterable[str] = ()
+    ) -> None:
+        super().__init__(key_of, directory, secrets=secrets)
         self._labels: dict[str, str | None] = {}
         """What servers called their weights when they were last asked; None where they have no such path."""
         self._restarts: Counter[str] = Counter()

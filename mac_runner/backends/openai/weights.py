@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -62,13 +62,19 @@ class ServerWeights:
     """Whether a server reads weights from a directory alone."""
 
     def __init__(
-        self, key_of: Callable[[str], str | None], directory: Path | None = None, *, keeps_broadcasts: bool = False
+        self,
+        key_of: Callable[[str], str | None],
+        directory: Path | None = None,
+        *,
+        secrets: Iterable[str] = (),
+        keeps_broadcasts: bool = False,
     ) -> None:
         self.version = 0
         self.digest: str | None = None
         """That of the weights that a trainer sent last, where a server kept them."""
         self._keeps_broadcasts = keeps_broadcasts
         self._key_of = key_of
+        self._secrets = tuple(secrets)
         self._directory = directory
         self._placed: Placed | None = None
 
@@ -224,7 +230,7 @@ class ServerWeights:
             await client.close()
 
     def _redactor(self, url: str) -> Redactor:
-        return Redactor(self._key_of(url))
+        return Redactor(self._key_of(url), *self._secrets)
 
 
 def _read(answer: Answer, url: str, redactor: Redactor) -> JsonObject:

@@ -23,9 +23,10 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.server_text import clipped
+from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.vllm import child
 from mac_runner.errors import ConfigError
+from mac_runner.secrecy import secrets_in
 from mac_runner.types import JsonObject
 
 _FORMAT: Final = "%(levelname)s %(asctime)s %(process)d %(name)s %(message)s"
@@ -208,4 +209,5 @@ def cause_in(log: str) -> str | None:
             raised.append(line)
             messages.clear()
     found = (*reversed(raised), *reversed(messages))
-    return next((clipped(error) for error in found if not _FOLLOWING.search(error)), None)
+    redactor = Redactor(*secrets_in(os.environ))
+    return next((redactor.quoted(error) for error in found if not _FOLLOWING.search(error)), None)

@@ -15,6 +15,7 @@ from mac_runner.environments.adapters.game import Game, GameView
 from mac_runner.environments.adapters.quiet import quiet
 from mac_runner.environments.base import Policy
 from mac_runner.errors import ConfigError, ConversationError, boundary
+from mac_runner.extras import install_command
 from mac_runner.section import IDENTITY, Section
 from mac_runner.types import Lineup, Task, stable_hash
 
@@ -103,7 +104,7 @@ def need_package(package: str, extra: str, environment: str) -> None:
     if find_spec(package) is None:
         raise ConfigError(
             f"conversation_config.environment: {environment!r} needs the package {package}, which is not installed; "
-            f"`pip install 'mac_runner[{extra}]'` installs it",
+            f"`{install_command(extra)}` installs it",
             key=("conversation_config", "environment"),
         )
 

@@ -27,7 +27,7 @@ def load_torch() -> None:
     try:
         importlib.import_module("torch")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("nano computes with torch: pip install 'mac_runner[nano]'", name="torch") from error
+        raise ModuleNotFoundError("nano computes with torch: pip install torch", name="torch") from error
     finally:
         for name in ours:
             del os.environ[name]

@@ -1,0 +1,63 @@
+"""Where a user's secrets are, by the names of variables and flags and the form of addresses.
+
+A secret looks like any other text, so names decide. What they miss is shown by nobody who follows them: a command line
+is kept without its words, and an address that may hold a secret is refused without being quoted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+SECRET_CHARS_MIN: Final = 5
+"""A shorter value of a variable is a switch or a number."""
+_SAYS_SECRET: Final = re.compile(
+    r"(?:^|[_-])(?:api)?(?:key|key[_-]id|token|secret|password|passwd|passphrase)$", re.IGNORECASE
+)
+_PASSWORD: Final = re.compile(r"://[^\s/@]*:([^\s/@]+)@")
+_ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/+(?P<rest>.*)", re.DOTALL)
+_PORT_OR_NONE: Final = re.compile(r"\d*")
+_NAMED_BEFORE_HOST: Final = frozenset(
+    {"abfs", "abfss", "ftp", "hdfs", "sftp", "smb", "ssh", "wasb", "wasbs", "webhdfs"}
+)
+"""Schemes whose addresses name a user or a container before the host, which is no secret (fsspec 2026.4 and
+learn.microsoft.com/azure/storage, read 2026-11-26)."""
+
+
+def says_secret(name: str) -> bool:
+    """Whether a variable, a flag or a setting with this name holds a secret, such as `HF_TOKEN` and `api-key`."""
+    return _SAYS_SECRET.search(name) is not None
+
+
+def secrets_in(environ: Mapping[str, str], names: Collection[str] = ()) -> list[str]:
+    """The secrets in variables: of those whose names say so, of `names`, and the passwords of addresses."""
+    found = []
+    for name, text in environ.items():
+        value = text.strip()
+        if len(value) >= SECRET_CHARS_MIN and (name in names or says_secret(name)):
+            found.append(value)
+        found += _PASSWORD.findall(value)
+    return found
+
+
+def holds_secret(address: str) -> bool:
+    """Whether an address may hold a password, a token or a signature: `s3://ID:SECRET@bucket`, `az://box?sig=…`."""
+    if (parts := _ADDRESS.search(address)) is None:
+        return False
+    before, has_login, _ = parts["rest"].rpartition("@")
+    host = parts["rest"].partition("/")[0].rpartition("@")[2].rpartition("]")[2]
+    is_named = parts["scheme"].lower() in _NAMED_BEFORE_HOST or "/" in before
+    return (
+        "?" in parts["rest"]
+        or ":" in before
+        or bool(has_login and not is_named)
+        or _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None
+    )
+
+
+def command_of(argv: Sequence[str]) -> str:
+    """A command line for people: the program and the files here that it names. Any other word may be secret."""
+    files = (word for word in argv[1:] if os.path.exists(word))  # noqa: PTH110 - no text is too long or too odd for it
+    return " ".join([*argv[:1], *files])
