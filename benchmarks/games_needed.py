@@ -1,7 +1,7 @@
 """How many games does it take to see a difference? For two players of a game, with deals played by both or not.
 
 Run `python -m benchmarks.games_needed`. Prints the table of `docs/town_of_salem.md`, or the row of `--difference`.
-Needs scipy (`pip install 'mac_runner[stats]'`).
+Needs scipy (`pip install '.[stats]'`).
 
 Two-sided at 5 %, with a power of 80 %. Unpaired: two independent shares around 50 %, where the variance is largest,
 by the usual normal formula with the pooled share under the null. Paired: McNemar's exact test over deals that both

@@ -4,7 +4,7 @@ The model is made here: 1.7 million random weights, and a tokenizer of single wo
 Each deal is played `GROUP` times. A reply becomes more likely by how much its seat got, less what that seat got on
 average in the games of the deal. New weights come in the middle of games. After a kill, start it again: it goes on.
 
-    pip install 'mac_runner[nano,data,report]' && python examples/grpo.py
+    pip install '.[nano,data,report]' && python examples/grpo.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A small model learns Town of Salem from games of the scripted players, and plays it under nano.
 
 `python sft_players.py --out DIR` plays the teachers' games, trains, writes a model for nano to `DIR/model` and lets it
-play. docs/learning.md has the recipe, its time and its figures. It needs `pip install 'mac_runner[nano,data]'`.
+play. docs/learning.md has the recipe, its time and its figures. It needs `pip install '.[nano,data]'`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
+from urllib.parse import unquote
 
-SECRET_CHARS_MIN: Final = 5
+_CHARS_MIN: Final = 5
 """A shorter value of a variable is a switch or a number."""
 _SAYS_SECRET: Final = re.compile(
     r"(?:^|[_-])(?:api)?(?:key|key[_-]id|token|secret|password|passwd|passphrase)$", re.IGNORECASE
@@ -22,7 +23,7 @@ _PORT_OR_NONE: Final = re.compile(r"\d*")
 _NAMED_BEFORE_HOST: Final = frozenset(
     {"abfs", "abfss", "ftp", "hdfs", "sftp", "smb", "ssh", "wasb", "wasbs", "webhdfs"}
 )
-"""Schemes whose addresses name a user or a container before the host, which is no secret (fsspec 2026.4 and
+"""Schemes whose addresses name a user or a container before the host, which is no secret (fsspec 2026.9 and
 learn.microsoft.com/azure/storage, read 2026-11-26)."""
 
 
@@ -33,13 +34,9 @@ def says_secret(name: str) -> bool:
 
 def secrets_in(environ: Mapping[str, str], names: Collection[str] = ()) -> list[str]:
     """The secrets in variables: of those whose names say so, of `names`, and the passwords of addresses."""
-    found = []
-    for name, text in environ.items():
-        value = text.strip()
-        if len(value) >= SECRET_CHARS_MIN and (name in names or says_secret(name)):
-            found.append(value)
-        found += _PASSWORD.findall(value)
-    return found
+    found = [value.strip() for name, value in environ.items() if name in names or says_secret(name)]
+    passwords = [password for value in environ.values() for password in _PASSWORD.findall(value)]
+    return [value for value in (*found, *passwords, *map(unquote, passwords)) if len(value) >= _CHARS_MIN]
 
 
 def holds_secret(address: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -279,6 +280,35 @@ def test_public_names_are_those_of_the_page() -> None:
     assert listed <= {*mac_runner.__all__} <= {*dir(mac_runner)}
     assert [name for name in mac_runner.__all__ if f"`{name}`" not in page.read_text("utf-8")] == []
     assert len(listed) > 55
+
+
+SOURCES = [
+    path
+    for folder in ("mac_runner", "examples", "benchmarks", "experiments", "configs")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".md", ".yaml", ".ipynb", ".j2", ".sh")
+]
+PACKAGE = "mac_runner"
+INSTALLED = re.compile(r"pip install((?:\s+(?:'[^']+'|[\w.,\[\]=<>/-]+))+)")
+
+
+def test_what_pages_examples_and_sources_tell_to_install_needs_no_index_to_have_the_package() -> None:
+    """In a clone: `.` with extras that there are, or other packages."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found, wrong = 0, []
+    for path in (*PAGES, *SOURCES):
+        text = path.read_text("utf-8")
+        wrong += [f"{path.relative_to(ROOT)}: {word}" for word in re.findall(rf"{PACKAGE}\[\w+", text)]
+        for words in INSTALLED.findall(text):
+            found += 1
+            for word in words.replace("'", " ").split():
+                named, _, listed = word.partition("[")
+                is_known = named != "." or not listed or {*listed.rstrip("]").split(",")} <= {*extras}
+                if named in (PACKAGE, "mac-runner") or not is_known:
+                    wrong.append(f"{path.relative_to(ROOT)}: {word}")
+
+    assert wrong == []
+    assert found > 25
 
 
 def choice(received: Received) -> Say:

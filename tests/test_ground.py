@@ -6,10 +6,13 @@ import codecs
 import json
 import os
 import resource
+import shlex
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +23,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner import extras
 from mac_runner.checkpoints import digest_of, stored_tensors
 from mac_runner.descriptors import (
     DESCRIPTORS_PER_RUN,
@@ -30,9 +34,11 @@ from mac_runner.descriptors import (
     runs_within,
 )
 from mac_runner.errors import WeightUpdateError, lacks_descriptors, shortage_of
+from mac_runner.extras import install_command
 from mac_runner.files import IrregularFileError, obstacle, open_regular, read_regular
 from mac_runner.printable import counted, printable, spelt_out
 from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
+from mac_runner.secrecy import command_of, holds_secret, says_secret, secrets_in
 from mac_runner.structs import encode
 
 
@@ -362,3 +368,86 @@ def test_file_that_is_not_whole_is_refused_by_its_name(tmp_path: Path) -> None:
     ):
         with pytest.raises(WeightUpdateError, match=text):
             digest_of(path)
+
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("way", ["a clone", "another way", "a copy"])
+def test_command_for_an_extra_needs_no_index_to_have_the_package(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a clone that is there, or other packages; of a copy of the files nothing else is known."""
+    if way != "a clone":
+        monkeypatch.setattr(extras, "_CLONE", tmp_path)
+    quotes = {"another way": "'", "a clone": '"'}
+    needed = [
+        f"{each} ; extra == {q}{extra}{q}" for extra in EXTRAS for each in EXTRAS[extra] for q in quotes.get(way, "")
+    ]
+    monkeypatch.setattr(extras, "requires", lambda _name: needed or version("mac_runner.of.nobody"))
+    commands = {extra: shlex.split(install_command(extra)) for extra in EXTRAS}
+
+    expected = {
+        "a clone": lambda extra: ["-e", f"{ROOT}[{extra}]"],
+        "another way": lambda extra: EXTRAS[extra],
+        "a copy": lambda extra: [f"mac_runner[{extra}]"],
+    }[way]
+    assert {extra: sorted(words[2:]) for extra, words in commands.items()} == {
+        extra: sorted(expected(extra)) for extra in EXTRAS
+    }
+
+
+def test_names_of_secrets_are_told_from_others() -> None:
+    secret = "HF_TOKEN OPENAI_API_KEY APIKEY aws_secret_access_key AWS_ACCESS_KEY_ID hf-token DB_PASSWORD TOKEN"
+    other = "TOKENIZERS_PARALLELISM HF_TOKEN_PATH max_tokens KEYBOARD MONKEY skip-tokenizer-init SECRETARY keys"
+
+    assert [name for name in secret.split() if not says_secret(name)] == []
+    assert [name for name in other.split() if says_secret(name)] == []
+
+
+@given(
+    name=st.sampled_from(["MY_KEY", "HF_TOKEN", "NAMED"]),
+    value=st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=5),
+)
+def test_secrets_of_variables_are_those_named_so_and_passwords_of_addresses(name: str, value: str) -> None:
+    environ = {name: f" {value}\n", "HTTPS_PROXY": f"http://user:{value}@host:80/", "HOME": "/home/user", "A_KEY": "1"}
+
+    assert {*secrets_in(environ, ("NAMED",))} == {value}
+    assert secrets_in({"NAMED": value, "HOME": value}) == []
+
+
+LETTERS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=6, max_size=40)
+
+
+@given(
+    scheme=st.sampled_from(["s3", "gs", "https", "memory", "sftp", "abfs", "simplecache::s3"]),
+    form=st.sampled_from(
+        ["ID:{}@bucket/x", ":{}@bucket", "ID:a/{}@bucket/x", "u:{}@host:22/x", "box/x?sig={}", "ID:x{}/bucket", "{}@s3"]
+    ),
+    secret=LETTERS,
+    slashes=st.sampled_from(["/", "//"]),
+)
+def test_address_with_a_secret_is_known_in_every_form(scheme: str, form: str, secret: str, slashes: str) -> None:
+    is_name = form == "{}@s3" and scheme in ("sftp", "abfs")
+
+    assert holds_secret(f"{scheme}:{slashes}{form.format(secret)}") != is_name
+
+
+@given(path=st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="/-._=@"), max_size=40))
+def test_address_of_a_place_holds_no_secret(path: str) -> None:
+    """Behind a port there is no `@`: the first part of a secret may be a number."""
+    places = ("s3://bucket", "sftp://user@host", "abfs://box@account.net", "memory://x", "mac_runner", "")
+    ports = ("sftp://user@host:22", "http://[::1]:80", "file:///C:")
+
+    addresses = (*(f"{place}/{path}" for place in places), *(f"{port}/{path.replace('@', '')}" for port in ports))
+    assert [address for address in addresses if holds_secret(address)] == []
+
+
+@given(words=st.lists(st.text(max_size=30) | st.sampled_from(["--set=a=b", "\0", "x" * 5000]), max_size=6))
+def test_command_for_people_has_no_word_but_files_that_are_there(words: list[str]) -> None:
+    shown = [*map(str, (ROOT / "README.md", ROOT))]
+    words = [word for word in words if not set(word) <= {".", "/"} and not (word and os.path.exists(word))]
+
+    assert command_of(["mac-run", *words[:3], shown[0], *words[3:], shown[1]]) == " ".join(["mac-run", *shown])
+    assert command_of([]) == ""

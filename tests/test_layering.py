@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
     *("calibration", "intervals", "bottleneck", "comparisons", "paired", "flat", "results", "view_model", "structs"),
-    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "__init__"),
+    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
 )
 
 # Who may import whom, besides itself and the ground floor; written out, so that a new arrow is a decision. Two things
@@ -63,11 +63,8 @@ PLACES: dict[str, set[str]] = {
     "visit the island": {"serve.py"},
     # Time is passed in, so that tests can simulate it.
     "read the time": {"clock.py"},
-    # `http_errors` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key.
-    "quote a server": {
-        *("backends/http_errors.py", "backends/redaction.py", "backends/vllm/arguments.py"),
-        "backends/vllm/process_logs.py",
-    },
+    # `http_errors` keeps the original for verdicts beside the quotation; the parser of `vllm` has no key.
+    "quote a server": {"backends/http_errors.py", "backends/redaction.py", "backends/vllm/arguments.py"},
     "open files": {
         # The only file that writes, so that a test can make it fail.
         "store/disk.py",
@@ -277,7 +274,7 @@ def _privileges(module: Module) -> Iterator[tuple[str, str]]:
             yield "draw from the generator that all share", f"{module.name}: {call.name}"
         for words, does in {
             "read the time": call.name in TIME,
-            "quote a server": call.name == "clipped" and module.room == "backends",
+            "quote a server": call.name == "clipped" and module.room in ("backends", "fleet"),
             "open files": _opens(call),
             "draw without a seed": call.name.endswith("SystemRandom") or (call.name in UNSEEDED and not call.arguments),
             "ask for any exception": _asks_for_any_exception(call),

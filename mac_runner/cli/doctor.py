@@ -23,7 +23,7 @@ from mac_runner.registry import backend_specs
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import concurrency_within_descriptors
 from mac_runner.runs.examination import Finding, examine
-from mac_runner.runs.fleet import fleet_plan
+from mac_runner.runs.fleet import fleet_plan, key_variables
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 
 _QUERY: Final = ("--query-gpu=index,name,memory.total,memory.free,driver_version", "--format=csv,noheader")
@@ -38,7 +38,8 @@ def diagnose(request: RunRequest | None) -> Exit:
         _print(event_loop.run(_local_servers()))
         return Exit.OK
     problems = _about_the_fleet(chosen)
-    problems += sum(event_loop.run(_about_the_models(setup)) for setup in _setups(chosen))
+    keys = key_variables(chosen.setups)
+    problems += sum(event_loop.run(_about_the_models(setup, keys)) for setup in _setups(chosen))
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 
@@ -98,11 +99,11 @@ async def _local_servers() -> list[str]:
     return lines
 
 
-async def _about_the_models(setup: Setup) -> int:
+async def _about_the_models(setup: Setup, keys: frozenset[str]) -> int:
     """Print the findings as they come; returns the number of problems."""
     _print(["", f"experiment   {setup.name}, profile {setup.experiment.profile}"])
     problems = 0
-    async with aclosing(examine(setup, SystemClock(), say)) as findings:
+    async with aclosing(examine(setup, keys, SystemClock(), say)) as findings:
         async for finding in findings:
             _print(_lines(finding))
             problems += finding.problem is not None

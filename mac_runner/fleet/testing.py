@@ -26,7 +26,7 @@ from mac_runner.fleet.gpus import GpuError, among, ask, discover, parse
 from mac_runner.fleet.held import HeldFleet, held_model, read_held
 from mac_runner.fleet.host import FleetHost, control_socket
 from mac_runner.fleet.lane import SERVED_S, SLEEP_S, Lane
-from mac_runner.fleet.launch import ADMIN_KEY, launch_of
+from mac_runner.fleet.launch import ADMIN_KEY, launch_of, withheld
 from mac_runner.fleet.layout import FleetPlan, LayoutError, lay_out
 from mac_runner.fleet.memory import Memory
 from mac_runner.fleet.model import Gpu, LaneSpec, LaneState, LaneStatus, OnEvent, Place, Slice

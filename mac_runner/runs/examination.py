@@ -115,8 +115,10 @@ class Finding:
     problem: str | None = None
 
 
-async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> AsyncGenerator[Finding, None]:
-    """Examine every model at every address, one engine at a time."""
+async def examine(
+    setup: Setup, keys: frozenset[str], clock: Clock, say: Callable[[str], None]
+) -> AsyncGenerator[Finding, None]:
+    """Examine every model at every address, one engine at a time. `keys` are the variables that no lane gets."""
     environment = setup.environment()
     for name, definition in setup.experiment.model_definitions.items():
         sampling = _sampling(setup, name)
@@ -124,7 +126,7 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
             finding = Finding(model=name, engine=engine)
             async with AsyncExitStack() as stack:
                 try:
-                    lanes = await _lane(stack, setup, name, variant, clock, say)
+                    lanes = await _lane(stack, setup, keys, name, variant, clock, say)
                     backend = backend_of(setup, environment, name, variant, clock, say, lanes=lanes)
                 except MacRunnerError as error:
                     found = replace(finding, problem=str(error))
@@ -137,6 +139,7 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
 async def _lane(
     stack: AsyncExitStack,
     setup: Setup,
+    keys: frozenset[str],
     name: str,
     definition: ModelDefinition,
     clock: Clock,
@@ -147,7 +150,8 @@ async def _lane(
     if not isinstance(settings, FleetModelConfig):
         return None
     with located(setup.loaded):
-        planned = local_fleet(setup.experiment.fleet or FleetConfig(), {name: settings.model_copy(update={"lanes": 1})})
+        models = {name: settings.model_copy(update={"lanes": 1})}
+        planned = local_fleet(setup.experiment.fleet or FleetConfig(), models, keys)
     fleet = await stack.enter_async_context(planned.open(clock=clock, say=say, on_event=no_events))
     return fleet.model(name)
 

@@ -99,7 +99,7 @@ def plan_fleet(
         return None
     config = _fleet_config(setups)
     with _fitting(setups, engines):
-        return planner(config, models, frozenset(_keys(setups)))
+        return planner(config, models, key_variables(setups))
 
 
 def fleet_plan(setups: Sequence[Setup], clock: Clock, say: Callable[[str], None], *, is_dry: bool) -> FleetPlan | None:
@@ -121,13 +121,11 @@ def _fleet_models(engines: Iterable[Engine]) -> dict[str, FleetModelConfig]:
     }
 
 
-def _keys(setups: Iterable[Setup]) -> Iterator[str]:
-    """The variables in which experiments name keys of servers."""
-    for setup in setups:
-        for definition in setup.experiment.model_definitions.values():
-            for name, value in definition.backend_settings or ():
-                if name.endswith("_env") and isinstance(value, str):
-                    yield value
+def key_variables(setups: Iterable[Setup]) -> frozenset[str]:
+    """The variables that experiments name for the keys of their servers."""
+    definitions = (definition for setup in setups for definition in setup.experiment.model_definitions.values())
+    fields = (field for definition in definitions for field in definition.backend_settings or ())
+    return frozenset(value for name, value in fields if name.endswith("_env") and isinstance(value, str))
 
 
 def _fleet_config(setups: Iterable[Setup]) -> FleetConfig:

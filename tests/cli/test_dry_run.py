@@ -42,7 +42,7 @@ def test_dry_run_needs_no_package_of_an_engine_and_says_what_is_missing(
         monkeypatch.delitem(sys.modules, f"mac_runner.backends.{backend}.backend", raising=False)
         monkeypatch.setitem(sys.modules, backend, None)
     lab.write(experiment(models={"m": {"backend": backend, f"{backend}_config": {"model": "stub"}}}))
-    extra = f"mac_runner[{backend}]"
+    extra = f"[{backend}]"
     with lab.unchanged():
         at_once("small.yaml --dry-run").done(f"models         m ({backend})", told=("note: small.yaml:", extra))
         at_once("small.yaml").refused(extra)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import string
+import sys
 import traceback
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,12 +18,14 @@ from mac_runner.backends.ollama.testing import survey
 from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError
-from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, discussion, served
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab, discussion, experiment, served
 from tests.faults.tier import one_in
 from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer
 from tests.sim.leaks import leak_in
 from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+from tests.viewer.test_publish import Publication
 
 pytestmark = pytest.mark.ci
 
@@ -110,6 +113,96 @@ def test_key_that_a_server_repeats_is_shown_by_no_doctor(
 
     assert ended.stdout.count("PROBLEM: ") > count
     assert leaks(key, ended, lab.path) == []
+
+
+LEAKY: Final = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+_, names, port, *variables = sys.argv
+with open(names, "a") as file:
+    file.write(" ".join(os.environ) + "\\n")
+words = " ".join(f"{'.' * 40 * number} {os.environ.get(name)}" for number, name in enumerate(variables))
+said = {"choices": [{"message": {"role": "assistant", "content": "So."}, "finish_reason": "stop"}]}
+answers = iter([(200, said), (500, {"error": {"message": words}}), (400, {"detail": words})])
+
+class Engine(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(200, {"data": [{"id": "stub"}]})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        found = next(answers, None)
+        if found is None:
+            os.write(2, f"ValueError: {words}\\n".encode())
+            os._exit(1)
+        self.answer(*found)
+
+    def answer(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+HTTPServer(("127.0.0.1", int(port)), Engine).serve_forever()
+"""
+"""An engine that repeats variables in its errors and in the last line that it prints."""
+GIVEN: Final = ("HF_TOKEN", "DATABASE_URL")
+WITHHELD: Final = ("PANEL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+
+
+def test_secrets_of_the_environment_are_in_no_words_of_a_lane_and_keys_of_servers_in_no_lane(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, at_once: AtOnce
+) -> None:
+    """Not four characters in a row: on the terminal, in the run, its status and its publication."""
+    names = tmp_path_factory.mktemp("engine") / "names"
+    keys = [random_key(seed, ALPHANUMERIC, 30) for seed in range(10, 15)]
+    for name, key in zip((*GIVEN, *WITHHELD), keys, strict=True):
+        monkeypatch.setenv(name, f"postgres://user:{key}@host/db" if name == "DATABASE_URL" else key)
+    (lab.path / "leaky.py").write_text(LEAKY)
+    command: list[JsonValue] = [sys.executable, "leaky.py", str(names), "{port}", *GIVEN, *WITHHELD]
+    lane: JsonObject = {"model": "stub", "engine": "command", "command": command, "lanes": 1}
+    with in_a_thread(OpenaiServer()) as server:
+        models = ({"backend": "fleet", "fleet_config": lane}, served(server.url, api_key_env="PANEL"))
+        file = lab.write(talk("talk", *models) | {"fleet": {"gpus": 1, "restart": {"budget": 1}}})
+        said = [lab.run(file, "--no-live"), at_once("status runs/talk"), at_once("publish runs/talk pages").done()]
+    texts = {str(ended.args): ended.stdout + ended.stderr for ended in said}
+    texts |= {"the publication": Publication(lab.path / "pages", "").text}
+    texts |= {str(path): path.read_bytes().decode("latin-1") for path in lab.path.rglob("*") if path.is_file()}
+
+    places = {"the terminal": said[0].stderr, "the log": (lab.run_dir("talk").path / "events.jsonl").read_text()}
+    assert [place for place, text in places.items() if "ValueError: " not in text or "***" not in text] == []
+    windows = {key[at : at + 4].lower() for key in keys for at in range(len(key) - 3)}
+    assert [(where, window) for where, text in texts.items() for window in windows if window in text.lower()] == []
+    starts = [{*start.split()} for start in names.read_text().splitlines()]
+    assert len(starts) == 2
+    assert all({*GIVEN} <= start and {*WITHHELD}.isdisjoint(start) for start in starts)
+
+
+def test_secret_that_a_mirror_repeats_is_shown_nowhere(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    key = random_key(20, ALPHANUMERIC, 40)
+    monkeypatch.setenv("LEAKY_SECRET", key)
+
+    class Leaky(fsspec.AbstractFileSystem):  # type: ignore[misc, name-defined]
+        def cat_file(self, path: str, **_more: object) -> bytes:
+            raise FileNotFoundError(path)
+
+        def makedirs(self, path: str, exist_ok: bool = False) -> None:
+            raise PermissionError(f"denied for {key} and {key.upper()}: {path}")
+
+    fsspec.register_implementation("leaky", Leaky, clobber=True)
+    ended = at_once(experiment("talk", conversations=1), "--mirror", "leaky://bucket")
+
+    assert "was not copied to leaky://bucket" in ended.stderr
+    assert "***" in ended.stderr
+    assert leak_in(ended.stderr, key, 4) is None
+    refused = at_once("talk.yaml", "--mirror", f"leaky://ID:{key}@bucket").refused()
+    assert leak_in(refused.stderr, key, 4) is None
+    assert leak_in(at_once("talk.yaml", "--out", f"s3://ID:{key}@bucket").refused().stderr, key, 4) is None
 
 
 def _names(place: str) -> Trick:

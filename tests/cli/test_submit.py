@@ -148,7 +148,7 @@ def test_submission_that_cannot_work_is_refused_before_anything_is_written(
         monkeypatch.setattr("shutil.which", lambda name: name)
         told += refusals(at_once, ["submit small.yaml --executor slurm --nodes 2"])
 
-    assert told.replace(str(lab.path), "PLACE") == snapshot
+    assert told.replace(str(lab.path), "PLACE").replace(str(ROOT), "CLONE") == snapshot
 
 
 def test_directory_of_other_shards_or_another_experiment_is_refused(

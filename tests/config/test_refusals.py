@@ -192,6 +192,8 @@ ENGINES = (
     f"{COMMAND}, engine_args: {{a: 1}}",
     "command: [serve, '{port}']",
     "engine_args: {port: 8000}",
+    "engine_args: {hf-token: hf_0123456789}",
+    "engine: command, command: [env, HF_TOKEN=hf_0123456789, serve, --token=0123456789, --key, '0123', '{port}']",
     "engine_args: {max-num-seqs: 8}",
     "engine_args: {gpu_memory_util: 0.5}",
     "engine_args: {data_parallel_size: 2}",

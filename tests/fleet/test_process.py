@@ -22,9 +22,11 @@ from mac_runner.fleet.testing import (
     Tokens,
     figures_of,
     last_error,
+    withheld,
 )
 from tests.fleet.real_fleet import awaited
 from tests.patience import LIMIT_S, wait_for, wait_for_ends
+from tests.sim.leaks import leak_in
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -178,6 +180,38 @@ async def test_last_error_is_of_this_start_alone(tmp_path: Path) -> None:
         await lane.gone()
 
         assert lane.last_error() == error
+
+
+@pytest.mark.ci
+@awaited
+async def test_last_error_shows_no_secret_of_the_environment_and_what_is_withheld_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stands in the line, in every form in which a program may print it."""
+    secret = "Zq7Wv9Jp3Gf5Ty2Ub8Nd"
+    for name in ("HF_TOKEN", "NAMED"):
+        monkeypatch.setenv(name, secret)
+    program = "import base64, os; k = os.environ[{!r}]; raise ValueError('.' * {} + {})"
+    forms = ("k", "repr(k.upper())", "base64.b64encode(k.encode()).decode()", "k.encode().hex()", "dict(os.environ)")
+    errors = []
+    for number, form in enumerate(forms):
+        argv = [sys.executable, "-c", program.format("LANE_KEY" if number % 2 else "HF_TOKEN", 40 * number, form)]
+        lane = await LaneProcess.start(argv, {"LANE_KEY": secret}, tmp_path / "log", without={"NAMED"})
+        await lane.gone()
+        errors.append(lane.last_error() or "")
+    absent = [sys.executable, "-c", "import os; raise SystemExit(str(sorted({'NAMED', 'HF_TOKEN'} & {*os.environ})))"]
+    lane = await LaneProcess.start(absent, {}, tmp_path / "log", without={"NAMED"})
+    await lane.gone()
+
+    assert all("***" in error for error in errors[:-1])
+    assert [error for error in errors if leak_in(error, secret, 4)] == []
+    assert lane.last_error() == "['HF_TOKEN']"
+
+
+def test_lane_gets_no_key_of_another_server_and_that_of_the_hub() -> None:
+    environ = ("OPENAI_API_KEY", "VLLM_API_KEY", "PANEL", "HF_TOKEN", "PATH", "S3_SECRET_ACCESS_KEY", "APIKEY")
+
+    assert withheld(environ, {"PANEL", "HF_TOKEN"}) == {"OPENAI_API_KEY", "VLLM_API_KEY", "PANEL", "APIKEY"}
 
 
 def test_log_is_of_a_bounded_size_and_ends_with_the_last_lines(tmp_path: Path) -> None:

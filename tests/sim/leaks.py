@@ -20,10 +20,10 @@ _WORD: Final = re.compile(r"[A-Za-z0-9+/_-]{7,}")
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{9,}")
 
 
-def leak_in(text: str, key: str) -> str | None:
+def leak_in(text: str, key: str, run: int = RUN_CHARS) -> str | None:
     """A run of `key` that `text` shows, in any case and any usual encoding; None where it shows none."""
     folded = key.lower()
-    size = min(RUN_CHARS, len(folded))
+    size = min(run, len(folded))
     runs = {folded[start : start + size] for start in range(len(folded) - size + 1)}
     seen = {text}
     layers = [text]

@@ -36,7 +36,23 @@ from mac_runner.store.testing import (
     this_process,
 )
 from tests import patience
+from tests.sim.leaks import leak_in
 from tests.store import player
+
+
+def test_note_and_error_have_no_word_of_the_command_line_but_files(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, file = "Zq7Wv9Jp3Gf5Ty2Ub8Nd", str(run_dir.parent)
+    words = [f"--mirror=s3://ID:{secret}@bucket", "--set", f"m.api_key={secret}", secret, file]
+    monkeypatch.setattr("sys.argv", ["mac-run", *words])
+    with player.open_toy(run_dir, 1):
+        note = (run_dir / ".owner.json").read_text()
+        with pytest.raises(RunLockedError) as caught:
+            player.open_toy(run_dir, 1)
+
+    assert f"(mac-run {file})" in str(caught.value)
+    assert [leak for text in (note, str(caught.value)) if (leak := leak_in(text, secret, 4))] == []
 
 
 def test_second_run_of_the_same_process_is_refused_too(run_dir: Path) -> None:

@@ -21,6 +21,7 @@ from mac_runner.backends.server_text import clipped
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.config import AgentDefinition, allowed
 from mac_runner.errors import ConfigError, MissingPackageError, boundary
+from mac_runner.extras import install_command
 from mac_runner.types import JsonValue
 
 OLDEST: Final = (0, 31)
@@ -41,7 +42,7 @@ def find_release() -> Release:
     """The installed release. Raises ConfigError when vLLM is missing or cannot be used."""
     spec = find_spec("vllm")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingPackageError("vLLM is not installed; install mac_runner[vllm], or choose another backend")
+        raise MissingPackageError(f"vLLM is not installed: {install_command('vllm')}, or choose another backend")
     # Builds for other hardware than NVIDIA's have distribution names of their own.
     names = metadata.packages_distributions().get("vllm", ())
     version = metadata.version(names[0]) if names else "of unknown version"
@@ -58,7 +59,7 @@ def check_version(version: str) -> None:
     parts = version.split(".")[:2]
     if all(part.isdigit() for part in parts) and tuple(map(int, parts)) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise ConfigError(f"vLLM {version} is installed, and {oldest} or newer is needed; install mac_runner[vllm]")
+        raise ConfigError(f"vLLM {version} is installed, and {oldest} or newer is needed: {install_command('vllm')}")
 
 
 def argument_names(source: str) -> frozenset[str]:

@@ -135,7 +135,7 @@ def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparisons, "has_stats", lambda: False)
-    at_once("small.yaml --limit 4 --no-live").done(told="pip install 'mac_runner[stats]'")
+    at_once("small.yaml --limit 4 --no-live").done(told=("pip install ", "[stats]"))
     assert compared_in(asked.run_dir().path)["figures"] is None
     assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])
     at_once("verify runs/small").done()
