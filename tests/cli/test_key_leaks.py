@@ -164,8 +164,9 @@ def test_secrets_of_the_environment_are_in_no_words_of_a_lane_and_keys_of_server
     command: list[JsonValue] = [sys.executable, "leaky.py", str(names), "{port}", *GIVEN, *WITHHELD]
     lane: JsonObject = {"model": "stub", "engine": "command", "command": command, "lanes": 1}
     with in_a_thread(OpenaiServer()) as server:
-        models = ({"backend": "fleet", "fleet_config": lane}, served(server.url, api_key_env="PANEL"))
-        file = lab.write(talk("talk", *models) | {"fleet": {"gpus": 1, "restart": {"budget": 1}}})
+        model: JsonObject = {"backend": "fleet", "fleet_config": lane}
+        both = talk("talk", model, served(server.url, api_key_env="PANEL"))
+        file = lab.write(both | {"fleet": {"gpus": 1, "restart": {"budget": 1}}})
         said = [lab.run(file, "--no-live"), at_once("status runs/talk"), at_once("publish runs/talk pages").done()]
     texts = {str(ended.args): ended.stdout + ended.stderr for ended in said}
     texts |= {"the publication": Publication(lab.path / "pages", "").text}

@@ -13,13 +13,23 @@ import mac_runner.config
 from mac_runner.backends.fleet.testing import filled, flag_of
 from mac_runner.backends.ollama import OllamaConfig
 from mac_runner.backends.testing import ScriptedConfig
-from mac_runner.config import Experiment, Grid, decoding_of, identity_of, load, load_experiment, reply_form_of
+from mac_runner.config import (
+    Experiment,
+    Grid,
+    decoding_of,
+    identity_of,
+    load,
+    load_experiment,
+    reply_form_of,
+    shareable,
+)
 from mac_runner.config.testing import file_schema, parse_document, schema_text
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.latency import Calibration, Calibrations, StepModel
 from mac_runner.section import Section
+from mac_runner.types import JsonObject
 from tests.config.conftest import (
     ANN,
     FILE,
@@ -401,3 +411,16 @@ def test_every_section_of_the_room_is_public() -> None:
     sections = {section.__name__.removeprefix("_") for section in own}
 
     assert sections <= set(mac_runner.config.__all__)
+
+
+def test_experiment_for_others_names_no_machine_variable_or_secret_at_any_depth() -> None:
+    private: JsonObject = dict.fromkeys(("base_url", "api_key_env", "admin_key_env", "hf_token", "S3_KEY"), "canary")
+    model: JsonObject = {
+        "backend": "fleet",
+        "fleet_config": {"model": "m", "engine_args": {"x": 1, **private}, **private},
+    }
+    shown = shareable({"model_definitions": {"m": model}})
+
+    assert "canary" not in str(shown)
+    assert str(shown).count("(left out)") == 2 * len(private)
+    assert "'x': 1" in str(shown)

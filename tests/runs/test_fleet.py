@@ -78,7 +78,7 @@ def test_combinations_and_phases_share_one_fleet(tmp_path: Path, server: OpenaiS
     names: list[str] = []
 
     class Named(FakeFleet):
-        def __call__(self, config: object, models: object) -> FakeFleet:
+        def __call__(self, config: object, models: object, keys: object) -> FakeFleet:
             assert isinstance(models, dict)
             names.extend(models)
             self.models = one_lane(server, *models).models
@@ -102,7 +102,7 @@ def test_combinations_that_ask_for_different_fleets_are_refused(tmp_path: Path, 
 
 
 def test_fleet_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_path: Path) -> None:
-    def full(_config: object, _models: object) -> FakeFleet:
+    def full(_config: object, _models: object, _keys: object) -> FakeFleet:
         raise ConfigError("fleet.gpus: asks for 2, and there is one", key=("fleet", "gpus"))
 
     with pytest.raises(ConfigError, match=r"talk\.yaml:\d+: fleet\.gpus"):

@@ -114,7 +114,7 @@ class FakeFleet:
     slots: int = 8
     plan: FleetPlan = field(default_factory=lambda: FleetPlan(config=FleetConfig(), models={}, places=(), lanes=()))
 
-    def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig], _keys: frozenset[str]) -> FakeFleet:
+    def __call__(self, config: FleetConfig, models: Mapping[str, FleetModelConfig], keys: frozenset[str]) -> FakeFleet:
         self.asked.append((config, models))
         return self
 
