@@ -9,10 +9,9 @@
 | the server does not hold replies to this form | the run stops: the setting is named |
 | anything else | the conversation fails; the error quotes the words and names two settings worth trying |
 
-`_WORDS` has the words of each meaning, by who says them. They were read on 2026-11-26: those of vLLM (0.32), Ollama,
-llama.cpp, SGLang, Text Generation Inference, mac-serve and chat templates in their sources, those of hosted services in
-their documentation and in what users and clients report of them. A gateway (LiteLLM, OpenRouter) repeats the words of
-the server behind it. Pure.
+`_WORDS` has the words of each meaning, by who says them. They were read on 2026-11-26: those of vLLM (0.32) and
+mac-serve in their sources, all others in what clients of them match, in documentation and in reports of users. A
+gateway (LiteLLM, OpenRouter) repeats the words of the server behind it. Pure.
 """
 
 from __future__ import annotations
