@@ -24,8 +24,9 @@
     │   └── BroadcastError          the trainer did not send all of them
     ├── StoreError             the disk refused a write                  verdict: fail_run
     │   └── UnusablePathError  something else is where the run has a file or a directory
-    └── ShortageError          the system gives this process no more     verdict: fail_run
-        └── OutOfMemoryError        of its memory
+    ├── ShortageError          the system gives this process no more     verdict: fail_run
+    │   └── OutOfMemoryError        of its memory
+    └── AlikeFailuresError     the first conversations failed for one reason     verdict: fail_run
 
 Each class names the boundary that was crossed. Errors during a run carry a verdict, and the scheduler acts on the
 verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
@@ -35,7 +36,9 @@ boundary where it surfaced (`boundary`), or it ends the process with its traceba
 from __future__ import annotations
 
 import errno
+import signal
 import sys
+import threading
 from enum import Enum, StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -45,6 +48,10 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """The longest `Retry-After` that is respected."""
+
+
+FAULT_CHARS_MAX: Final = 4_000
+"""As much is kept of what an exception of foreign code says."""
 
 
 class Verdict(StrEnum):
@@ -231,6 +238,29 @@ class OutOfMemoryError(ShortageError):
         )
 
 
+class AlikeFailuresError(MacRunnerError):
+    """The first conversations of a run all failed for one reason, so the others would too; the run stops, resumable."""
+
+    verdict = Verdict.FAIL_RUN
+
+    def __init__(self, count: int, left: int, reason: str) -> None:
+        super().__init__(
+            f"the run was stopped: {count} conversations ended, and all failed for one reason: {reason}; mend the "
+            f"cause and run the same command again for the other {left:,}, or begin anew with --out DIR"
+        )
+
+
+def text_of(fault: BaseException) -> str:
+    """What an exception says, cut to FAULT_CHARS_MAX. Its `__str__` may be anyone's code, and raise in turn."""
+    try:
+        text = str(fault)
+    except BaseException as other:
+        if _is_of_the_process(other):
+            raise
+        return f"its text cannot be had ({type(other).__name__})"
+    return text if len(text) <= FAULT_CHARS_MAX else f"{text[:FAULT_CHARS_MAX]} …"
+
+
 def shortage_of(fault: BaseException, what: str) -> ShortageError | None:
     """The shortage behind `fault` or its causes; None if there is none. `what` is what it prevented."""
     if (lack := _lack_behind(fault)) is None:
@@ -289,14 +319,14 @@ def _lack_behind(fault: BaseException) -> _Lack | None:
 
 
 def _lack_of(fault: BaseException) -> _Lack | None:
-    text = str(fault) if isinstance(fault, ImportError | RuntimeError) else ""
+    text = text_of(fault) if isinstance(fault, ImportError | RuntimeError) else ""
     if isinstance(fault, ImportError):
         return next((lack for words, lack in _IMPORT_LACKS.items() if words in text), None)
     if isinstance(fault, RuntimeError):
         return _Lack.THREADS if text == "can't start new thread" else None
     if isinstance(fault, OSError):
         # If several addresses were tried, only the text of their errors may be left.
-        is_one_of_many = fault.errno is None and f"[Errno {errno.EMFILE}]" in str(fault)
+        is_one_of_many = fault.errno is None and f"[Errno {errno.EMFILE}]" in text_of(fault)
         return _Lack.DESCRIPTORS if is_one_of_many else _LACKS.get(fault.errno or 0)
     return _Lack.MEMORY if isinstance(fault, MemoryError | OutOfMemoryError) else None
 
@@ -326,9 +356,12 @@ class boundary:  # noqa: N801 - it reads as a verb
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Code that ends the process would take all conversations with it.
-        if not isinstance(fault, Exception) and (fault is None or _is_of_the_process(fault)):
+        if not isinstance(fault, Exception) and (fault is None or _is_of_the_process(fault, trace)):
             return
-        ours = self._ours(fault)
+        try:
+            ours = self._ours(fault)
+        except Exception:  # noqa: BLE001 - an attribute of an exception may be foreign code, as its text may
+            ours = self._error(f"{self._what}: {type(fault).__name__}: {text_of(fault)}")
         if self._model is not None and not isinstance(ours, ConfigError):
             ours.model = self._model
         if ours is not fault:
@@ -338,18 +371,20 @@ class boundary:  # noqa: N801 - it reads as a verb
         if isinstance(fault, MacRunnerError):
             return fault
         where = line_of(fault) if self._error in (ConversationError, ConfigError) else ""
-        said = f"{self._what}: {type(fault).__name__}: {fault}{where and f' ({where})'}"
+        said = f"{self._what}: {type(fault).__name__}: {text_of(fault)}{where and f' ({where})'}"
         return shortage_of(fault, self._what) or self._error(said)
 
 
-def _is_of_the_process(fault: BaseException) -> bool:
-    """Whether it was meant for the process or its task: an interrupt, or the cancellation of the task that runs.
+def _is_of_the_process(fault: BaseException, trace: TracebackType | None = None) -> bool:
+    """Whether it was meant for the process or its task: an interrupt, a cancellation, the end of a suspended frame.
 
-    Foreign code may raise CancelledError by itself, such as from a future of its own that was cancelled. If that passed
-    for a cancellation, its request would never be answered.
+    Foreign code may raise each of them by itself: CancelledError from a future of its own that was cancelled, say. If
+    that passed for a cancellation, its request would never be answered.
     """
-    if isinstance(fault, KeyboardInterrupt | GeneratorExit):
-        return True
+    if isinstance(fault, KeyboardInterrupt):
+        return _may_be_a_signal(fault)
+    if isinstance(fault, GeneratorExit):
+        return _is_thrown_in(trace)
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or not isinstance(fault, asyncio.CancelledError):
         return False
@@ -358,6 +393,41 @@ def _is_of_the_process(fault: BaseException) -> bool:
     except RuntimeError:  # No loop runs in this thread, so nothing can be cancelled here.
         return False
     return task is not None and task.cancelling() > 0
+
+
+def _may_be_a_signal(fault: BaseException) -> bool:
+    """Whether a KeyboardInterrupt may come from a signal: those are handled in the main thread.
+
+    A handler of ours is the innermost frame of what it raises; during a run it raises nothing (`cli.process`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not _is_ours(getattr(signal.getsignal(signal.SIGINT), "__module__", "")):
+        return True
+    innermost = fault.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return innermost is not None and _is_ours(innermost.tb_frame.f_globals.get("__name__"))
+
+
+def _is_ours(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] == "mac_runner"
+
+
+def _is_thrown_in(trace: TracebackType | None) -> bool:
+    """Whether a GeneratorExit may have been thrown into a suspended frame, as the end of a coroutine is.
+
+    Then all frames from the boundary down to where it appeared can be suspended.
+    """
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_flags & _SUSPENDABLE:
+            return False
+        trace = trace.tb_next
+    return True
+
+
+_SUSPENDABLE: Final = 0x20 | 0x80 | 0x200
+"""CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR of `inspect`, which takes long to import."""
 
 
 def line_of(fault: BaseException) -> str:

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mac_runner import steps
+from mac_runner.cli import ending
 from tests import tiers
 from tests.patience import wait_for
 
@@ -93,12 +95,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @contextmanager
 def kept_signals() -> Iterator[None]:
     """Whoever calls the entry point of a program in this process: it takes over the signals for good."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    hook = sys.unraisablehook
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, steps.WAKING)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    hook, endless = sys.unraisablehook, steps.StepLimit.endless
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook, steps.StepLimit.endless = hook, staticmethod(endless)
+        ending._ended_with.clear()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

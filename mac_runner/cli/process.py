@@ -36,6 +36,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from mac_runner.errors import (
+    AlikeFailuresError,
     ConfigError,
     EngineDeadError,
     MacRunnerError,
@@ -75,14 +76,17 @@ class Exit(IntEnum):
 
 
 def exit_of(error: MacRunnerError) -> Exit:
-    """The exit code of an error that ended the command. A run can go on after a dead engine or a shortage."""
+    """The exit code of an error that ended the command.
+
+    A run can go on after a dead engine, a shortage, or failures that stopped it.
+    """
     if isinstance(error, RunLockedError):
         return Exit.IN_USE
     if isinstance(error, ConfigError | RunDirectoryError | UnusablePathError):
         return Exit.BAD_INPUT
     if isinstance(error, StoreError):
         return Exit.STORAGE_FAILED
-    if isinstance(error, EngineDeadError | ShortageError):
+    if isinstance(error, EngineDeadError | ShortageError | AlikeFailuresError):
         return Exit.INTERRUPTED
     return Exit.FAILURES
 
@@ -178,10 +182,11 @@ def leave_on_signals(code: int = Exit.INTERRUPTED, *, words: str = "") -> None:
     """From here on SIGINT and SIGTERM end the process at once with `code`, after printing `words` on stderr."""
 
     for number in _STOPPING:
-        signal.signal(number, lambda _number, _frame: _leave(code, words))
+        signal.signal(number, lambda _number, _frame: leave(code, words))
 
 
-def _leave(code: int, words: str) -> NoReturn:
+def leave(code: int, words: str) -> NoReturn:
+    """End the process at once."""
     with suppress(OSError):
         os.write(2, f"{words}\n".encode() if words else b"")
     os._exit(code)
@@ -190,7 +195,7 @@ def _leave(code: int, words: str) -> NoReturn:
 def _hear_ignored(what: sys.UnraisableHookArgs) -> None:
     """Leave at once where the interpreter ignores an interrupt: one came in a callback, as that of an import's lock."""
     if issubclass(what.exc_type, KeyboardInterrupt):
-        _leave(Exit.INTERRUPTED, INTERRUPTED)
+        leave(Exit.INTERRUPTED, INTERRUPTED)
     sys.__unraisablehook__(what)
 
 

@@ -237,6 +237,7 @@ _ENVIRONMENT: Final = (
     f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}, the name of an installed one, "
     "`package.module:Name`, `./file.py:name` relative to this file, `textarena:GAME`, or `pettingzoo:MODULE`."
 )
+STEP_LIMIT_S: Final = 60.0
 ENVIRONMENT_KEY: Final = ("conversation_config", "environment")
 SETTINGS: Final = "settings"
 """The key of the settings of an environment that is not built in."""
@@ -269,6 +270,8 @@ class ConversationConfig(Section):
     """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
     samples_per_task: Annotated[int, IDENTITY, Field(ge=1, le=10_000)] = 1
     """How often each deal is played, with other draws from the engines; `conversations` counts all of them."""
+    step_limit_s: Annotated[float | None, RUNTIME, Field(gt=0, le=86_400)] = STEP_LIMIT_S
+    """How long a step of an environment of your own may take; null: as long as it likes, and the run waits."""
 
 
 class PluginCode(Section):

@@ -10,7 +10,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.decoding import decoding_problems
-from mac_runner.config.experiment import BACKENDS, FLEET, Experiment, ModelDefinition, section_key
+from mac_runner.config.experiment import (
+    BACKENDS,
+    FLEET,
+    STEP_LIMIT_S,
+    Experiment,
+    ModelDefinition,
+    section_key,
+)
 from mac_runner.config.hints import belongs
 from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
@@ -173,6 +180,9 @@ def _environment(experiment: Experiment) -> Iterator[Problem]:
         yield from _wordings(experiment, spec)
     elif spec is not None and spec.needs:
         yield Problem((spec.section,), f"is missing; the environment {environment!r} needs its {spec.needs}")
+    if experiment.is_builtin and experiment.conversation_config.step_limit_s != STEP_LIMIT_S:
+        text = f"changes nothing in the environment {environment!r}, which is built in; leave it out"
+        yield Problem(("conversation_config", "step_limit_s"), text)
     for name, other in specs.items():
         if name != environment and getattr(experiment, other.section) is not None:
             text = f"belongs to the environment {name!r}; this experiment has the environment {environment!r}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from mac_runner.environments.checked import CheckedEnvironment
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
+from mac_runner.steps import step_limit
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, WhenExhausted
 
 SPEECH_CHARS_MAX: Final = 2_000
@@ -154,5 +155,7 @@ def build_environment(experiment: Experiment) -> Environment:
     if experiment.is_builtin:
         return spec.build(experiment)
     with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
-        environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section)
+        limit_s = experiment.conversation_config.step_limit_s
+        limit = None if limit_s is None else step_limit(limit_s)
+        environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section, limit)
     return environment

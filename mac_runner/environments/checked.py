@@ -1,29 +1,40 @@
 """Conversations of a user's own code, checked at each call.
 
 The runner acts on what a conversation gives. Something else than the contract promises would end the run elsewhere, far
-from its cause. Here it fails its conversation, in words for its author.
+from its cause. Here it fails its conversation, in words for its author. So does an error of our own tree that it
+raises, whatever it means elsewhere, and a call that takes too long.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from mac_runner.errors import ConversationError
-from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
+from mac_runner.errors import ConversationError, MacRunnerError, ShortageError, text_of
+from mac_runner.steps import StepLimit
+from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 if TYPE_CHECKING:
     from mac_runner.environments.base import Conversation, Environment, Policy
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+_NUMBER_MAX: Final = 2**53
+"""What every reader of JSON takes for a whole number."""
+_ROLES: Final = ("system", "user", "assistant")
 
 
 class CheckedEnvironment:
-    """An environment that is not built in."""
+    """An environment that is not built in. `limit` bounds each step of its code; None: nothing does."""
 
-    def __init__(self, environment: Environment, kind: str) -> None:
+    def __init__(self, environment: Environment, kind: str, limit: StepLimit | None = None) -> None:
         self._environment = environment
         self._kind = kind
+        self._limit = limit
 
     @property
     def lineup(self) -> Lineup | None:
@@ -37,32 +48,56 @@ class CheckedEnvironment:
 
     def open(self, task: Task) -> Conversation:
         """A conversation that is checked at each call."""
-        return CheckedConversation(self._environment.open(task), task, self._kind)
+        steps = _Steps(task.task_id, self._limit)
+        return CheckedConversation(steps.run(self._environment.open, task), task, self._kind, steps)
 
     def policy(self, name: str) -> Policy:
-        """That of the environment."""
-        return self._environment.policy(name)
+        """That of the environment; its replies are steps too."""
+        player, limit = self._environment.policy(name), self._limit
+        return player if limit is None else partial(_replied, limit, name, player)
 
     def __getattr__(self, name: str) -> Any:
         """What the contract leaves to the environment."""
         return getattr(self._environment, name)
 
 
-class CheckedConversation:
-    """A conversation; what it gives is of the promised types, and can be written down."""
+def _replied(limit: StepLimit, name: str, player: Policy, view: object, random: Random) -> str:
+    return limit.run(f"the player {name}", player, view, random)
 
-    def __init__(self, conversation: Conversation, task: Task, kind: str) -> None:
+
+class _Steps:
+    """Calls into the code of one conversation."""
+
+    def __init__(self, of: str, limit: StepLimit | None) -> None:
+        self._of = of
+        self._limit = limit
+
+    def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a call returns. Of our own errors it raises ConversationError alone, and that a process lacks."""
+        try:
+            return call(*args, **kwargs) if self._limit is None else self._limit.run(self._of, call, *args, **kwargs)
+        except ShortageError:
+            raise
+        except MacRunnerError as fault:
+            raise ConversationError(text_of(fault)) from fault
+
+
+class CheckedConversation:
+    """A conversation; what it gives is of the promised types, and can be sent and written down."""
+
+    def __init__(self, conversation: Conversation, task: Task, kind: str, steps: _Steps) -> None:
         self._conversation = conversation
         self._agents = frozenset(agent.agent_id for agent in task.agents)
         self._kind = kind
+        self._steps = steps
 
     @property
     def outcome(self) -> JsonObject | None:
         """None, or an outcome of the right kind that is plain JSON."""
-        found = self._conversation.outcome
+        found = self._steps.run(lambda: self._conversation.outcome)
         if found is None:
             return None
-        plain = {"kind": self._kind, **self._plain(found, "outcome")}
+        plain = {"kind": self._kind, **_plain(_is(found, dict, "outcome"), "outcome")}
         if plain["kind"] != self._kind:
             raise ConversationError(f"outcome has the kind {plain['kind']!r}; it is {self._kind!r}")
         return plain
@@ -70,13 +105,16 @@ class CheckedConversation:
     @property
     def rounds_completed(self) -> int:
         """A number."""
-        return self._is(self._conversation.rounds_completed, int, "rounds_completed")
+        return _is_count(self._steps.run(lambda: self._conversation.rounds_completed), "rounds_completed")
 
     def turns(self) -> tuple[Turn, ...]:
         """Turns of agents that take part, each once."""
-        found = tuple(self._conversation.turns())
+        found = self._steps.run(lambda: tuple(self._conversation.turns()))
         for turn in found:
-            self._is(turn, Turn, "turns()")
+            _is(turn, Turn, "turns()")
+            for name in ("round", "place", "step", "attempt"):
+                _is_count(getattr(turn, name), f"turns(): `{name}`")
+            _are(turn.after, str, "turns(): `after`")
             if turn.agent not in self._agents:
                 raise ConversationError(f"turns() names {turn.agent!r}; there are {', '.join(sorted(self._agents))}")
         if len({turn.key for turn in found}) < len(found):
@@ -84,34 +122,64 @@ class CheckedConversation:
         return found
 
     def prompt(self, turn: Turn) -> Prompt:
-        """A prompt."""
-        return self._is(self._conversation.prompt(turn), Prompt, "prompt()")
+        """A prompt that can be sent."""
+        prompt = _is(self._steps.run(self._conversation.prompt, turn), Prompt, "prompt()")
+        for message in _are(prompt.messages, Message, "prompt(): `messages`"):
+            _is(message.content, str, "prompt(): `content`")
+            if message.role not in _ROLES:
+                raise ConversationError(f"prompt() has the role {message.role!r}; allowed: {', '.join(_ROLES)}")
+        if prompt.choices is not None:
+            _are(prompt.choices, str, "prompt(): `choices`")
+        if prompt.schema is not None:
+            _plain(_is(prompt.schema, Mapping, "prompt(): `schema`"), "prompt(): `schema`")  # type: ignore[type-abstract]
+        return prompt
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """A receipt."""
-        return self._is(self._conversation.receive(turn, reply), Receipt, "receive()")
+        receipt = _is(self._steps.run(self._conversation.receive, turn, reply), Receipt, "receive()")
+        _is(receipt.kind, ReceiptKind, "receive(): `kind`")
+        _is(receipt.detail, str, "receive(): `detail`")
+        if receipt.cause is not None:
+            _is(receipt.cause, str, "receive(): `cause`")
+        return receipt
 
     def record(self) -> JsonObject:
         """Plain JSON."""
-        return self._plain(self._conversation.record(), "record()")
+        return _plain(_is(self._steps.run(self._conversation.record), dict, "record()"), "record()")
 
     def fingerprint(self) -> str:
         """A text."""
-        return self._is(self._conversation.fingerprint(), str, "fingerprint()")
+        return _is(self._steps.run(self._conversation.fingerprint), str, "fingerprint()")
 
     def __getattr__(self, name: str) -> Any:
         """What the contract leaves to the conversation."""
         return getattr(self._conversation, name)
 
-    def _is(self, value: object, kind: type[T], what: str) -> T:
-        if isinstance(value, kind):
-            return value
-        raise ConversationError(f"{what} gave a value of type {type(value).__name__!r}; it gives a {kind.__name__}")
 
-    def _plain(self, value: object, what: str) -> JsonObject:
-        self._is(value, dict, what)
-        try:
-            plain: JsonObject = json.loads(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as fault:
-            raise ConversationError(f"{what} is not JSON: {fault}; give texts, numbers, lists and mappings") from fault
-        return plain
+def _is(value: object, kind: type[T], what: str) -> T:
+    if isinstance(value, kind):
+        return value
+    raise ConversationError(f"{what} gave a value of type {type(value).__name__!r}; it gives a {kind.__name__}")
+
+
+def _is_count(value: object, what: str) -> int:
+    count = _is(value, int, what)
+    if not 0 <= count <= _NUMBER_MAX:
+        raise ConversationError(f"{what} gave a number that is less than 0, or more than 2**53")
+    return count
+
+
+def _are(values: object, kind: type[T], what: str) -> Collection[T]:
+    if not isinstance(values, tuple | list | frozenset | set):
+        raise ConversationError(f"{what} is of type {type(values).__name__!r}; give several of {kind.__name__}")
+    return [_is(value, kind, what) for value in values]
+
+
+def _plain(value: Mapping[str, object], what: str) -> JsonObject:
+    try:
+        plain: JsonObject = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise ConversationError(
+            f"{what} is not JSON: {text_of(fault)}; give texts, numbers, lists and mappings"
+        ) from fault
+    return plain

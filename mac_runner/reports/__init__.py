@@ -14,6 +14,7 @@ from mac_runner.reports.exports import (
     parquet_bytes,
     parquet_table,
 )
+from mac_runner.reports.failures import nothing_finished
 from mac_runner.reports.filters import parse_condition, unmet
 from mac_runner.reports.grid import (
     GridRow,
@@ -76,6 +77,7 @@ __all__ = [
     "listed",
     "listed_run",
     "matching",
+    "nothing_finished",
     "parquet_bytes",
     "parquet_table",
     "parse_condition",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from bisect import insort
 from dataclasses import dataclass, field
 from typing import Final
 
+from mac_runner.failures import in_general, kind_of
+from mac_runner.printable import printable
 from mac_runner.reports.rows import IndexRow
+from mac_runner.results import integer, objects, section
 from mac_runner.types import JsonObject, JsonValue
 
 REASONS_MAX: Final = 20
@@ -15,14 +17,12 @@ REASONS_MAX: Final = 20
 TASK_IDS_MAX: Final = 5
 """How many conversations each reason names."""
 
-# Another turn does not make it another reason: `turn 12/Ann/0/1: …` and `turn 3/Bob/0/0: …` are one.
-_TURN_KEY = re.compile(r"\bturn \d+/[^/\n]*/\d+/\d+")
-
 
 @dataclass(slots=True)
 class _Reason:
     count: int = 0
-    first: list[tuple[int, str]] = field(default_factory=list)
+    first: list[tuple[int, str, str]] = field(default_factory=list)
+    """The first conversations: index, name, and the reason in general."""
 
 
 class FailureCounter:
@@ -35,24 +35,35 @@ class FailureCounter:
         """Count one row if it failed."""
         if row.reason is None:
             return
-        reason = self._reasons.setdefault(_TURN_KEY.sub("turn …", row.reason), _Reason())
+        general = in_general(row.reason, row.task_id)
+        reason = self._reasons.setdefault(kind_of(general), _Reason())
         reason.count += 1
-        insort(reason.first, (row.index, row.task_id))
+        insort(reason.first, (row.index, row.task_id, general))
         del reason.first[TASK_IDS_MAX:]
 
     def report(self) -> list[JsonValue]:
         """The reasons with their counts and first tasks; beyond a bound, how many more there were."""
-        ranked = sorted(self._reasons.items(), key=lambda item: (-item[1].count, item[0]))
-        report: list[JsonValue] = [_entry(text, reason) for text, reason in ranked[:REASONS_MAX]]
+        ranked = sorted(self._reasons.values(), key=lambda reason: (-reason.count, reason.first[0][2]))
+        report: list[JsonValue] = [_entry(reason.first[0][2], reason) for reason in ranked[:REASONS_MAX]]
         rest = ranked[REASONS_MAX:]
         if rest:
             other = _Reason(
-                count=sum(reason.count for _, reason in rest),
-                first=sorted(first for _, reason in rest for first in reason.first)[:TASK_IDS_MAX],
+                count=sum(reason.count for reason in rest),
+                first=sorted(first for reason in rest for first in reason.first)[:TASK_IDS_MAX],
             )
             report.append(_entry(f"{len(rest)} other reasons", other))
         return report
 
 
 def _entry(text: str, reason: _Reason) -> JsonObject:
-    return {"reason": text, "count": reason.count, "task_ids": [task_id for _, task_id in reason.first]}
+    return {"reason": text, "count": reason.count, "task_ids": [task_id for _, task_id, _ in reason.first]}
+
+
+def nothing_finished(summary: JsonObject) -> str | None:
+    """What is to be said where conversations ended and none finished, with the commonest reason."""
+    failed, causes = integer(section(summary, "conversations").get("failed")), objects(summary.get("failures"))
+    if section(summary, "conversations").get("finished") or not failed or not causes:
+        return None
+    return (
+        f"no conversation finished, {failed:,} failed: {causes[0]['count']:,} × {printable(str(causes[0]['reason']))}"
+    )

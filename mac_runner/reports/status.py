@@ -77,7 +77,9 @@ def _warning(standing: Standing) -> str | None:
 def _state(standing: Standing) -> str:
     if standing.owner is not None and standing.is_owner_alive is not False:
         return "running" if standing.is_owner_alive else "perhaps running"
-    return "complete" if standing.ended == standing.planned else "stopped"
+    if standing.ended != standing.planned:
+        return "stopped"
+    return "complete" if standing.finished or not standing.ended else "failed"
 
 
 def _owner(standing: Standing, now: datetime) -> JsonObject | None:
@@ -383,7 +385,7 @@ def duration_text(value: JsonValue) -> str:
 def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
     """All that is known of a grid; `now` is the reader's wall time, for ages."""
     status = status_json(standing.whole, now)
-    if standing.not_begun and status["state"] == "complete":
+    if standing.not_begun and status["state"] in ("complete", "failed"):
         status["state"] = "stopped"
     # What the sessions of a grid ended is known to its combinations alone, so it has neither pace nor time left.
     del status["session"], status["eta_s"], status["limit"]

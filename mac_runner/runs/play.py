@@ -17,7 +17,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import ConfigError
 from mac_runner.fleet.model import LaneStatus
-from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
+from mac_runner.reports import GridRow, is_nothing_usable, nothing_finished, usability_warning
 from mac_runner.runs import claims, event_loop
 from mac_runner.runs.engines import (
     EnginePlan,
@@ -79,11 +79,10 @@ class Results(NamedTuple):
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """The experiments without a usable reply, with the causes."""
+        """The experiments without a finished conversation or a usable reply, with the causes."""
         found = [("", self.summary)] if self.rows is None else [(f"{row.slug}: ", row.summary) for row in self.rows]
-        return tuple(
-            f"{name}{usability_warning(summary)}" for name, summary in found if summary and is_nothing_usable(summary)
-        )
+        said = [(name, _flaw(summary)) for name, summary in found if summary and not self.is_interrupted]
+        return tuple(f"{name}{flaw}" for name, flaw in said if flaw is not None)
 
     @property
     def has_failures(self) -> bool:
@@ -465,6 +464,10 @@ class _Session:
             return meter.frame(reading)
 
         await tick(self._player.display, frame, self._player.clock)
+
+
+def _flaw(summary: JsonObject) -> str | None:
+    return usability_warning(summary) if is_nothing_usable(summary) else nothing_finished(summary)
 
 
 def _connections(phase: Phase) -> int:

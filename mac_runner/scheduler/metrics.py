@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mac_runner.bottleneck import ModelUsage, Usage
 from mac_runner.clock import Clock, thread_cpu_s
+from mac_runner.failures import FirstFailures
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.interfaces import RunLog
 from mac_runner.scheduler.snapshot import PoolSnapshot
@@ -216,6 +217,8 @@ class Progress:
         self.turns_ended = 0
         self.corrections = 0
         self.defaults = 0
+        self.first = FirstFailures()
+        """Those that ended first in this session."""
         self._on_outcome = on_outcome
         self._scheduler = RequestScheduler()
         self._accounting: Accounting | None = None
@@ -257,15 +260,21 @@ class Progress:
         elif kind is ReceiptKind.DEFAULT:
             self.defaults += 1
 
-    def ended(self, *, is_failed: bool, turns: int, outcome: JsonObject | None = None) -> None:
+    def ended(self, *, task_id: str, failure: str | None, turns: int, outcome: JsonObject | None = None) -> None:
         """Count an ended conversation with so many turns answered in this session."""
         self.turns_ended += turns
+        self.first.add(failure, task_id)
         if outcome is not None:
             self._on_outcome(outcome)
-        if is_failed:
+        if failure is not None:
             self.failed += 1
         else:
             self.finished += 1
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether no conversation has finished, the first ones failed for one reason, and others are left."""
+        return not self.finished and self.first.reason is not None and self.failed < self.planned
 
     def stop(self, now_s: float) -> None:
         """Stop the clock of this phase, while engines close and others start."""

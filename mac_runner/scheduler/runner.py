@@ -19,7 +19,9 @@ from weakref import WeakSet
 from mac_runner.backends.base import Backend, isolates, on_resize
 from mac_runner.clock import Clock, iso
 from mac_runner.environments.base import Environment
-from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
+from mac_runner.errors import AlikeFailuresError, EngineCrashedError, EngineDeadError, MacRunnerError
+from mac_runner.failures import ALIKE_MAX
+from mac_runner.printable import printable
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engine_policy import RetryPolicy, suspects
@@ -391,13 +393,17 @@ class Runner:
         )
         source.recorder.publish(live.task, transcript)
         status = "finished" if live.failure is None else "failed"
-        self._progress.ended(is_failed=live.failure is not None, turns=live.answered, outcome=ending.outcome)
+        progress = self._progress
+        progress.ended(task_id=live.task.task_id, failure=live.failure, turns=live.answered, outcome=ending.outcome)
         turns = len(live.records)
         source.recorder.event(
             "EVENT_CONVERSATION_DONE",
             {"task": live.task.task_id, "status": status, "failure": live.failure, "turns": turns},
         )
         self._run.work.settled(source)
+        if progress.is_vain:
+            left, reason = progress.planned - progress.failed, printable(progress.first.reason or "")
+            self._abort(AlikeFailuresError(ALIKE_MAX, left, reason))
 
     def _checkpoint_if_due(self, now_s: float) -> None:
         """Record the accounts every CHECKPOINT_INTERVAL_S; a kill costs no more of them than that."""

@@ -73,7 +73,7 @@ Summarise = Callable[[RunContents], JsonObject]
 
 REWRITTEN = "remove it and run the same command again: it is written again"
 
-_EARLIER_SUMMARIES = (1, 2, 3, 4)
+_EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
 
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
@@ -488,11 +488,11 @@ def _upgraded_summary(found: JsonObject) -> JsonObject:
     """What can be compared of a summary of an earlier format, in the layout of now.
 
     Up to format 3, intervals took the players of one game to be independent. In format 1 the rate of turns left out the
-    turns of conversations that had not ended.
+    turns of conversations that had not ended. Up to format 5, the reasons of failures were others.
     """
     tokens: JsonValue = found.get("tokens")
-    left_out = {"format"} if "format" in found else {"turns_per_s"}
-    has_intervals = found.get("format") == _EARLIER_SUMMARIES[-1]
+    left_out = {"failures", "format" if "format" in found else "turns_per_s"}
+    has_intervals = found.get("format") in (4, 5)
     kept = {
         key: value if has_intervals else _without_intervals(value)
         for key, value in found.items()

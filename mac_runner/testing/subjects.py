@@ -90,6 +90,9 @@ def _opens(experiment: Experiment) -> bool:
 
 
 def _subject(experiment: Experiment, request: CheckRequest) -> Subject:
+    # The watchdog of the process bounds its steps: nothing needs to be tried after one that does not return.
+    conversation = experiment.conversation_config.model_copy(update={"step_limit_s": None})
+    experiment = experiment.model_copy(update={"conversation_config": conversation})
     environment = build_environment(experiment)
     spec = experiment.spec
     code = experiment.plugins.get(experiment.conversation_config.environment)

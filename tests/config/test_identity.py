@@ -20,7 +20,7 @@ from tests.config.conftest import ANN, GAME, TALK, VLLM, loaded, refused, with_m
 LEAVES = {".".join(map(str, path)): field for path, field in leaf_fields(Experiment)}
 
 RUNTIME_KEYS = {
-    "conversation_config": "conversations",
+    "conversation_config": "conversations step_limit_s",
     "discussion": "questions.files prompt.template_file",
     "experiment_metadata": "description",
     "fleet": "enable_mig first_port gpus max_agents_per_gpu max_gpus probe.stall_s probe.start_s restart.budget "
