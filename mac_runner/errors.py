@@ -245,7 +245,7 @@ class AlikeFailuresError(MacRunnerError):
 
     def __init__(self, count: int, left: int, reason: str) -> None:
         super().__init__(
-            f"the run was stopped: {count} conversations ended, and all failed for one reason: {reason}; mend the "
+            f"the run was stopped: its first {count} conversations all failed for one reason: {reason}; mend the "
             f"cause and run the same command again for the other {left:,}, or begin anew with --out DIR"
         )
 
@@ -255,7 +255,7 @@ def text_of(fault: BaseException) -> str:
     try:
         text = str(fault)
     except BaseException as other:
-        if _is_of_the_process(other):
+        if _is_of_the_process(other, sys.exc_info()[2]):
             raise
         return f"its text cannot be had ({type(other).__name__})"
     return text if len(text) <= FAULT_CHARS_MAX else f"{text[:FAULT_CHARS_MAX]} …"
@@ -375,14 +375,14 @@ class boundary:  # noqa: N801 - it reads as a verb
         return shortage_of(fault, self._what) or self._error(said)
 
 
-def _is_of_the_process(fault: BaseException, trace: TracebackType | None = None) -> bool:
+def _is_of_the_process(fault: BaseException, trace: TracebackType | None) -> bool:
     """Whether it was meant for the process or its task: an interrupt, a cancellation, the end of a suspended frame.
 
     Foreign code may raise each of them by itself: CancelledError from a future of its own that was cancelled, say. If
     that passed for a cancellation, its request would never be answered.
     """
     if isinstance(fault, KeyboardInterrupt):
-        return _may_be_a_signal(fault)
+        return _may_be_a_signal(trace)
     if isinstance(fault, GeneratorExit):
         return _is_thrown_in(trace)
     asyncio = sys.modules.get("asyncio")
@@ -395,7 +395,7 @@ def _is_of_the_process(fault: BaseException, trace: TracebackType | None = None)
     return task is not None and task.cancelling() > 0
 
 
-def _may_be_a_signal(fault: BaseException) -> bool:
+def _may_be_a_signal(trace: TracebackType | None) -> bool:
     """Whether a KeyboardInterrupt may come from a signal: those are handled in the main thread.
 
     A handler of ours is the innermost frame of what it raises; during a run it raises nothing (`cli.process`).
@@ -404,10 +404,9 @@ def _may_be_a_signal(fault: BaseException) -> bool:
         return False
     if not _is_ours(getattr(signal.getsignal(signal.SIGINT), "__module__", "")):
         return True
-    innermost = fault.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    return innermost is not None and _is_ours(innermost.tb_frame.f_globals.get("__name__"))
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__"))
 
 
 def _is_ours(module: object) -> bool:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 ALIKE_MAX: Final = 20
-"""So many conversations that fail alike, with none that has finished, end a run."""
+"""A run whose first conversations fail alike, so many of them, ends before any has finished."""
 
 # Another turn does not make it another reason: `turn 12/Ann/0/1: …` and `turn 3/Bob/0/0: …` are one. Nor do addresses
 # of objects, seeds and other long numbers. The status of a server has three digits.
@@ -31,21 +31,18 @@ def _left_out(found: re.Match[str]) -> str:
 
 
 class FirstFailures:
-    """The conversations of a run that ended first, as long as all of them failed for one reason."""
+    """The ALIKE_MAX conversations that began first, as long as all that ended failed for one reason."""
 
     def __init__(self) -> None:
-        self._kind: str | None = None
-        self._count = 0
+        self._kinds: list[str | None] = []
         self.reason: str | None = None
-        """Their reason, once there are ALIKE_MAX of them."""
+        """Their reason, once all of them have failed for it."""
 
-    def add(self, failure: str | None, task_id: str) -> None:
-        """Count a conversation that ended; `failure` is None for one that finished."""
+    def add(self, number: int, failure: str | None, task_id: str) -> None:
+        """Count the end of the conversation that began as the `number`-th, from 0; None where it finished."""
+        if number >= ALIKE_MAX:
+            return
         general = None if failure is None else in_general(failure, task_id)
-        kind = None if general is None else kind_of(general)
-        if not self._count:
-            self._kind = kind
-        self._count += 1
-        if kind != self._kind:
-            self._kind = None
-        self.reason = general if self._kind is not None and self._count >= ALIKE_MAX else None
+        self._kinds.append(None if general is None else kind_of(general))
+        if len(self._kinds) == ALIKE_MAX and len({*self._kinds}) == 1:
+            self.reason = general

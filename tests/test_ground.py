@@ -5,13 +5,16 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import random
 import resource
 import shlex
 import socket
 import subprocess
 import sys
+import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -39,7 +42,10 @@ from mac_runner.files import IrregularFileError, obstacle, open_regular, read_re
 from mac_runner.printable import counted, printable, spelt_out
 from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
 from mac_runner.secrecy import command_of, holds_secret, says_secret, secrets_in
+from mac_runner.steps import StepLimit, StepTooLongError
 from mac_runner.structs import encode
+from mac_runner.threads import on_thread
+from tests.patience import LIMIT_S
 
 
 def fifo(path: Path) -> None:
@@ -447,3 +453,53 @@ def test_command_for_people_has_no_word_but_files_that_are_there(words: list[str
 
     assert command_of(["mac-run", *words[:3], shown[0], *words[3:], shown[1]]) == " ".join(["mac-run", *shown])
     assert command_of([]) == ""
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def spin_past_exceptions() -> None:
+    while True:
+        with suppress(Exception):
+            spin()
+
+
+def spin_far_below() -> None:
+    sorted("ab", key=lambda _: spin())
+
+
+def test_step_that_does_not_return_is_broken_off_in_its_thread_alone() -> None:
+    limit, beside = StepLimit(0.02), StepLimit(LIMIT_S)
+    for step in (spin, spin_past_exceptions, spin_far_below):
+        go_on = threading.Event()
+        other = on_thread(lambda: beside.run("b", go_on.wait, LIMIT_S), "beside")  # noqa: B023 - it ends in the loop
+        for run in (limit.run, lambda *args: on_thread(lambda: limit.run(*args), "steps").result(LIMIT_S)):
+            with pytest.raises(StepTooLongError, match=f"`{step.__name__}` in test_ground.py"):
+                run("a", step)
+        go_on.set()
+        assert other.result(LIMIT_S)
+
+
+def test_step_that_ends_about_its_limit_ends_or_is_broken_off_and_nothing_comes_later() -> None:
+    limit, dice, ended = StepLimit(0.004), random.Random(3), []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)  # The watch gets its turn as often as it would beside steps that wait.
+
+    def busy(count: int) -> int:
+        return sum(number & 1 for number in range(count))
+
+    def whole(call: Callable[[int], int], count: int) -> bool:
+        try:
+            return limit.run("a", call, count) >= 0
+        except StepTooLongError:
+            return False
+
+    try:
+        for _ in range(60):
+            ended.append(whole(busy, dice.randrange(400_000)))
+            busy(1_000)  # Outside of a step nothing is raised.
+    finally:
+        sys.setswitchinterval(before)
+    assert {*ended} == {True, False}

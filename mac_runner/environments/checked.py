@@ -79,7 +79,7 @@ class _Steps:
         except ShortageError:
             raise
         except MacRunnerError as fault:
-            raise ConversationError(text_of(fault)) from fault
+            raise ConversationError(text_of(fault) or type(fault).__name__) from fault
 
 
 class CheckedConversation:

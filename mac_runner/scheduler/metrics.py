@@ -218,7 +218,7 @@ class Progress:
         self.corrections = 0
         self.defaults = 0
         self.first = FirstFailures()
-        """Those that ended first in this session."""
+        """Those that began first in this phase."""
         self._on_outcome = on_outcome
         self._scheduler = RequestScheduler()
         self._accounting: Accounting | None = None
@@ -245,6 +245,7 @@ class Progress:
         self._started_at_s, self._ended_at_s = clock.monotonic_s(), None
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live, self._silent_since_s = clock, live, silent_since_s
+        self.first = FirstFailures()
 
     def join(self, *, planned: int, finished: int, failed: int) -> None:
         """Take in a part of the run that came to this process: what is planned there, and what has ended already."""
@@ -260,13 +261,13 @@ class Progress:
         elif kind is ReceiptKind.DEFAULT:
             self.defaults += 1
 
-    def ended(self, *, task_id: str, failure: str | None, turns: int, outcome: JsonObject | None = None) -> None:
-        """Count an ended conversation with so many turns answered in this session."""
-        self.turns_ended += turns
-        self.first.add(failure, task_id)
+    def ended(self, live: LiveConversation, outcome: JsonObject | None) -> None:
+        """Count a conversation that ended, with its turns answered in this session."""
+        self.turns_ended += live.answered
+        self.first.add(live.number, live.failure, live.task.task_id)
         if outcome is not None:
             self._on_outcome(outcome)
-        if failure is not None:
+        if live.failure is not None:
             self.failed += 1
         else:
             self.finished += 1

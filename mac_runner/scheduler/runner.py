@@ -394,7 +394,7 @@ class Runner:
         source.recorder.publish(live.task, transcript)
         status = "finished" if live.failure is None else "failed"
         progress = self._progress
-        progress.ended(task_id=live.task.task_id, failure=live.failure, turns=live.answered, outcome=ending.outcome)
+        progress.ended(live, ending.outcome)
         turns = len(live.records)
         source.recorder.event(
             "EVENT_CONVERSATION_DONE",

@@ -235,6 +235,22 @@ def deep(table):
 def deep_below():
     deep_below()
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+def mute(table):
+    yield Ask(table.agents[0], "Well?")
+    raise Mute
+
+def closes(table):
+    yield Ask(table.agents[0], "Well?")
+    raise GeneratorExit
+
+def interrupts(table):
+    yield Ask(table.agents[0], "Well?")
+    raise KeyboardInterrupt
+
 def broken(method):
     def build(experiment):
         environment = GeneratorEnvironment(experiment, section="fine", script=fine, settings=Config(), players={})
@@ -265,6 +281,9 @@ SAID = {
     "cancels": "CancelledError: mine (games.py:37)",
     "panics": "Panic: ! (games.py:43)",
     "deep": "RecursionError",
+    "mute": "Mute: its text cannot be had",
+    "closes": "GeneratorExit",
+    "interrupts": "KeyboardInterrupt",
     "prompt": "OSError: no prompt (games.py:",
     "receive": "OSError: no receive (games.py:",
     "turns": "OSError: no turns (games.py:",
@@ -291,3 +310,69 @@ def test_conversations_that_a_plugin_breaks_fail_alone_with_the_place(own: Lab, 
     }
     assert wrong == {}
     assert failures["fine"] == [None, None]
+
+
+ENDLESS = """\
+import threading
+import time
+from mac_runner.environments.generators import Ask
+
+def played(step):
+    def script(table):
+        yield Ask(table.agents[0], "Well?")
+        step()
+    return script
+
+def spin():
+    while True:
+        try:
+            time.sleep(0.001)
+        except Exception:
+            pass
+
+def swallow():
+    while True:
+        try:
+            time.sleep(0.001)
+        except:
+            pass
+
+spins, swallows, waits = played(spin), played(swallow), played(threading.Event().wait)
+leaves = played(lambda: threading.Thread(target=spin, name="left").start())
+"""
+ENDS = {
+    "spins": (1, "no conversation finished, 1 failed"),
+    "waits": (1, "StepTooLongError"),
+    "swallows": (3, "games.py:2"),
+    "leaves": (0, "thread 'left'"),
+}
+
+
+@pytest.mark.ci
+def test_step_or_thread_of_a_game_that_does_not_end_holds_up_no_process(own: Lab) -> None:
+    (own.path / "games.py").write_text(ENDLESS)
+    wrong = {}
+    for name, (code, said) in ENDS.items():
+        file = own.write(file_of(name, conversations=1), f"{name}.yaml")
+        ended = own.run(file, "--quiet", "--out", name, "--set", "conversation_config.step_limit_s=0.5")
+        if ended.returncode != code or said not in ended.stderr:
+            wrong[name] = (ended.returncode, ended.stderr)
+
+    assert wrong == {}
+
+
+def test_run_that_fails_from_its_first_conversation_on_says_so_once_and_can_go_on(own: Lab, at_once: AtOnce) -> None:
+    (own.path / "games.py").write_text(BAD)
+    file = own.write(file_of("later", conversations=5_000))
+    for session in (1, 2):
+        ended = at_once(file, "--quiet").ends(Exit.INTERRUPTED, "KeyError: 'role' (games.py:19)")
+
+        assert len(ended.stderr.splitlines()) == 1
+        assert ended.stdout == ""
+        (failure,) = own.run_dir().summary["failures"]
+        assert 20 * session <= failure["count"] < 20 * session + 20
+        assert own.run_dir().statuses.keys() == {"failed", "pending"}
+
+    few = own.write(file_of("later", conversations=3))
+    at_once(few, "--quiet", "--out", "few").ends(Exit.FAILURES, "no conversation finished, 3 failed: 3 × turn …")
+    assert json.loads(at_once("status few --json").stdout)["state"] == "failed"

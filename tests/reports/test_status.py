@@ -62,6 +62,8 @@ def test_state_follows_the_owner_and_what_is_left() -> None:
         (OWNER, False, 100, "complete"),
     ):
         assert told(owner=owner, is_owner_alive=alive, finished=finished)["state"] == state, (owner, alive, finished)
+    lost = tuple(index_row(number, failure="refused") for number in range(100))
+    assert told(owner=None, is_owner_alive=None, finished=0, failures=lost)["state"] == "failed"
 
 
 def told(**changes: Any) -> dict[str, Any]:

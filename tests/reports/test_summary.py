@@ -6,11 +6,14 @@ import io
 import json
 import random
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
 from mac_runner.errors import RunDirectoryError
@@ -134,6 +137,24 @@ def test_failures_of_one_kind_are_one_reason_whatever_the_turn_up_to_a_bound() -
     ]
     assert len(many) == REASONS_MAX + 1
     assert (many[-1]["reason"], many[-1]["count"]) == ("7 other reasons", 7)
+
+
+@given(st.lists(st.tuples(st.text(alphabet=st.characters(exclude_characters=":")), st.integers(1000), st.booleans())))
+def test_failures_that_differ_in_names_numbers_and_what_a_line_said_are_one_reason(
+    drawn: list[tuple[str, int, bool]],
+) -> None:
+    def failure(text: str, number: int, is_refused: bool) -> str:
+        if is_refused:
+            return f"turn 0/{number}/0/1 got no answer: status 404 at {hex(number)}, seed {number}"
+        return f"turn {number}/Ann/0/0: KeyError: {text!r} (game.py:12)"
+
+    rows = [index_row(index, failure=failure(*each)) for index, each in enumerate(drawn)]
+    other = [index_row(len(drawn), failure="turn 0/Ann/0/0: KeyError: 'role' (game.py:13)")]
+
+    found = summary_of([*rows, *other])["failures"]
+
+    counts = Counter(is_refused for _, _, is_refused in drawn)
+    assert sorted(each["count"] for each in found) == sorted([1, *counts.values()])
 
 
 def test_summary_does_not_depend_on_the_order_of_rows() -> None:

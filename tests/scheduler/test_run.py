@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from itertools import count, pairwise
+from random import Random
 from typing import Any, get_args
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, StoreError, TransientBackendError
+from mac_runner.cli.process import interrupt_on_signals
+from mac_runner.errors import (
+    AlikeFailuresError,
+    BackendError,
+    EngineDeadError,
+    RequestRefusedError,
+    StoreError,
+    TransientBackendError,
+)
+from mac_runner.failures import ALIKE_MAX
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.scheduler.testing import CHECKPOINT_INTERVAL_S, ENGINE_BUSY_S_MAX, SHUTDOWN_GRACE_S
 from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
+from tests.attacks import odd_games
+from tests.faults.tier import SCALE
 from tests.scheduler.conftest import Stage, alone
 from tests.sim.engine import SimulatedEngine
 from tests.sim.recorder import MemoryRecorder
@@ -626,3 +640,40 @@ def test_accounts_are_given_while_no_conversation_ends() -> None:
 
     assert stage.ended_at_s > 4 * CHECKPOINT_INTERVAL_S
     assert given_before_the_end[0] >= 2
+
+
+def test_whatever_a_game_raises_or_gives_fails_its_conversations_alone() -> None:
+    interrupt_on_signals()  # As in a process of ours: there an interrupt of the game can be told from one by a signal.
+    wrong = {}
+    for number in range(40 * SCALE):
+        oddity = odd_games.drawn(Random(number))
+        environment = odd_games.odd_environment(oddity, lambda task: task.index % 2 == 0)
+        stage = alone(SimulatedEngine(), 4, agents=2, environment=environment)
+        try:
+            counts = stage.counts()
+            json.dumps(stage.recorder.transcripts)
+        except BaseException as fault:  # noqa: BLE001 - what it is says which draw is wrong
+            counts = (-1, -1)
+            stage.said.append(f"{type(fault).__name__} {traceback.format_exc()[-300:]}")
+        if counts != (2, 2) or not all(stage.failures):
+            wrong[number] = (oddity.member, oddity.call, type(oddity.raised).__mro__[1:2], counts, stage.said)
+
+    assert wrong == {}
+
+
+def test_run_whose_first_conversations_all_fail_for_one_reason_stops_once_for_all(snapshot: SnapshotAssertion) -> None:
+    broken = odd_games.Oddity("prompt", 0, None, None)
+
+    def played(planned: int, is_odd: Callable[[Task], bool], finished: int = 0) -> tuple[int, int]:
+        environment = odd_games.odd_environment(broken, is_odd)
+        stage = alone(SimulatedEngine(), planned, agents=2, environment=environment)
+        stage.progress = Progress(planned=planned + finished, finished=finished)
+        return stage.counts()
+
+    with pytest.raises(AlikeFailuresError) as stopped:
+        played(3 * ALIKE_MAX, lambda _: True)
+    assert str(stopped.value) == snapshot
+    # Nothing is left; one of the first finishes; one finished in an earlier session.
+    assert played(ALIKE_MAX, lambda _: True) == (0, ALIKE_MAX)
+    assert played(2 * ALIKE_MAX, lambda task: task.index != 3) == (1, 2 * ALIKE_MAX - 1)
+    assert played(2 * ALIKE_MAX, lambda _: True, finished=1) == (0, 2 * ALIKE_MAX)
