@@ -15,20 +15,22 @@ import _thread
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, ParamSpec, TypeVar
-
-from mac_runner.clock import pause
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 LOOKS: Final = 4
 """How often a step is looked at within its limit. Looks are counted, so a process that was stopped loses no time."""
 WAKING: Final = signal.SIGURG
 """What wakes a call that waits. Nothing else of ours uses it, and without a handler it does nothing."""
 
-P = ParamSpec("P")
+_NEVER: Final = threading.Lock()
+"""It is never released, so that waiting for it is waiting."""
+_NEVER.acquire()
+
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class StepTooLongError(BaseException):
@@ -37,11 +39,12 @@ class StepTooLongError(BaseException):
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """A step in progress."""
+    """The step that a thread is at."""
 
-    of: str
     thread: int
-    looks: int = 0
+    of: str | None = None
+    """The conversation; None between two steps."""
+    number: int = 0
     is_interrupted: bool = False
 
 
@@ -57,59 +60,86 @@ class StepLimit:
         self._lock = threading.Lock()
         self._is_watched = False
 
-    def run(self, of: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a call returns, for the conversation `of`. Raises StepTooLongError, inside the call."""
-        step = _Step(of, _thread.get_ident())
+    def run(self, of: str, call: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        """What a call returns, for the conversation `of`. Raises StepTooLongError, inside the call.
+
+        Every step passes here, so it takes no lock where nothing happens.
+        """
+        thread = _thread.get_ident()
+        step = self._steps.get(thread) or self._steps.setdefault(thread, _Step(thread))
         try:
             try:
-                self._begin(step)
-                return call(*args, **kwargs)
+                step.number += 1
+                step.of = of
+                if not self._is_watched:
+                    self._begin_watch()
+                return call(*args)
             finally:
-                self._end(step)
+                step.of = None
+                if step.is_interrupted:
+                    self._take_back(step)
         except StepTooLongError as fault:
-            self._end(step)  # It comes once, but may have come before the line above did anything.
+            # It comes once, but may have come before the lines above did anything.
+            step.of = None
+            self._take_back(step)
             # Where a loop was broken off differs each time, and what a transcript says may not.
-            fault.args = (
-                f"{_beginning(fault)} took longer than {self._limit_s:g} s (conversation_config.step_limit_s)",
-            )
+            what = f"{_beginning(fault)} took longer than {self._limit_s:g} s"
+            fault.args = (f"{what} (conversation_config.step_limit_s)",)
             raise fault.with_traceback(None) from None
 
-    def _begin(self, step: _Step) -> None:
+    def _begin_watch(self) -> None:
         with self._lock:
-            self._steps[step.thread] = step
             if not self._is_watched:
                 # Not of `threading`: it ends by itself, and neither the interpreter nor anyone else waits for it.
                 _thread.start_new_thread(self._watch, ())
                 self._is_watched = True
 
-    def _end(self, step: _Step) -> None:
-        with self._lock:
-            self._steps.pop(step.thread, None)
-            if step.is_interrupted:
-                _raise_in(step.thread, None)  # If it has not come yet, it comes too late.
-
     def _watch(self) -> None:
         """Look at the steps, until there is none at a look."""
+        seen: dict[int, tuple[int, int]] = {}
         while True:
-            pause(self._limit_s / LOOKS)
+            _NEVER.acquire(timeout=self._limit_s / LOOKS)
             with self._lock:
-                if not self._steps:
-                    self._is_watched = False
+                # In this order: a step that begins meanwhile is seen, or begins another watch.
+                self._is_watched = False
+                steps = [step for step in tuple(self._steps.values()) if step.of is not None]
+                if not steps:
                     return
-                over = [step for step in self._steps.values() if self._look(step)]
-            for step in over:
-                self.endless(f"{step.of} ({place_of_thread(step.thread)})")
+                self._is_watched = True
+            seen = {step.thread: _looks(step, seen) for step in steps}
+            for step in steps:
+                self._look(step, *seen[step.thread])
 
-    def _look(self, step: _Step) -> bool:
-        """Interrupt a step that has taken too long; whether it went on all the same."""
-        step.looks += 1
+    def _look(self, step: _Step, number: int, looks: int) -> None:
+        """Interrupt the step of this number once it has taken too long; report one that goes on all the same."""
         is_main = step.thread == threading.main_thread().ident
-        if step.looks == LOOKS + 1:
+        if looks == LOOKS + 1:
+            self._interrupt(step, number, is_main)
+        elif looks == 2 * LOOKS + 1 and is_main and step.number == number and (of := step.of) is not None:
+            self.endless(f"{of} ({place_of_thread(step.thread)})")
+
+    def _interrupt(self, step: _Step, number: int, is_main: bool) -> None:
+        with self._lock:
+            # In this order: a step that ends after the question waits for the lock, and takes back what is raised here.
             step.is_interrupted = True
+            if step.number != number or step.of is None:
+                step.is_interrupted = False
+                return
             _raise_in(step.thread, StepTooLongError)
-            if is_main:
-                signal.pthread_kill(step.thread, WAKING)
-        return is_main and step.looks == 2 * LOOKS + 1
+        if is_main:
+            signal.pthread_kill(step.thread, WAKING)
+
+    def _take_back(self, step: _Step) -> None:
+        """Of an exception that has not appeared yet; it would come too late."""
+        with self._lock:
+            _raise_in(step.thread, None)
+            step.is_interrupted = False
+
+
+def _looks(step: _Step, seen: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """The number of a step, and how often it was looked at."""
+    number, looks = seen.get(step.thread, (0, 0))
+    return (step.number, looks + 1 if number == step.number else 1)
 
 
 @cache

@@ -16,6 +16,7 @@ GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
     *("calibration", "intervals", "bottleneck", "comparisons", "paired", "flat", "results", "view_model", "structs"),
     *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
+    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "__init__", "failures", "steps"),
 )
 
 # Who may import whom, besides itself and the ground floor; written out, so that a new arrow is a decision. Two things
@@ -88,7 +89,9 @@ PLACES: dict[str, set[str]] = {
     "draw without a seed": set(),
     "catch what is not ours": {
         # The one tells of a bug and ends the process, the other brings what a call on a thread raised to who awaits it.
-        *("cli/ending.py: Exception", "threads.py: BaseException"),
+        *("cli/ending.py: BaseException", "threads.py: BaseException"),
+        # The text and the attributes of an exception may be anyone's code.
+        *("errors.py: BaseException", "errors.py: Exception"),
         # The island hands what its one thread, or another of its processes, meets to whoever asked; and its library
         # raises nothing more particular.
         *("nano/async_engine.py: Exception", "nano/parallel/follower.py: Exception", "nano/tokenizer.py: Exception"),

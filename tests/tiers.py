@@ -119,7 +119,7 @@ class Guard:
 
     def _sleep(self, duration_s: float) -> None:
         """Other threads may wait as long as they like: only this one holds up the tests."""
-        if threading.get_ident() == threading.main_thread().ident:
+        if threading.current_thread() is threading.main_thread():
             self._slept_s += duration_s
 
     def _select(self, _selector: object, timeout_s: float | None, found: object) -> None:

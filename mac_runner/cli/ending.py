@@ -62,8 +62,9 @@ def _leave_later() -> None:
 def _leave_late(code: int) -> None:
     threading.Event().wait(LEAVING_S)
     held = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-    names = ", ".join(f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held)
-    leave(code, f"mac-run: leaves without waiting for {names or 'what the code that was played has left'}")
+    if held:
+        names = ", ".join(f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held)
+        leave(code, f"mac-run: leaves without waiting for {names}")
 
 
 def _leave_endless(where: str) -> None:

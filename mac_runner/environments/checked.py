@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from mac_runner.errors import ConversationError, MacRunnerError, ShortageError, text_of
 from mac_runner.steps import StepLimit
@@ -20,8 +20,8 @@ from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, Recei
 if TYPE_CHECKING:
     from mac_runner.environments.base import Conversation, Environment, Policy
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _NUMBER_MAX: Final = 2**53
 """What every reader of JSON takes for a whole number."""
@@ -54,15 +54,23 @@ class CheckedEnvironment:
     def policy(self, name: str) -> Policy:
         """That of the environment; its replies are steps too."""
         player, limit = self._environment.policy(name), self._limit
-        return player if limit is None else partial(_replied, limit, name, player)
+        return player if limit is None else _LimitedPlayer(player, name, limit)
 
     def __getattr__(self, name: str) -> Any:
         """What the contract leaves to the environment."""
         return getattr(self._environment, name)
 
 
-def _replied(limit: StepLimit, name: str, player: Policy, view: object, random: Random) -> str:
-    return limit.run(f"the player {name}", player, view, random)
+@dataclass(frozen=True, slots=True)
+class _LimitedPlayer:
+    """A scripted player whose replies are steps. Two of the same function are the same, so they share an engine."""
+
+    player: Policy
+    name: str
+    limit: StepLimit
+
+    def __call__(self, view: object, random: Random) -> str:
+        return self.limit.run(f"the player {self.name}", self.player, view, random)
 
 
 class _Steps:
@@ -72,10 +80,10 @@ class _Steps:
         self._of = of
         self._limit = limit
 
-    def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, call: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         """What a call returns. Of our own errors it raises ConversationError alone, and that a process lacks."""
         try:
-            return call(*args, **kwargs) if self._limit is None else self._limit.run(self._of, call, *args, **kwargs)
+            return call(*args) if self._limit is None else self._limit.run(self._of, call, *args)
         except ShortageError:
             raise
         except MacRunnerError as fault:

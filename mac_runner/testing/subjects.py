@@ -31,7 +31,7 @@ def subject_of(request: CheckRequest) -> Subject:
             raise ConfigError(f"--agents: {request.target} has the agents; leave the flag out")
         overrides = [f"settings.{each}" for each in request.settings]
         overrides.append(f"conversation_config.conversations={request.conversations}")
-        return _subject(load_experiment(Path(request.target), overrides=overrides).experiment, request)
+        return _subject(_unlimited(load_experiment(Path(request.target), overrides=overrides).experiment), request)
     if request.target in ENVIRONMENTS:
         raise ConfigError(
             f"{request.target} is built in and needs a whole experiment; name a file: mac-run check FILE.yaml"
@@ -56,7 +56,13 @@ def _experiment(request: CheckRequest, count: int) -> Experiment:
     }
     if request.settings:
         value["settings"] = _settings(request.settings)
-    return resolved(draft_of(value, Document(value=value, lines={}), SOURCE), Path()).experiment
+    return _unlimited(resolved(draft_of(value, Document(value=value, lines={}), SOURCE), Path()).experiment)
+
+
+def _unlimited(experiment: Experiment) -> Experiment:
+    """Without a limit on its steps: the process of the check has a watchdog, and tries nothing after one that hangs."""
+    conversation = experiment.conversation_config.model_copy(update={"step_limit_s": None})
+    return experiment.model_copy(update={"conversation_config": conversation})
 
 
 def _settings(pairs: tuple[str, ...]) -> JsonObject:
@@ -90,9 +96,6 @@ def _opens(experiment: Experiment) -> bool:
 
 
 def _subject(experiment: Experiment, request: CheckRequest) -> Subject:
-    # The watchdog of the process bounds its steps: nothing needs to be tried after one that does not return.
-    conversation = experiment.conversation_config.model_copy(update={"step_limit_s": None})
-    experiment = experiment.model_copy(update={"conversation_config": conversation})
     environment = build_environment(experiment)
     spec = experiment.spec
     code = experiment.plugins.get(experiment.conversation_config.environment)

@@ -52,7 +52,8 @@ def drawn_exception(random: Random) -> BaseException:
         members[random.choice(("errno", "__cause__", "__context__", "__traceback__"))] = property(_raising(ValueError))
     if random.random() < 0.2:
         members["errno"] = []
-    return type("Odd", (base,), members)(random.choice(("", "plain", _Odd())))
+    kind: type[BaseException] = type("Odd", (base,), members)
+    return kind(random.choice(("", "plain", _Odd())))
 
 
 _BAD: list[Any] = [17, "text", object(), {"a": 1}, [None], SimpleNamespace(), _Odd()]

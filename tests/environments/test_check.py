@@ -47,7 +47,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "InOrder": ("order", "answered in another order, it has another record, at calls"),
     "Forgetful": ("prompt", "asking for the prompt changed the state"),
     "Moody": ("prompt", "another when it is asked for twice"),
-    "Speechless": ("prompts", "not a text"),
+    "Speechless": ("ends", "prompt(): `content` gave a value of type 'NoneType'"),
     "Unsendable": ("prompts", "half of a surrogate pair"),
     "Gossiping": ("record", "has the audience ['Zorro']"),
     "Unwritable": ("record", "not JSON compliant"),
