@@ -10,8 +10,8 @@ ALIKE_MAX: Final = 20
 
 # Another turn does not make it another reason: `turn 12/Ann/0/1: …` and `turn 3/Bob/0/0: …` are one. Nor do addresses
 # of objects, seeds and other long numbers. The status of a server has three digits.
-_VARYING: Final = re.compile(r"\bturn \d+/[^/\n]*/\d+/\d+|\b0x[0-9a-f]+\b|\d{4,}")
-_RAISED: Final = re.compile(r"(?s)([^:]*): .*( \([^()\s]+:\d+\))")
+_VARYING: Final = re.compile(r"\bturn \d+/[^/\n]*/\d+/\d+|\b0x[0-9a-f]+\b|(?<!\.py:)(?<!\d)\d{4,}")
+_RAISED: Final = re.compile(r"(?s)([^:]*): .*( \([^()\n]+\.py:\d+\))")
 """What raised, and the line of the user's code: see `boundary`. What was said may differ."""
 
 

@@ -252,6 +252,7 @@ SEEDS = "_grid: {sweep: {seed: [1, 2]}}\n"
 FILES = {
     "the model of an agent is none": File(old="model: folk", new="model: fork"),
     "conversations are no whole groups": File(flags=("conversation_config.samples_per_task=2",)),
+    "a limit on the steps of what is built in": File(flags=("conversation_config.step_limit_s=5",)),
     "an agent id is taken twice": File(more="  - {agent_id: player, role: player, model: folk}\n"),
     "a backend has the section of another": File(flags=("model_definitions.folk.backend=vllm",)),
     "a backend would ignore thinking": File(GAME, *THINKING),

@@ -146,10 +146,10 @@ def test_failures_that_differ_in_names_numbers_and_what_a_line_said_are_one_reas
     def failure(text: str, number: int, is_refused: bool) -> str:
         if is_refused:
             return f"turn 0/{number}/0/1 got no answer: status 404 at {hex(number)}, seed {number}"
-        return f"turn {number}/Ann/0/0: KeyError: {text!r} (game.py:12)"
+        return f"turn {number}/Ann/0/0: KeyError: {text!r} (a game.py:1012)"
 
     rows = [index_row(index, failure=failure(*each)) for index, each in enumerate(drawn)]
-    other = [index_row(len(drawn), failure="turn 0/Ann/0/0: KeyError: 'role' (game.py:13)")]
+    other = [index_row(len(drawn), failure="turn 0/Ann/0/0: KeyError: 'role' (a game.py:1013)")]
 
     found = summary_of([*rows, *other])["failures"]
 
