@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """The longest `Retry-After` that is respected."""
-
-
 FAULT_CHARS_MAX: Final = 4_000
 """As much is kept of what an exception of foreign code says."""
 

@@ -238,6 +238,7 @@ _ENVIRONMENT: Final = (
     "`package.module:Name`, `./file.py:name` relative to this file, `textarena:GAME`, or `pettingzoo:MODULE`."
 )
 STEP_LIMIT_S: Final = 60.0
+"""How long a step may take where the file does not say so."""
 ENVIRONMENT_KEY: Final = ("conversation_config", "environment")
 SETTINGS: Final = "settings"
 """The key of the settings of an environment that is not built in."""

@@ -25,6 +25,7 @@ Ts = TypeVarTuple("Ts")
 
 _NUMBER_MAX: Final = 2**53
 """What every reader of JSON takes for a whole number."""
+_NOBODY: Final = frozenset[str]()
 _ROLES: Final = ("system", "user", "assistant")
 
 
@@ -120,9 +121,11 @@ class CheckedConversation:
         found = self._steps.run(lambda: tuple(self._conversation.turns()))
         for turn in found:
             _is(turn, Turn, "turns()")
-            for name in ("round", "place", "step", "attempt"):
-                _is_count(getattr(turn, name), f"turns(): `{name}`")
-            _are(turn.after, str, "turns(): `after`")
+            if not _has_place(turn):
+                for name in ("round", "place", "step", "attempt"):
+                    _is_count(getattr(turn, name), f"turns(): `{name}`")
+            if turn.after != _NOBODY:
+                _are(turn.after, str, "turns(): `after`")
             if turn.agent not in self._agents:
                 raise ConversationError(f"turns() names {turn.agent!r}; there are {', '.join(sorted(self._agents))}")
         if len({turn.key for turn in found}) < len(found):
@@ -168,6 +171,17 @@ def _is(value: object, kind: type[T], what: str) -> T:
     if isinstance(value, kind):
         return value
     raise ConversationError(f"{what} gave a value of type {type(value).__name__!r}; it gives a {kind.__name__}")
+
+
+def _has_place(turn: Turn) -> bool:
+    """Whether its numbers are such. Written out, because each reply has all open turns looked at."""
+    return (
+        type(turn.round) is type(turn.place) is type(turn.step) is type(turn.attempt) is int
+        and 0 <= turn.round <= _NUMBER_MAX
+        and 0 <= turn.place <= _NUMBER_MAX
+        and 0 <= turn.step <= _NUMBER_MAX
+        and 0 <= turn.attempt <= _NUMBER_MAX
+    )
 
 
 def _is_count(value: object, what: str) -> int:
