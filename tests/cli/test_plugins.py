@@ -354,7 +354,7 @@ def test_step_or_thread_of_a_game_that_does_not_end_holds_up_no_process(own: Lab
     wrong = {}
     for name, (code, said) in ENDS.items():
         file = own.write(file_of(name, conversations=1), f"{name}.yaml")
-        ended = own.run(file, "--quiet", "--out", name, "--set", "conversation_config.step_limit_s=0.5")
+        ended = own.run(file, "--quiet", "--out", name, "--set", "conversation_config.step_limit_s=2")
         if ended.returncode != code or said not in ended.stderr:
             wrong[name] = (ended.returncode, ended.stderr)
 
