@@ -455,9 +455,6 @@ def test_command_for_people_has_no_word_but_files_that_are_there(words: list[str
     assert command_of([]) == ""
 
 
-def spin() -> None:
-
-
 def spin() -> int:
     while True:
         pass
