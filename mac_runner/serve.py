@@ -60,6 +60,13 @@ class _FiniteRange(click.FloatRange):
 @click.option("--max-num-batched-tokens", type=click.IntRange(16), default=512, help="Tokens of one step.")
 @click.option("--kv-cache-gib", type=_FiniteRange(0, min_open=True), default=1.0, help="KV cache on a CPU.")
 @click.option("--gpu-memory-utilization", type=_FiniteRange(0, 1, min_open=True), default=0.9, help="Of a GPU.")
+@click.option(
+    "--admission",
+    type=click.Choice(["preempt", "reserve"]),
+    default="preempt",
+    help="Whether a completion begins once its prompt fits the KV cache, and starts again if that fills up, or only "
+    "once all fits that it may become.",
+)
 @click.option("--cache-type", type=click.Choice(["paged", "radix"]), default="paged", help="How prefixes are found.")
 @click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
@@ -94,6 +101,7 @@ def main(
     max_num_batched_tokens: int,
     kv_cache_gib: float,
     gpu_memory_utilization: float,
+    admission: Literal["preempt", "reserve"],
     cache_type: Literal["paged", "radix"],
     dtype: Literal["auto", "float32", "bfloat16", "float16"],
     device: Literal["auto", "cpu", "cuda"],
@@ -125,6 +133,7 @@ def main(
     try:
         config = EngineConfig(
             model_path=model,
+            admission=admission,
             cache_type=cache_type,
             max_batch_size=max_num_seqs,
             max_tokens_per_batch=max_num_batched_tokens,

@@ -18,6 +18,7 @@ from typing import TypeVar
 from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, PauseMode
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.constraints import tried
 from mac_runner.nano.errors import BroadcastError, EngineStoppedError, UpdateInProgressError
 from mac_runner.nano.intake import Prompt
 from mac_runner.nano.mailbox import Mailbox
@@ -30,6 +31,8 @@ from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.weight_transfer import receive
 
 Result = TypeVar("Result")
+TRIALS_MAX = 2
+"""Grammars that are tried at once, each with a core and memory of its own."""
 
 
 class RequestStream:
@@ -106,6 +109,8 @@ class AsyncEngine:
         self._loop = asyncio.get_running_loop()
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="nano-requests")
+        self._compiling = ThreadPoolExecutor(TRIALS_MAX, thread_name_prefix="nano-grammars")
+        self._trials = asyncio.Semaphore(TRIALS_MAX)
         self._stopped = None
         self._thread = Thread(target=self._live, name="nano-engine", daemon=True)
         self._thread.start()
@@ -130,6 +135,7 @@ class AsyncEngine:
             thread.join()
             self._builder.shutdown()
             self._preparer.shutdown()
+            self._compiling.shutdown()
 
     @property
     def engine(self) -> BaseEngine:
@@ -148,8 +154,7 @@ class AsyncEngine:
         conversation: str | None = None,
     ) -> RequestStream:
         """Queue a request. Raises RequestError for a wrong one. Without `stream` only finished samples come."""
-        if self._stopped is not None:
-            raise self._stopped
+        await self.compile(params)
         handle = RequestStream(num_samples, self._cancel)
         prepare = partial(
             self.engine.prepare_request, prompt, params, num_samples, stream=stream, conversation=conversation
@@ -168,6 +173,24 @@ class AsyncEngine:
         except asyncio.CancelledError:
             handle.cancel()
             raise
+
+    async def compile(self, params: SamplingParams) -> None:
+        """Compile what these settings constrain a reply to, as `submit` does; it ends when it is cancelled.
+
+        A grammar that may take long is tried in a process of its own, and then compiled on a thread of its own. Only
+        others that may take long wait for it. Raises ConstraintError.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        if not params.is_constrained:
+            return
+        compiler = self.engine.compiler
+        trial = await self._loop.run_in_executor(self._preparer, compiler.trial, params)
+        if trial is None:
+            return
+        async with self._trials:
+            num_bytes = await tried(trial)
+            await self._loop.run_in_executor(self._compiling, compiler.compile, params, num_bytes)
 
     async def generate(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> list[TrainingSample]:
         """Complete a prompt, `num_samples` times; cancelled with its task."""

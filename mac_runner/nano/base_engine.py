@@ -16,6 +16,7 @@ from typing import Literal, Self
 from mac_runner.nano.architecture import ModelConfig, check_layout
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.constraints import GrammarCompiler
 from mac_runner.nano.errors import ConfigError, InvalidRequestError, QueueFullError
 from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.runner import Prepared, WeightSync
@@ -134,6 +135,11 @@ class BaseEngine(ABC):
         Requests of one `conversation` begin alike, so replicas compute them in one place.
         """
         return self._intake.prepare(prompt, params, num_samples, stream, conversation)
+
+    @property
+    def compiler(self) -> GrammarCompiler:
+        """What compiles the grammars of requests; any thread may call it."""
+        return self._intake.compiler
 
     def interrupt(self) -> None:  # noqa: B027  Most engines never wait.
         """End a wait in `step_deltas`, where there is one; any thread may call it."""

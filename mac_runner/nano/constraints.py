@@ -1,27 +1,38 @@
 """Replies that must follow a schema or be one of a list, by the grammars of `llguidance`.
 
-The library is loaded with the first such request. It reads the tokenizer's definition itself.
+The library is loaded with the first such request. It reads the tokenizer's definition itself. It cannot be interrupted
+while it compiles, so a grammar that may be too large is tried in a process of its own first (`GrammarCompiler.trial`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cache, cached_property
 from importlib.metadata import version
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mac_runner.nano.errors import ConstraintError
 from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.schemas import PLAIN_CHARS_MAX, read_schema
 from mac_runner.nano.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 GRAMMARS_MAX = 128
+GRAMMARS_BYTES_MAX = 512 << 20
+"""Of all grammars that are kept; only those that were tried count, because others are small."""
+COMPILE_S_MAX = 5
+COMPILE_BYTES_MAX = 256 << 20
+_TRIAL = Path(__file__).with_name("grammar_trial.py")
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 """Between the parts of a JSON text: nothing, a space, or one or two line breaks and an indent, as in llama.cpp.
 
@@ -83,8 +94,9 @@ class Grammar:
     They share what is compiled. So when it breaks down for one completion, it `is_broken` for all.
     """
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
         self._matcher = matcher
+        self.num_bytes = num_bytes
         self.is_broken = False
 
     def constraint(self) -> Constraint:
@@ -93,7 +105,7 @@ class Grammar:
 
 
 class GrammarCompiler:
-    """Compiles grammars for one tokenizer, and keeps the GRAMMARS_MAX last used. Any thread may call it."""
+    """Compiles grammars for one tokenizer, and keeps the last used, within bounds. Any thread may call it."""
 
     def __init__(self, tokenizer: Tokenizer | None, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
@@ -101,20 +113,35 @@ class GrammarCompiler:
         self._compiled = OrderedDict[_Wanted, Grammar]()
         self._looking = Lock()
 
-    def compile(self, params: SamplingParams) -> Grammar | None:
-        """The grammar these settings ask for; None if they ask for none. Raises ConstraintError.
+    def trial(self, params: SamplingParams) -> dict[str, Any] | None:
+        """What `tried` needs to try the grammar of these settings; None if there is no need. Raises ConstraintError."""
+        if not params.is_constrained or self._found(_wanted(params)) is not None:
+            return None
+        grammar, is_plain = _written(*_wanted(params))
+        if is_plain:
+            return None
+        return {
+            "tokenizer": str(self._require_tokenizer().path),
+            "eos_token_ids": sorted(self._eos_token_ids),
+            "grammar": grammar,
+            "seconds": COMPILE_S_MAX,
+            "bytes": COMPILE_BYTES_MAX,
+        }
 
-        A grammar that has broken down is compiled again.
+    def compile(self, params: SamplingParams, num_bytes: int = 0) -> Grammar | None:
+        """The grammar these settings ask for, of a size that was tried; None if they ask for none.
+
+        A grammar that has broken down is compiled again. Raises ConstraintError.
         """
         if not params.is_constrained:
             return None
-        wanted = params.json_schema, params.choices
+        wanted = _wanted(params)
         # Two threads that want the same may both compile it; neither waits for another's grammar.
-        grammar = self._found(wanted) or self._compile(*wanted)
+        grammar = self._found(wanted) or self._compile(wanted, num_bytes)
         with self._looking:
             self._compiled[wanted] = grammar
             self._compiled.move_to_end(wanted)
-            while len(self._compiled) > GRAMMARS_MAX:
+            while len(self._compiled) > GRAMMARS_MAX or self._num_bytes() > GRAMMARS_BYTES_MAX:
                 self._compiled.popitem(last=False)
         return grammar
 
@@ -132,32 +159,83 @@ class GrammarCompiler:
             grammar = _schema_grammar(schema, LLMatcher)
         else:
             grammar = LLMatcher.grammar_from_lark(_one_of(choices))
+
+    def _num_bytes(self) -> int:
+        return sum(grammar.num_bytes for grammar in self._compiled.values())
+
+    def _compile(self, wanted: _Wanted, num_bytes: int) -> Grammar:
+        grammar, _ = _written(*wanted)
+        from llguidance import LLMatcher
+
         matcher = LLMatcher(self._known, grammar, log_level=0)
         if matcher.is_error():
-            raise ConstraintError(f"this constraint cannot be followed: {matcher.get_error()}")
-        return Grammar(matcher)
+            raise _unfit(matcher.get_error())
+        return Grammar(matcher, num_bytes)
 
     @cached_property
     def _known(self) -> LLTokenizer:
         """The tokenizer in the library's form."""
-        if self._tokenizer is None:
-            raise ConstraintError("choices and schemas are about text, and this model has no tokenizer.json")
         from llguidance import LLTokenizer
 
-        return LLTokenizer(self._tokenizer.definition, eos_token=sorted(self._eos_token_ids) or None)
+        return LLTokenizer(self._require_tokenizer().definition, eos_token=sorted(self._eos_token_ids) or None)
+
+    def _require_tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise ConstraintError("choices and schemas are about text, and this model has no tokenizer.json")
+        return self._tokenizer
+
+
+async def tried(trial: dict[str, Any]) -> int:
+    """Compile a grammar in a process of its own, which ends with this call; the bytes it took.
+
+    Raises ConstraintError for one that cannot be followed, or that COMPILE_S_MAX and COMPILE_BYTES_MAX do not suffice.
+    """
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", str(_TRIAL), stdin=pipe, stdout=pipe, stderr=null
+    )
+    try:
+        said, _ = await process.communicate(json.dumps(trial).encode())
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if not said:
+        budget = f"{COMPILE_S_MAX} s or {COMPILE_BYTES_MAX >> 20} MiB"
+        raise ConstraintError(f"this constraint takes more than {budget} to compile: simplify it")
+    found = json.loads(said)
+    if found["error"]:
+        raise _unfit(found["error"])
+    return int(found["bytes"])
+
+
+def _wanted(params: SamplingParams) -> _Wanted:
+    return params.json_schema, params.choices
+
+
+def _unfit(reason: str) -> ConstraintError:
+    first_line = reason.partition("\n")[0]
+    return ConstraintError(f"this constraint cannot be followed: {first_line}")
+
+
+def _written(schema: str | None, choices: tuple[str, ...]) -> tuple[str, bool]:
+    """The grammar as the library reads it, and whether it is sure to be compiled in milliseconds."""
+    try:
+        from llguidance import LLMatcher
+    except ImportError as error:
+        raise ConstraintError("choices and schemas need llguidance: pip install 'mac_runner[nano]'") from error
+    if schema is None:
+        lark = _one_of(choices)
+        return LLMatcher.grammar_from_lark(lark), len(lark) <= PLAIN_CHARS_MAX
+    closed, is_plain = read_schema(schema)
+    try:
+        return str(LLMatcher.grammar_from_json_schema(closed, _blanks())), is_plain
+    except ValueError as error:
+        raise ConstraintError(f"json_schema is not a JSON schema: {error}") from error
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
     """One terminal, which is an automaton; as rules, all choices that begin alike would be open at once."""
     return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(text) for text in choices)
-
-
-def _schema_grammar(schema: str, matcher: type[LLMatcher]) -> str:
-    try:
-        json.loads(schema)
-        return str(matcher.grammar_from_json_schema(schema, _blanks()))
-    except ValueError as error:
-        raise ConstraintError(f"json_schema is not a JSON schema: {error}") from error
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from random import Random
@@ -49,7 +50,7 @@ class Intake:
         self._eos_token_ids = model_config.eos_token_ids
         self._max_model_len = max_model_len
         self._num_blocks = num_blocks
-        self._compiler = GrammarCompiler(tokenizer, self._eos_token_ids)
+        self.compiler = GrammarCompiler(tokenizer, self._eos_token_ids)
         self._num_requests = 0
         self._num_sequences = 0
 
@@ -66,6 +67,7 @@ class Intake:
         if not 1 <= num_samples <= SAMPLES_MAX:
             raise InvalidRequestError(f"{num_samples} samples of a prompt; from 1 to {SAMPLES_MAX} are possible")
         num_tokens_max = self._limit(len(tokens), params)
+        self._require_known(params.stop_token_ids, "stop_token_ids")
         if params.stop and self._tokenizer is None:
             raise InvalidRequestError(
                 "stop texts need a tokenizer, and this model has no tokenizer.json: use stop_token_ids"
@@ -75,7 +77,7 @@ class Intake:
             params=params,
             num_samples=num_samples,
             num_tokens_max=num_tokens_max,
-            grammar=self._compiler.compile(params),
+            grammar=self.compiler.compile(params),
             is_streamed=is_streamed,
             conversation=conversation,
         )
@@ -112,12 +114,13 @@ class Intake:
             raise InvalidRequestError(f"the prompt is of type {type(prompt).__name__}: give a text or a list of tokens")
         if not tokens:
             raise InvalidRequestError("the prompt is empty: give it at least one token")
-        for token_id in tokens:
-            if type(token_id) is not int or not 0 <= token_id < self._vocab_size:
-                raise InvalidRequestError(
-                    f"token {token_id!r} in the prompt; the model knows 0 to {self._vocab_size - 1}"
-                )
+        self._require_known(tokens, "the prompt")
         return tokens
+
+    def _require_known(self, token_ids: Iterable[int], place: str) -> None:
+        for token_id in token_ids:
+            if type(token_id) is not int or not 0 <= token_id < self._vocab_size:
+                raise InvalidRequestError(f"token {token_id!r} in {place}; the model knows 0 to {self._vocab_size - 1}")
 
     def _encoded(self, text: str) -> Ordered[int]:
         if self._tokenizer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mac_runner.nano.architecture import EMBEDDINGS, HEAD, expected_shapes
 from mac_runner.nano.attention import Attention, Span
 from mac_runner.nano.cache import KVCache, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, Grammar, GrammarCompiler, knows_bounds
+from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, Grammar, GrammarCompiler, knows_bounds, tried
 from mac_runner.nano.cpu.attention import CompiledKVStore
 from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp, rms_norm
 from mac_runner.nano.errors import ReplicaLostError
@@ -49,6 +49,7 @@ from mac_runner.nano.runner import ModelRunner, Prepared
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import CHOICES_MAX, FACTOR_MAX, PENALTY_MAX
 from mac_runner.nano.scheduler import PASSED_OVER_MAX
+from mac_runner.nano.schemas import PLAIN_CHARS_MAX
 from mac_runner.nano.sequence import Verdict
 from mac_runner.nano.server import BodyBudget, bound, serving
 from mac_runner.nano.server.answers import (
@@ -77,9 +78,11 @@ from mac_runner.nano.server.ollama import (
     Course,
     GenerateRequest,
     OllamaEnvelope,
+    OllamaMessage,
+    Options,
     ShowRequest,
 )
-from mac_runner.nano.server.openai import ChatBody, CompletionBody, Envelope, events_of, usage
+from mac_runner.nano.server.openai import ChatBody, ChatMessage, CompletionBody, Envelope, events_of, usage
 from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job
 from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
 from mac_runner.nano.tokenizer import TextStream

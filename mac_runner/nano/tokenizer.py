@@ -35,11 +35,12 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.definition = _read_text(directory / "tokenizer.json")
+        self.path = directory / "tokenizer.json"
+        self.definition = _read_text(self.path)
         try:
             self._fast = FastTokenizer.from_str(self.definition)
         except Exception as error:  # The library raises nothing more specific.
-            raise ModelError(f"{directory / 'tokenizer.json'} is not a readable tokenizer: {error}") from error
+            raise ModelError(f"{self.path} is not a readable tokenizer: {error}") from error
         self._settings = read_json(directory / "tokenizer_config.json")
         self.chat_template = _read_template(directory, self._settings)
         """The Jinja template of messages; a base model often has none."""

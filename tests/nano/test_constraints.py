@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from mac_runner.nano import ConstraintError, InferenceEngine, SamplingParams, Tokenizer
-from mac_runner.nano.testing import CHOICES_MAX, GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
+from mac_runner.nano import ConstraintError, InferenceEngine, SamplingParams, Tokenizer, constraints
+from mac_runner.nano.testing import (
+    CHOICES_MAX,
+    GRAMMARS_MAX,
+    PLAIN_CHARS_MAX,
+    Constraint,
+    GrammarCompiler,
+    knows_bounds,
+    tried,
+)
 from tests.nano.crowds import alone
 from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker
 
@@ -176,10 +186,157 @@ def test_completions_of_one_grammar_do_not_see_each_other(compiler: GrammarCompi
 
 
 def test_schema_that_cannot_be_followed_is_refused(engine: InferenceEngine) -> None:
-    for schema in ("{", '{"type": "nothing"}', '{"$ref": "#/$defs/missing"}'):
+    for schema in (
+        "{",
+        '{"type": "nothing"}',
+        '{"$ref": "#/$defs/missing"}',
+        '{"items": {"const": 1e999}}',
+        *garbage(),
+    ):
         with pytest.raises(ConstraintError):
             engine.add_request("x", SamplingParams(json_schema=schema))
     assert not engine.has_pending()
+
+
+def garbage() -> Iterator[str]:
+    """What no parser should stumble over, and no schema is."""
+    dice = random.Random(5)
+    yield from ("[]", "3", "null", '"', "\ud800", "1" * 5000, '{"a":' * 5000)
+    for depth in (200, 1000, 100_000):
+        yield "[" * depth
+        yield "[" * depth + "]" * depth
+        yield "".join(dice.choice(("[", '{"a":', '{"items":', '{"anyOf":[')) for _ in range(depth))
+
+
+def names(dice: random.Random, number: int) -> dict[str, Any]:
+    return {f"{dice.choice('abc')}{index}": {} for index in range(number)}
+
+
+def hostile(dice: random.Random) -> dict[str, Any]:
+    """A short text that asks for much."""
+    huge = 10 ** dice.randint(5, 12)
+    return dice.choice(
+        (
+            {"type": "array", dice.choice(("minItems", "maxItems")): huge},
+            {"anyOf": [{"type": "string"}, {"items": {"type": "array", "minItems": huge}}]},
+            {"type": "integer", "multipleOf": dice.randint(10**6, 10**7)},
+            {"type": "object", "additionalProperties": False, "minProperties": 1, "properties": names(dice, 3000)},
+            {"allOf": [{"type": "array", "maxItems": huge}, {"minItems": 3}]},
+            {
+                "type": "object",
+                "properties": {"a": {"prefixItems": [{"$ref": "#/$defs/b"}]}},
+                "$defs": {"b": {"maxItems": huge}},
+            },
+        )
+    )
+
+
+async def compiled(compiler: GrammarCompiler, params: SamplingParams) -> None:
+    """As an engine does it."""
+    trial = compiler.trial(params)
+    compiler.compile(params, 0 if trial is None else await tried(trial))
+
+
+async def test_schema_takes_no_more_than_its_budget_whatever_it_asks_for(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "COMPILE_S_MAX", 1)
+    dice = random.Random(11)
+    for schema in [hostile(dice) for _ in range(12)]:
+        params, began_s = SamplingParams(json_schema=schema), time.process_time()
+        with pytest.raises(ConstraintError, match=r"at most 10000|takes more than|cannot be followed"):
+            await compiled(compiler, params)
+        assert time.process_time() - began_s < 1, schema
+
+
+async def test_schema_that_may_take_long_is_compiled_once_it_was_tried(compiler: GrammarCompiler) -> None:
+    params = SamplingParams(json_schema={"type": "array", "maxItems": 5000, "items": {"type": "string"}})
+    trial = compiler.trial(params)
+    assert trial is not None
+
+    compiler.compile(params, await tried(trial))
+
+    assert compiler.trial(params) is None
+    with pytest.raises(ConstraintError, match="cannot be followed"):
+        await tried({**trial, "grammar": "start: missing"})
+
+
+def plain(dice: random.Random, depth: int = 0) -> dict[str, Any]:
+    """A schema as programs write them, without what can make a grammar explode."""
+    kinds = ["enum", "const", "string", "integer", *(["object", "array", "anyOf"] if depth < 4 else [])]
+    match dice.choice(kinds):
+        case "enum":
+            return {"enum": ["x" * dice.randint(1, 30) + str(index) for index in range(dice.randint(1, 40))]}
+        case "const":
+            return {"const": dice.choice([None, 7, "a", [1, {"b": 2}]])}
+        case "string":
+            return {"type": "string", "minLength": dice.randint(0, 9), "maxLength": dice.randint(9, 10**9)}
+        case "object":
+            fields = {name: plain(dice, depth + 1) for name in names(dice, dice.randint(0, 40))}
+            return {
+                "type": "object",
+                "properties": fields,
+                "required": [name for name in fields if dice.random() < 0.5],
+            }
+        case "array":
+            bounds = {"minItems": dice.randint(0, 50), "maxItems": dice.randint(50, 100)}
+            return {"type": "array", "items": plain(dice, depth + 1), **(bounds if dice.random() < 0.7 else {})}
+        case "anyOf":
+            return {"anyOf": [plain(dice, depth + 1) for _ in range(dice.randint(1, 8))]}
+    return {"type": "integer"}
+
+
+def test_plain_schema_of_any_shape_is_compiled_quickly_without_a_trial(compiler: GrammarCompiler) -> None:
+    dice, slow, count = random.Random(3), list[str](), 0
+    compiler.compile(SamplingParams(choices=("load", "the library")))
+    while count < 60:
+        text = json.dumps(plain(dice))
+        if not 500 <= len(text) <= PLAIN_CHARS_MAX // 2:  # Closing adds to it.
+            continue
+        count += 1
+        params, began_s = SamplingParams(json_schema=text), time.process_time()
+        assert compiler.trial(params) is None
+        compiler.compile(params)
+        if time.process_time() - began_s > 0.5:
+            slow.append(text)
+
+    assert slow == []
+
+
+def follows(compiler: GrammarCompiler, tokenizer: Tokenizer, schema: object, text: str) -> bool:
+    """Whether a schema lets a text be said, up to its end."""
+    constraint = begun(compiler, json_schema=schema)
+    for token_id in tokenizer.encode(text):
+        if not constraint.allowed(VOCAB_SIZE)[token_id]:
+            return False
+        constraint.accept(token_id)
+    return constraint.is_complete or bool(constraint.allowed(VOCAB_SIZE)[EOS])
+
+
+def test_object_has_the_listed_keys_once_and_others_only_where_the_schema_says_so(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    dice, number = random.Random(9), {"type": "integer"}
+    for _ in range(10):
+        keys = dice.sample("abcdefgh", 3)
+        inner: dict[str, Any] = {"properties": dict.fromkeys(keys, number), "required": keys[:1]}
+        right = "{" + ",".join(f'"{key}":1' for key in keys) + "}"
+        wrong = [right[:-1] + f',"{key}":1}}' for key in ("z", keys[0], keys[2])]
+        places = (
+            (inner, "{}"),
+            ({"anyOf": [inner, {"type": "null"}]}, "{}"),
+            ({"type": "array", "items": inner}, "[{}]"),
+            ({"$ref": "#/$defs/x", "$defs": {"x": inner}}, "{}"),
+            ({"type": "object", "properties": {"in": inner}, "required": ["in"]}, '{{"in":{}}}'),
+        )
+        for schema, place in places:
+            said = place.replace("{}", "%s").replace("{{", "{").replace("}}", "}")
+            assert follows(compiler, tokenizer, schema, said % right), schema
+            assert not any(follows(compiler, tokenizer, schema, said % each) for each in wrong), schema
+        for more in (True, number):
+            assert follows(compiler, tokenizer, {**inner, "additionalProperties": more}, wrong[0])
+        joined = {"allOf": [inner, {"properties": {"z": number}, "required": ["z"]}]}
+        assert follows(compiler, tokenizer, joined, wrong[0])
 
 
 def broken(constraint: Constraint) -> str:

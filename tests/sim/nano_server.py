@@ -60,6 +60,7 @@ async def served(
         max_batch_size=max_batch_size,
         max_waiting=max_waiting,
         max_model_len=max_model_len,
+        admission="preempt",
     )
     with bound("127.0.0.1", port) as listener:
         port = listener.getsockname()[1]

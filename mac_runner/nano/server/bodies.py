@@ -29,6 +29,7 @@ PROBLEMS_LISTED_MAX = 1_000
 # Strings are skipped whole; the last one may lack its end. Possessive, so each byte is looked at once.
 _STRING_OR_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]', re.DOTALL)
 _QUOTE = ord('"')
+_NO_JSON = (b"NaN", b"Infinity")
 
 Item = TypeVar("Item")
 Many: TypeAlias = Annotated[tuple[Item, ...], Field(fail_fast=True)]
@@ -75,9 +76,16 @@ def parse_body(kind: type[Parsed], content: bytes) -> Parsed:
     """The request in `content`. Raises RefusedError, which names the wrong fields."""
     _require_few_parts(content)
     try:
-        return kind.model_validate_json(content)
+        parsed = kind.model_validate_json(content)
     except ValidationError as error:
         raise _refused(error, content) from None
+    if any(name in content for name in _NO_JSON):
+        # Where a field may be any JSON, the validator takes them for numbers.
+        try:
+            from_json(content, allow_inf_nan=False)
+        except ValueError as error:
+            raise invalid(f"the body is not JSON: {error}") from None
+    return parsed
 
 
 def require_absent(body: Body, *names: str) -> None:

@@ -40,6 +40,9 @@ DESCRIPTORS_LAST = 32
 """The last of these; a connection that takes one is closed without an answer."""
 IDLE_S_MAX = 30.0
 """How long a connection may be without a request; a request begins when all its headers are there."""
+CROWD_SHARE = 0.75
+"""Of all connections that there may be; with more of them, those without a request are closed, the longest idle first.
+"""
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 
@@ -226,11 +229,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, idle_s_max: float) -> None:
         super().__init__(config)
         self._idle_s_max = idle_s_max
+        self._crowd = ceil((config.limit_concurrency or 1) * CROWD_SHARE)
         self._waiting_since = dict[tuple[Any, Any, int], float]()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
-        if counter % 10 == 0:
+        if counter % 10 == 0 or len(self.server_state.connections) > self._crowd:
             self._close_idle(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
@@ -243,8 +247,10 @@ class _Server(uvicorn.Server):
         ]
         waiting = [mark for mark in latest if mark[2] or mark[1] is None or mark[1].response_complete]
         self._waiting_since = {mark: self._waiting_since.get(mark, now_s) for mark in waiting}
-        for (connection, _, num_unsent), since in self._waiting_since.items():
-            if now_s - since > self._idle_s_max:
+        num_surplus = len(self.server_state.connections) - self._crowd
+        oldest = sorted(self._waiting_since.items(), key=lambda each: each[1])
+        for rank, ((connection, _, num_unsent), since) in enumerate(oldest):
+            if rank < num_surplus or now_s - since > self._idle_s_max:
                 # `close` would wait until the client has read the rest.
                 hang_up = connection.transport.abort if num_unsent else connection.transport.close
                 hang_up()

@@ -83,19 +83,19 @@ class Options(Body):
     penalize_newline: bool | None = None
     repeat_last_n: int | None = None
     # About the memory and the machine.
-    embedding_only: JsonValue = None
-    f16_kv: JsonValue = None
-    logits_all: JsonValue = None
-    low_vram: JsonValue = None
-    main_gpu: JsonValue = None
-    num_batch: JsonValue = None
-    num_gpu: JsonValue = None
-    num_keep: JsonValue = None
-    num_thread: JsonValue = None
-    numa: JsonValue = None
-    use_mlock: JsonValue = None
-    use_mmap: JsonValue = None
-    vocab_only: JsonValue = None
+    embedding_only: bool | None = None
+    f16_kv: bool | None = None
+    logits_all: bool | None = None
+    low_vram: bool | None = None
+    main_gpu: int | None = None
+    num_batch: int | None = None
+    num_gpu: int | None = None
+    num_keep: int | None = None
+    num_thread: int | None = None
+    numa: bool | None = None
+    use_mlock: bool | None = None
+    use_mmap: bool | None = None
+    vocab_only: bool | None = None
 
     def params(self, defaults: SamplingParams) -> SamplingParams:
         """All settings but the length of a completion and its form."""
@@ -116,20 +116,40 @@ class Options(Body):
         return overlaid(defaults, given)
 
 
+class OllamaFunction(Body):
+    """A function that a model has called."""
+
+    name: str
+    arguments: dict[str, JsonValue]
+    index: int | None = None
+
+
+class OllamaToolCall(Body):
+    """A call in an earlier answer, made by another server: this one offers no tools."""
+
+    id: str | None = None
+    function: OllamaFunction
+
+
 class OllamaMessage(Body):
     """A message of a chat."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str = ""
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = ""
     thinking: str | None = None
+    tool_calls: Many[OllamaToolCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
     # Refused unless they ask for nothing.
-    images: JsonValue = None
-    tool_calls: JsonValue = None
+    images: Many[JsonValue] | None = None
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> JsonObject:
         """The message for a template."""
-        require_absent(self, "images", "tool_calls")
-        return {"role": self.role, "content": self.content}
+        require_absent(self, "images")
+        calls = [{"type": "function", **call.model_dump(exclude_none=True)} for call in self.tool_calls or ()]
+        more = {"name": self.tool_name, "tool_calls": calls, "tool_call_id": self.tool_call_id}
+        named = {name: value for name, value in more.items() if value}
+        return {"role": self.role, "content": self.content or "", **named}
 
 
 class OllamaBody(Body):
@@ -139,7 +159,7 @@ class OllamaBody(Body):
     stream: bool | None = None
     format: str | dict[str, JsonValue] | None = None
     options: Options | None = None
-    keep_alive: JsonValue = None
+    keep_alive: str | float | None = None
     think: bool | Literal["low", "medium", "high"] | None = None
     truncate: bool | None = None
     shift: bool | None = None
@@ -160,7 +180,7 @@ class OllamaBody(Body):
         if self.think and self.format:
             raise invalid("think cannot be had together with format on this server: a form leaves no thoughts", "think")
 
-    def chat(self, messages: tuple[dict[str, str], ...], defaults: SamplingParams, *, can_think: bool) -> Job:
+    def chat(self, messages: tuple[JsonObject, ...], defaults: SamplingParams, *, can_think: bool) -> Job:
         """A job of a conversation. A model that can think does, unless `think` is false or a `format` is given."""
         if not can_think:
             return self.completion(Chat(messages=messages), defaults)
@@ -202,7 +222,7 @@ class ChatRequest(OllamaBody):
 
     messages: Annotated[Many[OllamaMessage], Field(max_length=MESSAGES_MAX)] = ()
     # Refused unless they ask for nothing.
-    tools: JsonValue = None
+    tools: Many[JsonValue] | None = None
 
     def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
         """The job for the engine; None for a chat without messages, which only loads the model."""
@@ -220,10 +240,10 @@ class GenerateRequest(OllamaBody):
     system: str | None = None
     raw: bool | None = None
     # Refused unless they ask for nothing.
-    suffix: JsonValue = None
-    template: JsonValue = None
-    context: JsonValue = None
-    images: JsonValue = None
+    suffix: str | None = None
+    template: str | None = None
+    context: Many[int] | None = None
+    images: Many[JsonValue] | None = None
 
     def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
         """The job for the engine; None without a prompt, which only loads the model.
@@ -239,7 +259,7 @@ class GenerateRequest(OllamaBody):
             )
         if self.raw or not has_template:
             return self.completion(f"{self.system}\n\n{self.prompt}" if self.system else self.prompt, defaults)
-        system = ({"role": "system", "content": self.system},) if self.system else ()
+        system: tuple[JsonObject, ...] = ({"role": "system", "content": self.system},) if self.system else ()
         return self.chat((*system, {"role": "user", "content": self.prompt}), defaults, can_think=can_think)
 
 
@@ -388,6 +408,10 @@ class OllamaApi:
         self._service = service
         self._defaults = recommended_sampling(service.engine.engine.directory, OLLAMA_DEFAULTS)
 
+    async def alive(self) -> Response:
+        """What Ollama's command line asks before all else."""
+        return Response("mac-serve is running", media_type="text/plain")
+
     async def version(self) -> Response:
         """The version of the interface."""
         return answer({"version": SPOKEN_VERSION})
@@ -428,7 +452,7 @@ class OllamaApi:
         job = body.job(self._defaults, has_template=bool(service.card.template), can_think=service.card.can_think)
         if job is None:
             return answer(envelope.loaded())
-        generation = await service.begin(job, stream=True)
+        generation = await service.begin(job, stream=True, receive=request.receive)
         parser = self._parser(job, generation)
         if body.is_streamed:
             return Stream(self._lines(generation, envelope, parser, began_s), NDJSON)

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
+from pydantic_core import from_json
 
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample, VersionSpan
@@ -59,7 +60,7 @@ class StructuredOutputs(Body):
     """vLLM's constraints on a reply."""
 
     json_schema: Annotated[JsonValue, Field(alias="json")] = None
-    json_object: Literal[True] | None = None
+    json_object: bool | None = None
     choice: Many[str] | None = None
 
 
@@ -86,18 +87,57 @@ class Part(Body):
     text: str
 
 
+class CalledFunction(Body):
+    """A function that a model has called; its arguments are JSON in a text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Body):
+    """A call in an earlier answer, made by another server: this one offers no tools."""
+
+    id: str | None = None
+    type: Literal["function"]
+    function: CalledFunction
+
+    def plain(self) -> JsonObject:
+        """The call for a template, which is given arguments as an object."""
+        try:
+            arguments = from_json(self.function.arguments)
+        except ValueError as error:
+            raise invalid(
+                f"tool_calls: the arguments of {self.function.name!r} are not JSON: {error}", "messages"
+            ) from None
+        return {"id": self.id, "type": self.type, "function": {"name": self.function.name, "arguments": arguments}}
+
+
 class ChatMessage(Body):
-    """A message. Templates know three roles; OpenAI's `developer` is the `system` of others."""
+    """A message. OpenAI's `developer` is the `system` of templates."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Many[Part]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Many[Part] | None = None
     name: str | None = None
+    tool_calls: Many[ToolCall] | None = None
+    tool_call_id: str | None = None
+    # What an answer of OpenAI's has beside its text, where clients send it back.
     refusal: None = None
+    audio: None = None
+    function_call: None = None
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> JsonObject:
         """The message for a template."""
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        if self.content is None and self.role != "assistant":
+            raise invalid(f"content is missing in a message of role {self.role!r}", "messages")
+        content = self.content or ""
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        more = {
+            "name": self.name,
+            "tool_calls": [call.plain() for call in self.tool_calls or ()],
+            "tool_call_id": self.tool_call_id,
+        }
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": text, **{name: value for name, value in more.items() if value}}
 
 
 class OpenaiBody(Body):
@@ -123,14 +163,14 @@ class OpenaiBody(Body):
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
     # Refused unless they ask for nothing.
-    logit_bias: JsonValue = None
+    logit_bias: dict[str, JsonValue] | None = None
+    store: bool | None = None
     # About the caller and the cost; none changes an answer here. With replicas two of them choose the replica.
-    user: JsonValue = None
-    metadata: JsonValue = None
-    store: JsonValue = None
-    service_tier: JsonValue = None
-    safety_identifier: JsonValue = None
-    prompt_cache_key: JsonValue = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
 
     @property
     def num_samples(self) -> int:
@@ -140,7 +180,7 @@ class OpenaiBody(Body):
     @property
     def conversation(self) -> str | None:
         """What the client names the requests by that begin alike: its key for the prompt cache, or else the user."""
-        return next((each for each in (self.prompt_cache_key, self.user) if isinstance(each, str) and each), None)
+        return self.prompt_cache_key or self.user or None
 
     @property
     def includes_usage(self) -> bool:
@@ -159,17 +199,17 @@ class ChatBody(OpenaiBody):
     chat_template_kwargs: dict[str, JsonValue] | None = None
     modalities: Many[Literal["text"]] | None = None
     # Refused unless they ask for nothing.
-    tools: JsonValue = None
-    functions: JsonValue = None
-    audio: JsonValue = None
-    prediction: JsonValue = None
+    tools: Many[JsonValue] | None = None
+    functions: Many[JsonValue] | None = None
+    audio: dict[str, JsonValue] | None = None
+    prediction: dict[str, JsonValue] | None = None
     # Without meaning where there are no tools.
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
 
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        require_absent(self, "logit_bias", "tools", "functions", "audio", "prediction")
+        require_absent(self, "logit_bias", "store", "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
         self._require_variables()
@@ -202,12 +242,12 @@ class CompletionBody(OpenaiBody):
     best_of: int | None = None
     response_format: ResponseFormat | None = None
     # Refused unless they ask for nothing.
-    echo: JsonValue = None
-    suffix: JsonValue = None
+    echo: bool | None = None
+    suffix: str | None = None
 
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        require_absent(self, "logit_bias", "echo", "suffix")
+        require_absent(self, "logit_bias", "store", "echo", "suffix")
         if self.best_of not in (None, self.num_samples):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
         params = replace(
@@ -346,12 +386,12 @@ class Envelope:
         return {
             "tokens": words,
             "token_logprobs": [_finite(logprob) for _, logprob, _ in rows],
-            "top_logprobs": [self._by_spelling(top) for _, _, top in rows],
+            "top_logprobs": [self._by_spelling([*top, TokenLogprob(chosen, logprob)]) for chosen, logprob, top in rows],
             "text_offset": list(accumulate(map(len, words), initial=text_offset))[:-1],
         }
 
     def _by_spelling(self, top: Sequence[TokenLogprob]) -> dict[str, float]:
-        """Log-probabilities by spelling; of equal spellings the likeliest, which comes first."""
+        """Log-probabilities by spelling, at last of the chosen token; of equal spellings the first, the likeliest."""
         found = dict[str, float]()
         for each in top:
             found.setdefault(self.spell(each.token_id), _finite(each.logprob))
@@ -433,7 +473,7 @@ class OpenaiApi:
         service = self._service
         service.require_model(body.model)
         job, is_streamed = body.job(service.defaults), bool(body.stream)
-        generation = await service.begin(job, stream=is_streamed)
+        generation = await service.begin(job, stream=is_streamed, receive=request.receive)
         envelope = self._envelope(body)
         if is_streamed:
             return Stream(events_of(generation, envelope, includes_usage=body.includes_usage), SSE)

@@ -18,6 +18,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from starlette.types import Receive
+
 from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.base_engine import BaseEngine
@@ -26,7 +28,7 @@ from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLong
 from mac_runner.nano.parallel.world import ALONE, World
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
-from mac_runner.nano.server.answers import Refusal, given_up, refusal_of, unknown_model
+from mac_runner.nano.server.answers import Refusal, given_up, refusal_of, unknown_model, unless_gone
 from mac_runner.nano.tokenizer import Tokenizer
 
 ANY_OBJECT = json.dumps({"type": "object"})
@@ -92,7 +94,7 @@ def _name_of(model_path: str) -> str:
 class Chat:
     """Messages for the model's chat template, and further variables for it."""
 
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, object], ...]
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -126,6 +128,10 @@ def tokens_of(
     if tokenizer is None:
         raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
     is_chat = isinstance(prompt, Chat)
+    if isinstance(prompt, Chat) and "tool_calls" not in (tokenizer.chat_template or ""):
+        for index, message in enumerate(prompt.messages):
+            if "tool_calls" in message:
+                raise InvalidRequestError(f"messages.{index}.tool_calls: the model's chat template has no tool calls")
     text = tokenizer.chat_text(list(prompt.messages), prompt.variables) if isinstance(prompt, Chat) else prompt
     chars_max = tokenizer.chars_max(context_tokens)
     if chars_max is not None and len(text) > chars_max:
@@ -258,12 +264,15 @@ class Service:
         """A number for the next answer's id."""
         return next(self._numbers)
 
-    async def begin(self, job: Job, *, stream: bool) -> Generation:
+    async def begin(self, job: Job, *, stream: bool, receive: Receive) -> Generation:
         """Queue a job. If it is wrong, this raises, and nothing of it is queued.
 
-        It takes no longer than a step. The client is watched only after it: otherwise one that leaves just as this ends
-        would leave a generation behind that no handler cancels.
+        Only compiling may take long: it ends with the client, who leaves by `receive`. The rest takes no longer than a
+        step, and the client is watched only after it: otherwise one that leaves just as this ends would leave a
+        generation behind that no handler cancels.
         """
+        if job.params.is_constrained:
+            await unless_gone(receive, self.engine.compile(job.params))
         loop, tokenizer = asyncio.get_running_loop(), self.engine.engine.tokenizer
         if len(job.prompts) * job.num_samples > self.engine.config.max_waiting:
             raise InvalidRequestError(f"{len(job.prompts) * job.num_samples} completions are more than may ever wait")

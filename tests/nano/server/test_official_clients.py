@@ -89,6 +89,11 @@ async def test_openai_client_gets_logprobs_of_what_was_and_might_have_been_said(
     assert len(rows) == 4
     columns = text.choices[0].logprobs
     assert len(columns.tokens) == len(columns.token_logprobs) == len(columns.top_logprobs) == 4
+    for number in (0, 2):
+        ask = {**TEXT, "temperature": 5, "seed": 1, "max_tokens": 20, "logprobs": number}
+        drawn = (await at_openai.completions.create(**ask)).choices[0].logprobs
+        assert all(token in top for token, top in zip(drawn.tokens, drawn.top_logprobs, strict=True))
+        assert {len(top) for top in drawn.top_logprobs} <= {number, number + 1} | {1}
 
 
 async def test_openai_client_stops_where_it_asks_and_is_held_to_a_schema(at_openai: openai.AsyncOpenAI) -> None:

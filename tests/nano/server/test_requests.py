@@ -17,10 +17,13 @@ from mac_runner.nano.testing import (
     Body,
     Chat,
     ChatBody,
+    ChatMessage,
     ChatRequest,
     CompletionBody,
     GenerateRequest,
     Job,
+    OllamaMessage,
+    Options,
     RefusedError,
     ShowRequest,
     parse_body,
@@ -194,9 +197,13 @@ def test_request_without_words_only_loads_the_model() -> None:
     assert generate_job(prompt="") is None
 
 
+BAD_CALL = {"name": "look", "arguments": "{"}
 UNSUPPORTED: tuple[tuple[Ask, dict[str, object], str], ...] = (
     (chat, {"logit_bias": {"5": 1}}, "logit_bias is not supported"),
     (chat, {"tools": [{"type": "function"}]}, "tools is not supported"),
+    (chat, {"store": True}, "store is not supported"),
+    (chat, {"messages": [{"role": "user", "content": None}]}, "content is missing"),
+    (chat, {"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": BAD_CALL}]}]}, "JSON"),
     (chat, {"top_logprobs": 2}, "top_logprobs needs logprobs"),
     (chat, {"response_format": {"type": "json_schema"}}, "needs json_schema"),
     (chat, {"structured_outputs": {"json_object": True, "choice": ["a"]}}, "one of json, json_object and choice"),
@@ -219,8 +226,8 @@ UNSUPPORTED: tuple[tuple[Ask, dict[str, object], str], ...] = (
     (at_ollama, {"messages": [{"role": "user", "content": "", "images": ["x"]}]}, "images is not supported"),
     (at_ollama, {"can_think": True, "think": True, "format": "json"}, "think .* with format"),
     (generate, {"can_think": True, "think": True, "raw": True}, "think .* with raw"),
-    (generate, {"suffix": [1]}, "suffix is not supported"),
-    (generate, {"template": [1]}, "template is not supported"),
+    (generate, {"suffix": "x"}, "suffix is not supported"),
+    (generate, {"template": "x"}, "template is not supported"),
     (generate, {"context": [1]}, "context is not supported"),
     (generate, {"images": [1]}, "images is not supported"),
 )
@@ -271,6 +278,7 @@ WRONG: tuple[tuple[type[Body], object, str | None], ...] = (
     (ChatBody, {**CHAT, "temperature": float("nan")}, "temperature"),
     (ChatBody, {**CHAT, "tempreature": 1}, "tempreature"),
     (ChatBody, {**CHAT, "response_format": {"type": "yaml"}}, "response_format.type"),
+    (ChatBody, {**CHAT, "structured_outputs": {"json_object": 1}}, "structured_outputs.json_object"),
     (CompletionBody, {**TEXT, "logprobs": True}, "logprobs"),
     (CompletionBody, {**TEXT, "stop": ["x"] * 65}, "stop"),
     (CompletionBody, {**TEXT, "prompt": 3}, "prompt"),
@@ -288,6 +296,73 @@ def test_what_is_wrong_is_named() -> None:
 
         assert (caught.value.refusal.status, caught.value.refusal.field) == (400, field), content
         assert not any(kind in str(caught.value) for kind in ("tuple[", "Many", ".str", "constrained"))
+
+
+JSON_KINDS: tuple[object, ...] = (True, 1, "x", [[]], {"": []})
+PARTS: tuple[tuple[type[Body], type[Body], Callable[[dict[str, object]], dict[str, object]]], ...] = (
+    *((kind, kind, lambda part: part) for kind in KINDS),
+    (ChatRequest, Options, lambda part: {"options": part}),
+    (ChatRequest, OllamaMessage, lambda part: {"messages": [{"role": "user", **part}]}),
+    (ChatBody, ChatMessage, lambda part: {"messages": [{"role": "user", "content": "", **part}]}),
+)
+"""A body, a part of it, and the fields of the body that has such a part."""
+
+
+def test_no_field_takes_whatever_it_is_sent() -> None:
+    lax = [
+        f"{part.__name__}.{name}"
+        for kind, part, within in PARTS
+        for name in part.model_fields
+        if sum(is_taken(kind, {**base_of(kind), **within({name: value})}) for value in JSON_KINDS) > 2
+    ]
+
+    assert lax == []
+
+
+def base_of(kind: type[Body]) -> dict[str, object]:
+    return {**(TEXT if "prompt" in kind.model_fields else CHAT)}
+
+
+def is_taken(kind: type[Body], body: dict[str, object]) -> bool:
+    try:
+        parse_body(kind, json.dumps(body).encode())
+    except RefusedError:
+        return False
+    return True
+
+
+def test_number_that_json_does_not_have_is_refused_wherever_it_is_and_its_name_in_a_text_is_not() -> None:
+    for kind in KINDS:
+        base = base_of(kind)
+        for value in (float("nan"), float("inf"), -float("inf")):
+            for name in kind.model_fields:
+                assert not is_taken(kind, {**base, name: value}), name
+                assert not is_taken(kind, {**base, name: {"deep": [value]}}), name
+    assert is_taken(CompletionBody, {**TEXT, "prompt": "NaN, -Infinity"})
+
+
+def test_earlier_calls_of_tools_reach_the_template() -> None:
+    function = {"name": "look", "arguments": '{"at": 3}'}
+    spoken = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "7", "type": "function", "function": function}]},
+        {"role": "tool", "content": "a cat", "tool_call_id": "7"},
+    ]
+    call = {"function": {"name": "look", "arguments": {"at": 3}}}
+    at_ollama_spoken = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "a cat", "tool_name": "look"},
+    ]
+    plain = [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "7", "type": "function", **call}]},
+        {"role": "tool", "content": "a cat", "tool_call_id": "7"},
+    ]
+    plain_at_ollama = [
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", **call}]},
+        {"role": "tool", "content": "a cat", "name": "look"},
+    ]
+
+    assert chat(messages=spoken).prompts == (Chat(messages=tuple(plain)),)
+    assert at_ollama(messages=at_ollama_spoken).prompts == (Chat(messages=tuple(plain_at_ollama)),)
 
 
 @given(st.sampled_from(KINDS), st.binary() | st.recursive(st.none() | st.text(), st.lists).map(repr).map(str.encode))

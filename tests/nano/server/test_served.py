@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import current_thread
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mac_runner.nano import EngineStats, Tokenizer
+from mac_runner.nano import EngineStats, Tokenizer, constraints
 from mac_runner.nano.server import bodies
 from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, BodyBudget, Parsed, parse_body
 from tests.nano.server.stage import LONG, OWNER, SHORT, Stage, served_with
@@ -84,6 +85,81 @@ async def test_full_queue_is_told_with_how_long_to_stay_away(stage: Stage) -> No
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert (at_ollama.status_code, list(at_ollama.json())) == (429, ["error"])
     assert [task.result().status_code for task in waiting] == [200, 200]
+
+
+SLOW: Any = {"type": "integer", "multipleOf": 1_000_003}
+ASKS_FOR_A_FORM: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("/v1/chat/completions", {"response_format": {"type": "json_schema", "json_schema": {"schema": SLOW}}}),
+    ("/v1/chat/completions", {"structured_outputs": {"json": SLOW}}),
+    ("/api/chat", {"format": SLOW}),
+)
+
+
+async def test_schema_that_takes_long_is_refused_and_holds_up_nobody_else(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "COMPILE_S_MAX", 1)
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 200}
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(stage.post(path, json={**chat, **more})) for path, more in ASKS_FOR_A_FORM[:2]]
+        asking.append(
+            group.create_task(stage.post("/api/chat", json={**HI, "prompt": "", **chat} | ASKS_FOR_A_FORM[2][1]))
+        )
+        while not trials():
+            await stage.stats()
+        for more in ({}, {"structured_outputs": {"choice": ["yes", "no"]}}):
+            assert (await stage.complete(**more)).status_code == 200
+        assert not any(task.done() for task in asking)
+
+    for task in asking:
+        assert (task.result().status_code, "takes more than 1 s" in task.result().text) == (400, True)
+
+
+async def test_client_that_leaves_ends_the_compiling_of_its_schema(stage: Stage) -> None:
+    path, more = ASKS_FOR_A_FORM[1]
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **more}
+    asking = asyncio.create_task(stage.post(path, json=body))
+    while not trials():
+        await stage.stats()
+    asking.cancel()
+    while trials():
+        await stage.stats()
+
+    assert (await stage.stats()).num_waiting == 0
+
+
+def trials() -> list[psutil.Process]:
+    """The processes in which grammars are tried now."""
+    found = list[psutil.Process]()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any("grammar_trial" in word for word in child.cmdline()):
+                found.append(child)
+    return found
+
+
+async def test_replies_without_a_limit_run_together_though_the_cache_could_not_hold_all_that_they_may_become(
+    stage: Stage, steps: HeldSteps
+) -> None:
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
+    steps.hold()
+    asking = [asyncio.create_task(stage.post("/v1/chat/completions", json={**chat, "seed": seed})) for seed in range(8)]
+    await stage.until_running(8)
+    for task in asking:
+        task.cancel()
+    await stage.until_running(0)
+
+
+async def test_ids_that_the_model_does_not_have_end_no_reply(stage: Stage) -> None:
+    for ids in ([-1], [3, 10**9]):
+        answer = await stage.complete(stop_token_ids=ids)
+        assert (answer.status_code, "stop_token_ids" in answer.text) == (400, True)
+
+
+async def test_server_is_there_for_those_who_only_look(stage: Stage) -> None:
+    for path in ("/", "/api/version", "/api/tags"):
+        looked, got = await stage.request("HEAD", path), await stage.get(path)
+        assert (looked.status_code, looked.content, got.status_code) == (200, b"", 200)
 
 
 HUGE = "a" * 100_000

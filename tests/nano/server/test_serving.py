@@ -164,6 +164,26 @@ async def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(s
             assert rest.result() == b"", (num_answered, sent)
 
 
+async def test_clients_that_ask_for_nothing_make_way_for_those_that_ask_and_those_that_are_answered_stay(
+    stage: Stage,
+) -> None:
+    """However many come: long before any of them has been silent for long."""
+    async with AsyncExitStack() as stack:
+        patient = await stack.enter_async_context(connected(stage.port))
+        patient[1].write(REQUEST.replace(b"/health", b"/wait"))
+        await stage.asked.wait()
+        for _ in range(3):
+            for index in range(60):
+                _, writer = await stack.enter_async_context(connected(stage.port))
+                writer.write(REQUEST[: index % len(REQUEST)])
+            for _ in range(3):
+                await pass_time()
+            await ask(await stack.enter_async_context(connected(stage.port)))
+        stage.may_answer.set()
+
+        assert (await patient[0].readuntil(b"true")).startswith(ANSWERED)
+
+
 async def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on(stage: Stage) -> None:
     async with connected(stage.port) as (reader, writer):
         ended = asyncio.create_task(reader.read())
