@@ -77,9 +77,9 @@ def _add_openai(app: FastAPI, api: OpenaiApi) -> None:
 
 
 def _add_ollama(app: FastAPI, api: OllamaApi) -> None:
-    app.add_api_route("/", api.alive, methods=["GET", "HEAD"])
-    app.add_api_route("/api/version", api.version, methods=["GET", "HEAD"])
-    app.add_api_route("/api/tags", api.tags, methods=["GET", "HEAD"])
+    for path, handler in (("/", api.alive), ("/api/version", api.version), ("/api/tags", api.tags)):
+        app.add_api_route(path, handler, methods=["GET"])
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
     app.add_api_route("/api/ps", api.running, methods=["GET"])
     _add_body(app, "/api/show", api.show, ShowRequest)
     _add_body(app, "/api/chat", api.chat, ChatRequest)

@@ -103,7 +103,7 @@ def test_logprobs_of_a_text_are_told_column_by_column_and_the_likeliest_of_token
         assert only_choice(columns.whole([(1,)], [sample]))["logprobs"] == {
             "tokens": ["a", "\ufffd"],
             "token_logprobs": [-0.5, -9999.0],
-            "top_logprobs": [{"a": -0.5}, {"b": -0.1}],
+            "top_logprobs": [{"a": -0.5}, {"b": -0.1, "\ufffd": -9999.0}],
             "text_offset": [0, 1],
         }
 
