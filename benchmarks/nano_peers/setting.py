@@ -60,11 +60,11 @@ class Setting:
         return model.num_layers * 2 * model.num_kv_heads * model.head_dim * int(self.torch_dtype.itemsize)
 
 
-def make_random_model(size: str, parent: Path) -> Path:
+def make_random_model(size: str, parent: Path, *, window: int = 4_096) -> Path:
     """A random model's directory, made in another."""
     directory = parent / size
     directory.mkdir()
-    make_model(directory, "qwen2", max_position_embeddings=4_096, **SIZES[size])
+    make_model(directory, "qwen2", max_position_embeddings=window, **SIZES[size])
     file = str(directory / SINGLE_FILE)
     # As they are made, attention sees almost a single token, and the last bits decide which. These look around.
     save_file({name: _calmer(name, weight) for name, weight in read_state_dict(directory).items()}, file)

@@ -1,8 +1,8 @@
 """What the next step computes: a pure function of the waiting and running sequences and the cache.
 
-There is one rule. Each step computes the tokens that have no KV yet, running sequences first, up to a token budget. Of
-the running ones, those that lack a single token come first. Long prompts in pieces, prefixes found in the cache and
-preempted sequences all follow from this rule.
+There is one rule. Each step computes the tokens that have no KV yet, up to a token budget, those first that lack a
+single one. Of what is left a ninth goes to prompts in order of arrival, and the rest to the shortest, so a short prompt
+does not wait for a long one. Long prompts in pieces, prefixes found in the cache and preempted sequences all follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from mac_runner.nano.cache import KVCache, blocks_for
 from mac_runner.nano.config import SchedulerConfig
 
 PASSED_OVER_MAX = 16
-"""Sequences that wait for another's KV and are looked at in a step; it bounds the step's cost."""
+"""Sequences that are looked at in a step and wait on; it bounds the step's cost."""
+SHARE_MIN = 16
+"""The tokens that the longest prompt of a step may have beside others, however short they are."""
+PARTIAL_MAX = 8
+"""Prompts under way at most for which a shorter one joins them."""
 
 
 class Work(NamedTuple):
@@ -77,8 +81,8 @@ def schedule(
         if index < len(remaining) and len(sequence.tokens) - sequence.num_computed_tokens == 1:
             step.decode(sequence, remaining)
     for sequence in remaining:
-        if len(sequence.tokens) - sequence.num_computed_tokens > 1:
-            step.prefill(sequence, sequence.num_computed_tokens)
+        if (missing := len(sequence.tokens) - sequence.num_computed_tokens) > 1:
+            step.missing[sequence.seq_id] = missing
     # A preempted sequence would otherwise return at once and preempt the next.
     if not step.preempted:
         _admit(step, waiting, remaining)
@@ -88,21 +92,24 @@ def schedule(
 def _admit(step: _Step, waiting: Iterable[Schedulable], running: Ordered[Schedulable]) -> None:
     """Admit sequences in order while there are seats, tokens and blocks."""
     seats = step.config.max_batch_size - len(running)
-    busy = [sequence for sequence in running if len(sequence.tokens) - sequence.num_computed_tokens > 1]
+    busy = [sequence for sequence in running if sequence.seq_id in step.missing]
     passed_over = 0
     for sequence in waiting:
-        if seats == 0 or passed_over > PASSED_OVER_MAX or not step.has_budget():
+        if seats == 0 or passed_over > PASSED_OVER_MAX or not step.budget:
             return
         hit = step.cache.lookup(sequence.tokens)
-        if step.config.prefix_caching and _is_underway(sequence, hit.num_tokens, busy, step.config.block_size):
+        is_underway = step.config.prefix_caching and _is_underway(
+            sequence, hit.num_tokens, busy, step.config.block_size
+        )
+        missing = len(sequence.tokens) - hit.num_tokens
+        if is_underway or not step.has_part(missing):
             passed_over += 1
             continue
         wanted = sequence.num_tokens_max if step.config.admission == "reserve" else len(sequence.tokens)
         fresh = blocks_for(wanted, step.config.block_size) - hit.num_tokens // step.config.block_size
         if fresh + hit.num_idle_blocks > step.available:
             return
-        if not step.prefill(sequence, hit.num_tokens):
-            return
+        step.missing[sequence.seq_id] = missing
         step.available -= fresh + hit.num_idle_blocks
         step.admitted.append(sequence.seq_id)
         busy.append(sequence)
@@ -120,20 +127,21 @@ def _is_underway(sequence: Schedulable, num_found: int, busy: Ordered[Schedulabl
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """The decision while it is made."""
+    """The decision while it is made. `missing` has the prompts' tokens without KV, in order of arrival."""
 
     cache: KVCache
     config: SchedulerConfig
     budget: int
     available: int
-    prefills: list[Work] = field(default_factory=list)
+    missing: dict[int, int] = field(default_factory=dict)
     decodes: list[Work] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
 
-    def has_budget(self) -> bool:
-        """Whether a piece of a prompt could still be computed."""
-        return self.budget > 0
+    def has_part(self, missing: int) -> bool:
+        """Whether a prompt without so many tokens may begin: there is budget, or it is shorter than one under way."""
+        others = self.missing.values()
+        return sum(others) < self.budget or (len(others) < PARTIAL_MAX and missing < max(others))
 
     def decode(self, sequence: Schedulable, remaining: list[Schedulable]) -> None:
         """Compute one token; if there is no block for it, preempt the latest sequences."""
@@ -151,21 +159,32 @@ class _Step:
         self.budget -= 1
         self.decodes.append(Work(sequence.seq_id, 1))
 
-    def prefill(self, sequence: Schedulable, num_computed: int) -> bool:
-        """Compute as many tokens as the budget allows; whether there were any."""
-        missing = min(len(sequence.tokens) - num_computed, self.budget)
-        if missing <= 0:
-            return False
-        self.budget -= missing
-        self.prefills.append(Work(sequence.seq_id, missing))
-        return True
-
     def output(self) -> SchedulerOutput:
         """The decision."""
+        prefills = self._prefills()
         return SchedulerOutput(
-            work=(*self.decodes, *self.prefills),
+            work=(*self.decodes, *prefills),
             admitted_seqs=tuple(self.admitted),
             preempted_seqs=tuple(self.preempted),
-            prefill_seqs=tuple(work.seq_id for work in self.prefills),
+            prefill_seqs=tuple(work.seq_id for work in prefills),
             decode_seqs=tuple(work.seq_id for work in self.decodes),
         )
+
+    def _prefills(self) -> list[Work]:
+        """The pieces of prompts: a ninth of the step in order of arrival, the rest for the shortest first.
+
+        Beside others the longest gets an eighth of their tokens, so that their step is a short one: each of its own
+        takes longer, because it attends to all before it.
+        """
+        given = dict.fromkeys(self.missing, 0)
+        left = self.budget
+        if len(self.missing) > 1:
+            others = sum(self.missing.values()) - max(self.missing.values())
+            left = min(left, others + max(others // 8, SHARE_MIN))
+        shortest = sorted(self.missing, key=self.missing.__getitem__)
+        for order, share in ((list(self.missing), max(left // 9, 1)), (shortest, left)):
+            for seq_id in order:
+                piece = min(self.missing[seq_id] - given[seq_id], share, left)
+                given[seq_id] += piece
+                share, left = share - piece, left - piece
+        return [Work(seq_id, piece) for seq_id, piece in given.items() if piece]

@@ -95,6 +95,39 @@ def test_budget_is_shared_out_in_the_order_of_arrival_and_a_long_prompt_computed
     assert many.step() == {0: 1, 1: 1, 2: 10, 3: 14}
 
 
+@given(
+    long=st.integers(200, 1500),
+    shorts=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 120)), min_size=1, max_size=6),
+)
+@settings(max_examples=100)
+def test_short_prompt_waits_for_no_long_one_and_holds_it_up_for_as_long_as_it_takes(
+    long: int, shorts: list[tuple[int, int]]
+) -> None:
+    """Whenever it comes."""
+    config = replace(CONFIG, max_batch_size=16)
+    table = Table(PagedKVCache(1000, 4), config, waiting=[Asked(0, prompt(0, long), long + 1)])
+    arrivals = {index + 1: (at, length) for index, (at, length) in enumerate(sorted(shorts))}
+    ended, step = dict[int, int](), 0
+    while len(ended) <= len(shorts):
+        for seq_id, (at, length) in arrivals.items():
+            if at == step:
+                table.waiting.append(Asked(seq_id, prompt(seq_id, length), length + 1))
+        everybody = {each.seq_id for each in (*table.waiting, *table.running)}
+        done = table.step()
+        assert sum(done.values()) <= config.max_tokens_per_batch
+        assert 0 in ended or done[0] > 0
+        step += 1
+        left = {each.seq_id for each in (*table.waiting, *table.running)}
+        ended |= dict.fromkeys(everybody - left, step)
+
+    budget = config.max_tokens_per_batch
+    for seq_id, (at, length) in arrivals.items():
+        others = sum(more for other, (_, more) in arrivals.items() if other != seq_id)
+        if length + others < long // 3:
+            assert ended[seq_id] - at <= (length + others) / (0.8 * budget - len(shorts)) + 2
+    assert ended[0] <= (long + sum(length for _, length in shorts)) // budget + 3 * len(shorts) + 1
+
+
 def test_reserved_requests_are_never_preempted() -> None:
     """Whoever is admitted finds room for all it may need, so the third waits."""
     table = Table(PagedKVCache(10, 4), waiting=[Asked(i, prompt(i, 3)) for i in range(3)])

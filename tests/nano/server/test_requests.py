@@ -352,11 +352,11 @@ def test_earlier_calls_of_tools_reach_the_template() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "a cat", "tool_name": "look"},
     ]
-    plain = [
+    plain: list[dict[str, object]] = [
         {"role": "assistant", "content": "", "tool_calls": [{"id": "7", "type": "function", **call}]},
         {"role": "tool", "content": "a cat", "tool_call_id": "7"},
     ]
-    plain_at_ollama = [
+    plain_at_ollama: list[dict[str, object]] = [
         {"role": "assistant", "content": "", "tool_calls": [{"type": "function", **call}]},
         {"role": "tool", "content": "a cat", "name": "look"},
     ]
