@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mac_runner.nano.errors import ConstraintError
+from mac_runner.nano.parallel.members import own_environment
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.schemas import PLAIN_CHARS_MAX, read_schema
 from mac_runner.nano.tokenizer import Tokenizer
@@ -192,7 +193,7 @@ async def tried(trial: dict[str, Any]) -> int:
     """
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", str(_TRIAL), stdin=pipe, stdout=pipe, stderr=null
+        sys.executable, "-P", str(_TRIAL), stdin=pipe, stdout=pipe, stderr=null, env=own_environment()
     )
     try:
         said, _ = await process.communicate(json.dumps(trial).encode())

@@ -102,21 +102,22 @@ def start(name: str, module: str, arguments: Sequence[str], environ: Mapping[str
     """
     ours, theirs = socket.socketpair()
     limit_sending(ours)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109
-        **environ,
-    }
     with theirs:
         process = subprocess.Popen(  # noqa: S603  Our own interpreter and module.
             [sys.executable, "-P", "-m", module, *arguments, str(theirs.fileno()), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            env=environment,
+            env={**own_environment(), **environ},
             start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
         )
     return Member(name, Connection(ours.detach()), process)
+
+
+def own_environment() -> dict[str, str]:
+    """The environment in which a Python finds the packages that this one finds."""
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def start_all(module: str, kind: str, size: int, num_threads: int) -> list[Member]:

@@ -96,6 +96,32 @@ async def test_openai_client_gets_logprobs_of_what_was_and_might_have_been_said(
         assert {len(top) for top in drawn.top_logprobs} <= {number, number + 1} | {1}
 
 
+CALL: Any = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+async def test_clients_may_send_back_what_a_tool_has_said_where_the_template_has_calls_also_the_call(
+    model: Path, at_openai: openai.AsyncOpenAI
+) -> None:
+    spoken: Any = [
+        *HI,
+        {"role": "assistant", "content": None},
+        {"role": "tool", "content": "a cat", "tool_call_id": "1"},
+    ]
+    called: Any = [*HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}, spoken[-1]]
+    function = {"name": "look", "arguments": {}}
+    called_at_ollama = [*HI, {"role": "assistant", "tool_calls": [{"function": function}]}, {"role": "tool"}]
+
+    assert (await at_openai.chat.completions.create(model=MODEL, messages=spoken, max_tokens=2)).choices
+    with pytest.raises(openai.BadRequestError, match=r"messages\.1\.tool_calls"):
+        await at_openai.chat.completions.create(model=MODEL, messages=called, max_tokens=2)
+    with pytest.raises(openai.BadRequestError, match="max_tokens"):
+        await at_openai.chat.completions.create(model=MODEL, messages=HI, max_tokens=0)
+    async with ollama_client(model) as at_ollama:
+        assert (await at_ollama.chat(MODEL, [*HI, {"role": "tool", "content": "a cat"}], options=GREEDY)).done
+        with pytest.raises(ollama.ResponseError, match=r"messages\.1\.tool_calls"):
+            await at_ollama.chat(MODEL, called_at_ollama)
+
+
 async def test_openai_client_stops_where_it_asks_and_is_held_to_a_schema(at_openai: openai.AsyncOpenAI) -> None:
     free = (await at_openai.completions.create(**TEXT, max_tokens=20)).choices[0].text
     stop = free[5:7]

@@ -17,6 +17,9 @@ import pytest
 from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
+from mac_runner.nano import EngineConfig
+from mac_runner.nano.parallel import follower
+from mac_runner.nano.server import lifecycle
 from mac_runner.serve import main
 from tests.nano.crowds import forbid_farewell
 from tests.patience import LIMIT_S
@@ -73,6 +76,22 @@ def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(
 def children(pid: int) -> list[str]:
     """Whichever thread has started them."""
     return [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
+
+
+def test_completion_begins_when_its_prompt_fits_unless_the_command_says_otherwise(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list[str]()
+
+    async def noting(config: EngineConfig, *_: object) -> None:
+        found.append(config.admission)
+
+    monkeypatch.setattr(lifecycle, "serve", noting)
+    monkeypatch.setattr(follower, "leave", lambda: None)
+    for words in ((), ("--admission", "reserve")):
+        assert CliRunner().invoke(main, [str(model), *words]).exit_code == 0
+
+    assert found == ["preempt", "reserve"]
 
 
 SPOILT: dict[str, dict[str, object]] = {

@@ -167,6 +167,7 @@ REFUSED: tuple[tuple[str, Mapping[str, object], int, str], ...] = (
     ("/v1/completions", {"prompt": [1] * 100_000}, 400, "exceeds the context"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": HUGE}]}, 400, "exceeds the context"),
     ("/api/generate", {"prompt": HUGE}, 400, "exceeds the context"),
+    ("/v1/completions", {"prompt": "hi", "structured_outputs": {"json": "[" * 1000}}, 400, "json_schema is not JSON"),
     # One prompt of several.
     ("/v1/completions", {"prompt": ["hi", "word " * 200]}, 400, '"code":"context_length_exceeded"'),
     # More than there is room for, ever.
