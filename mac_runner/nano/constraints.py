@@ -200,6 +200,7 @@ async def tried(trial: dict[str, Any]) -> int:
     finally:
         with suppress(ProcessLookupError):
             process.kill()
+        await process.wait()
     if not said:
         budget = f"{COMPILE_S_MAX} s or {COMPILE_BYTES_MAX >> 20} MiB"
         raise ConstraintError(f"this constraint takes more than {budget} to compile: simplify it")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
-NICENESS = 10
+NICENESS = 5
 """The engine's steps come first."""
 
 
