@@ -177,7 +177,12 @@ async def test_it_is_told_that_forms_leave_no_room_for_the_thought_of_the_templa
 @real
 async def test_schema_that_cannot_be_followed_fails_its_conversation_alone(model_directory: Path) -> None:
     async with started(nano(model_directory)) as backend:
-        for schema in ({"type": "no such type"}, {"minItems": 10**9}, {"type": "integer", "multipleOf": 10**12 + 1}):
+        schemas: tuple[JsonObject, ...] = (
+            {"type": "no such type"},
+            {"minItems": 10**9},
+            {"type": "integer", "multipleOf": 10**12 + 1},
+        )
+        for schema in schemas:
             with pytest.raises(RequestRefusedError, match=r"constraint|at most 10000"):
                 await backend.generate(request(prompt=Prompt(messages=VOTE, schema=schema)))
         assert (await backend.generate(request(sampling=drawn(1)))).tokens.completion == 1
