@@ -151,16 +151,6 @@ class GrammarCompiler:
             grammar = self._compiled.get(wanted)
         return grammar if grammar is not None and not grammar.is_broken else None
 
-    def _compile(self, schema: str | None, choices: tuple[str, ...]) -> Grammar:
-        try:
-            from llguidance import LLMatcher
-        except ImportError as error:
-            raise ConstraintError("choices and schemas need llguidance: pip install llguidance") from error
-        if schema is not None:
-            grammar = _schema_grammar(schema, LLMatcher)
-        else:
-            grammar = LLMatcher.grammar_from_lark(_one_of(choices))
-
     def _num_bytes(self) -> int:
         return sum(grammar.num_bytes for grammar in self._compiled.values())
 
@@ -224,7 +214,7 @@ def _written(schema: str | None, choices: tuple[str, ...]) -> tuple[str, bool]:
     try:
         from llguidance import LLMatcher
     except ImportError as error:
-        raise ConstraintError("choices and schemas need llguidance: pip install 'mac_runner[nano]'") from error
+        raise ConstraintError("choices and schemas need llguidance: pip install llguidance") from error
     if schema is None:
         lark = _one_of(choices)
         return LLMatcher.grammar_from_lark(lark), len(lark) <= PLAIN_CHARS_MAX
