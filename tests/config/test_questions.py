@@ -91,9 +91,11 @@ BAD = [
     (line(choices=[{"id": "A", "text": "one"}]), "choices: 1 of them; a multiple_choice question has 2 to 26"),
     (line(choices=["A", "B"]), "choices: found a list; allowed: a list of objects"),
     (line(choices=[{"id": "A"}, {"id": "B"}]), "text: found nothing"),
-    (line(choices=[{"id": "A", "text": "x"}, {"id": "A", "text": "y"}]), "the same id or read alike"),
-    (line(choices=[{"id": "A", "text": "X."}, {"id": "B", "text": " x"}]), "the same id or read alike"),
-    (line(choices=[{"id": "A", "text": "?"}, {"id": "B", "text": "x"}]), "a choice needs a letter or a digit"),
+    (line(choices=[{"id": "A", "text": "x"}, {"id": "A", "text": "y"}]), "two of question 'q_1' have the id 'A'"),
+    (
+        line(choices=[{"id": "A", "text": "..."}, {"id": "B", "text": "x"}]),
+        "a choice needs a letter, a digit or a sign",
+    ),
     (line(question_type="binary", choices=[{"id": i, "text": i} for i in "ABC"]), "a binary question has 2 to 2"),
     (line(question_type="open_ended"), "an open-ended question has none"),
     (line(correct_answer_id="C"), "allowed: null, or the id of a choice (A, B)"),
@@ -109,6 +111,22 @@ def test_a_bad_line_is_reported_by_file_and_line(subtests: pytest.Subtests) -> N
 
             assert message.startswith("q.jsonl:3: ")
             assert expected in message
+
+
+ALIKE = (
+    *(("X.", " x"), ("−1", "-1"), ("–1", "-1"), ("well-known", "well known"), ("“C++”", '"c++"'), ("Ａ＋", "A+")),
+    *(("it’s", "it's"), ("👍", "👍\ufe0f"), ("a\u200b+", "a+"), ("e\u0301+", "é+")),
+)
+
+
+def test_only_choices_that_read_alike_are_refused_and_named_with_their_question(subtests: pytest.Subtests) -> None:
+    for texts in ALIKE:
+        with subtests.test(str(texts)):
+            (message,) = refusal(q=line(choices=[{"id": i, "text": text} for i, text in zip("AB", texts, strict=True)]))
+
+            assert message.startswith(
+                f"q.jsonl:1: choices: {texts[0]!r} (A) and {texts[1]!r} (B) of question 'q_1' read"
+            )
 
 
 def test_all_bad_lines_are_reported_together() -> None:

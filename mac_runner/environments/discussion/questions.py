@@ -3,19 +3,20 @@
 A line is an object of `question_id`, `source_dataset`, `source_id`, `question_type`, `context`, `question`, `choices`
 (objects of `id` and `text`), `correct_answer_id` and `source_metadata`; other keys are ignored. All bad lines are
 reported at once, each by file and line. A question that two readers could take for two things (an id given twice,
-choices that read alike) is refused, because no result about it would mean anything.
+choices that read alike) is refused, because no result about it would mean anything. Choices that differ in a sign or
+symbol do not read alike (`reading.signs`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from mac_runner.environments.discussion.reading.signs import readings
 from mac_runner.problems import config_error, found
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 
@@ -164,7 +165,7 @@ def parse_question(data: JsonObject) -> Question:
     if not _ID.fullmatch(question_id):
         raise ValueError(f"question_id: {found(question_id)}; allowed: 1 to 200 characters without blanks")
     question_type = _question_type(data.get("question_type"))
-    choices = _choices(data.get("choices"), question_type)
+    choices = _choices(data.get("choices"), question_type, question_id)
     metadata = data.get("source_metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError(f"source_metadata: {found(metadata)}; allowed: an object or null")
@@ -198,7 +199,7 @@ def _text(data: JsonObject, key: str, *, is_optional: bool = False) -> str:
     return value
 
 
-def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...]:
+def _choices(value: JsonValue, question_type: QuestionType, question_id: str) -> tuple[Choice, ...]:
     if value is None or value == []:
         if question_type is QuestionType.MULTIPLE_CHOICE:
             raise ValueError("choices: is missing; a multiple-choice question lists two or more objects of id and text")
@@ -207,27 +208,23 @@ def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...
         raise ValueError("choices: an open-ended question has none; leave them out, or change question_type")
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ValueError(f"choices: {found(value)}; allowed: a list of objects of id and text")
-    choices = tuple(_choice(entry) for entry in value if isinstance(entry, dict))
+    choices = tuple(
+        Choice(id=_text(entry, "id"), text=_text(entry, "text")) for entry in value if isinstance(entry, dict)
+    )
     at_most = 2 if question_type is QuestionType.BINARY else CHOICES_MAX
     if not 2 <= len(choices) <= at_most:
         raise ValueError(f"choices: {len(choices)} of them; a {question_type} question has 2 to {at_most}")
-    for part in ({choice.id for choice in choices}, {plain(choice.text) for choice in choices}):
-        if len(part) < len(choices):
-            raise ValueError("choices: two of them have the same id or read alike; make each of them different")
+    ids: dict[str, Choice] = {}
+    read: dict[str, Choice] = {}
+    for choice, reading in zip(choices, readings([choice.text for choice in choices]), strict=True):
+        if not reading:
+            raise ValueError(f"choices: {found(choice.text)}; a choice needs a letter, a digit or a sign in its text")
+        if ids.setdefault(choice.id, choice) is not choice:
+            raise ValueError(f"choices: two of question {question_id!r} have the id {choice.id!r}; give each its own")
+        if (first := read.setdefault(reading, choice)) is not choice:
+            pair = f"{first.text[:80]!r} ({first.id}) and {choice.text[:80]!r} ({choice.id})"
+            raise ValueError(f"choices: {pair} of question {question_id!r} read alike; make them different")
     return choices
-
-
-def _choice(entry: JsonObject) -> Choice:
-    choice = Choice(id=_text(entry, "id"), text=_text(entry, "text"))
-    if not plain(choice.text):
-        raise ValueError(f"choices: {found(choice.text)}; a choice needs a letter or a digit in its text")
-    return choice
-
-
-def plain(text: str) -> str:
-    """A text as the readers of replies compare it: letters and digits alone, case folded."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(char if char.isalnum() else " " for char in folded).split())
 
 
 def _correct(value: JsonValue, choices: tuple[Choice, ...]) -> str | None:

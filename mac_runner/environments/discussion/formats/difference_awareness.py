@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Final, NoReturn
 
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, plain
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.reading.signs import plain
 from mac_runner.types import JsonObject, JsonValue
 
 CONDITIONS: Final = ("different", "equal")

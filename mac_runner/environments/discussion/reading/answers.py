@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -18,6 +18,7 @@ from typing import Final
 from mac_runner.environments import placeholders
 from mac_runner.environments.discussion.reading.marks import (
     answer_name,
+    emphasis,
     ends_within,
     gathered,
     leaves,
@@ -75,8 +76,13 @@ class Found:
         return self.fields.get(name, "")
 
 
-def read_fields(reply: Reply, wanted: Sequence[str], *, edition: int = 3) -> Found | Problem:
-    """What a reply says under the names `wanted`, the decisive one first; without any of them, its prose."""
+def read_fields(
+    reply: Reply, wanted: Sequence[str], *, edition: int = 3, signs: Container[str] = frozenset()
+) -> Found | Problem:
+    """What a reply says under the names `wanted`, the decisive one first; without any of them, its prose.
+
+    `signs` belong to answers, and are not taken for emphasis.
+    """
     said = reply.text[:REPLY_CHARS_MAX].strip()
     # In a reply that is an object from end to end, what looks like a thought is a part of a text.
     if not said.startswith("{") or not said.endswith("}"):
@@ -88,7 +94,7 @@ def read_fields(reply: Reply, wanted: Sequence[str], *, edition: int = 3) -> Fou
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
     if "{" not in said:
-        return _prose(said, wanted, edition=edition, is_cut=is_cut)
+        return _prose(said, wanted, edition=edition, is_cut=is_cut, signs=signs)
     objects = [one for placed in whole_objects(said) for one in _objects(placed.value, wanted, edition)]
     if not objects:
         mended = mended_object(said) if may_have_key(said, wanted) else {}
@@ -96,14 +102,14 @@ def read_fields(reply: Reply, wanted: Sequence[str], *, edition: int = 3) -> Fou
         if objects and is_cut and _is_cut_in(mended, wanted, edition):
             return _cut_off(answer_name(wanted) or wanted[0] if edition >= 3 else wanted[0])
     if not objects:
-        return _prose(said, wanted, edition=edition, is_cut=is_cut)
+        return _prose(said, wanted, edition=edition, is_cut=is_cut, signs=signs)
     if len({_text(fields.get(wanted[0])) for fields in objects}) > 1:
         return Problem(Cause.AMBIGUOUS, f"it holds several objects with different values of {wanted[0]}")
     found = Found(fields={name: _text(value) for name, value in objects[-1].items() if name in wanted})
     name = answer_name(wanted) if edition >= 3 else None
     if name is None or name not in found.fields:
         return found
-    answers = [part for leaf in leaves(objects[-1][name]) for part in unboxed(_text(leaf))]
+    answers = [part for leaf in leaves(objects[-1][name]) for part in unboxed(_text(leaf), signs)]
     return Found(fields=found.fields | {name: answers[-1]}, also=_others(answers))
 
 
@@ -130,33 +136,34 @@ def _others(answers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(answer for answer in answers[:-1] if answer != answers[-1]))
 
 
-def _prose(text: str, wanted: Sequence[str], *, edition: int, is_cut: bool) -> Found | Problem:
+def _prose(text: str, wanted: Sequence[str], *, edition: int, is_cut: bool, signs: Container[str]) -> Found | Problem:
     """The fields of a reply without an object: those that are marked, and lines of `name: value`."""
-    lines = _lines(text, wanted)
+    lines = _lines(text, wanted, signs)
     if edition < 3:
         return lines
-    marks, name = marks_of(text, wanted), answer_name(wanted)
+    marks, name = marks_of(text, wanted, signs), answer_name(wanted)
     if marks.is_open and is_cut and name is not None:
         return _cut_off(name)
     if not marks.answers and not marks.fields:
         return lines
-    found = _lines(marks.rest, wanted)
+    found = _lines(marks.rest, wanted, signs)
     # A heading `Answer:` has nothing behind it.
     line = found.get(name) if name is not None else ""
-    answers = [*(unboxed(line) if line else ()), *marks.answers]
+    answers = [*(unboxed(line, signs) if line else ()), *marks.answers]
     decided = {name: answers[-1]} if answers and name is not None else {}
     fields = found.fields | dict(marks.fields) | decided
     return Found(fields=fields, prose=found.prose, also=_others(answers) if answers else ())
 
 
-def _lines(text: str, wanted: Sequence[str]) -> Found:
+def _lines(text: str, wanted: Sequence[str], signs: Container[str]) -> Found:
     """The fields as lines of `name: value`, the last of each name; all other lines are prose."""
-    line = _line_of(tuple(wanted))
+    around = emphasis(signs)
+    line = _line_of(tuple(wanted), around)
     fields: dict[str, str] = {}
     prose: list[str] = []
     for row in text.splitlines():
         if match := line.match(row):
-            name, value = match.group(1).casefold(), match.group(2).strip(" *_")
+            name, value = match.group(1).casefold(), match.group(2).strip(f" {around}")
             fields[name] = value if fields.get(name, value) == value else f"{fields[name]} / {value}"
         else:
             prose.append(row)
@@ -164,9 +171,11 @@ def _lines(text: str, wanted: Sequence[str]) -> Found:
 
 
 @lru_cache(maxsize=256)
-def _line_of(wanted: tuple[str, ...]) -> re.Pattern[str]:
+def _line_of(wanted: tuple[str, ...], around: str) -> re.Pattern[str]:
     names = "|".join(map(re.escape, wanted))
-    return re.compile(rf"^[\s>*_#\-]*(?:(?:my|the)\s+)?(?:final\s+)?({names})[\s*_]*[:=][\s*_]*(.+)$", re.IGNORECASE)
+    return re.compile(
+        rf"^[\s>*_#\-]*(?:(?:my|the)\s+)?(?:final\s+)?({names})[\s*_]*[:=][\s{around}]*(.+)$", re.IGNORECASE
+    )
 
 
 def _text(value: JsonValue) -> str:

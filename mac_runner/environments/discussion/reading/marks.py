@@ -6,7 +6,7 @@ All of it is read at the cost of a few passes over the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -27,11 +27,6 @@ _BOX: Final = re.compile(r"(?:\\boxed|\x08oxed|\\fbox|\x0cbox)\s*\{")
 _BRACE: Final = re.compile(r"[{}]")
 _COMMAND: Final = re.compile(r"(?:\\text|\text|\\math|\\mbox)\w*\s*\{([^{}]*)\}")
 _MATHS: Final = re.compile(r"\\[()\[\],;!]|[$~]|\\ ")
-_FINAL_LINE: Final = re.compile(
-    r"^[\s>*_#\-]*(?:(?:so|thus|therefore|hence)\W{1,9})?(?:(?:my|the|our)\s+)?final[\s_\-]+(?:answer|verdict)\b[\s*_]*"
-    r"(is\b|[:=])?[\s*_:]*(.*)$",
-    re.IGNORECASE,
-)
 _LEAVES: Final = (
     *("answer", "verdict", "choice", "option", "selection", "selected", "id", "label", "letter", "text", "value"),
     *("choice_id", "choice_text", "selected_choice", "selected_option", "answer_id", "answer_text", "final_answer"),
@@ -55,8 +50,13 @@ def answer_name(wanted: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in ANSWER_NAMES), None)
 
 
-def marks_of(text: str, wanted: Sequence[str]) -> Marks:
-    """The marked fields of a text."""
+def emphasis(signs: Container[str]) -> str:
+    """What may be around an answer and is no part of it."""
+    return "".join(char for char in "*_" if char not in signs)
+
+
+def marks_of(text: str, wanted: Sequence[str], signs: Container[str] = frozenset()) -> Marks:
+    """The marked fields of a text; `signs` belong to answers."""
     name = answer_name(wanted)
     fields: dict[str, str] = {}
     answers: list[str] = []
@@ -68,23 +68,23 @@ def marks_of(text: str, wanted: Sequence[str]) -> Marks:
         kept.append(text[end : tag.start()])
         end = tag.end()
         if found == name or (is_final and name is not None and found in ANSWER_NAMES):
-            answers.extend(unboxed(content))
+            answers.extend(unboxed(content, signs))
             is_open = not tag[4]
         else:
             fields[found] = content
     rest = "".join([*kept, text[end:]]).strip()
     if name is not None:
-        answers.extend(_boxes(rest))
-        answers.extend(part for line in _final_lines(rest) for part in unboxed(line))
+        answers.extend(_boxes(rest, signs))
+        answers.extend(part for line in _final_lines(rest, emphasis(signs)) for part in unboxed(line, signs))
     return Marks(fields=fields, answers=tuple(answers), rest=rest, is_open=is_open)
 
 
-def unboxed(text: str) -> tuple[str, ...]:
+def unboxed(text: str, signs: Container[str] = frozenset()) -> tuple[str, ...]:
     """What the boxes of a text hold; the text itself where it has none."""
-    return tuple(_boxes(text)) or (text,)
+    return tuple(_boxes(text, signs)) or (text,)
 
 
-def _boxes(text: str) -> Iterator[str]:
+def _boxes(text: str, signs: Container[str]) -> Iterator[str]:
     end = 0
     for box in list(_BOX.finditer(text))[-_BOXES_MAX:]:
         if box.start() < end:
@@ -94,27 +94,36 @@ def _boxes(text: str) -> Iterator[str]:
             depth += 1 if brace[0] == "{" else -1
             if depth == 0:
                 end = brace.end()
-                yield _without_maths(text[box.end() : brace.start()])
+                yield _without_maths(text[box.end() : brace.start()], signs)
                 break
 
 
-def _without_maths(text: str) -> str:
+def _without_maths(text: str, signs: Container[str]) -> str:
     for _ in range(_DEPTH_MAX):
         text = _COMMAND.sub(r"\1", text)
-    return _MATHS.sub("", text).strip()
+    return _MATHS.sub(lambda found: found[0] if found[0] in signs else "", text).strip()
 
 
-def _final_lines(text: str) -> Iterator[str]:
+def _final_lines(text: str, around: str) -> Iterator[str]:
     """What stands behind `Final answer:` or below it as a heading."""
-    is_heading = False
+    is_heading, edges, final_line = False, f" {around}", _final_line(around)
     for line in text.splitlines():
         if is_heading and line.strip():
             is_heading = False
-            yield line.strip(" *_")
-        elif found := _FINAL_LINE.match(line):
-            if found[1] and found[2].strip(" *_"):
-                yield found[2].strip(" *_")
-            is_heading = not found[2].strip(" *_")
+            yield line.strip(edges)
+        elif found := final_line.match(line):
+            if found[1] and found[2].strip(edges):
+                yield found[2].strip(edges)
+            is_heading = not found[2].strip(edges)
+
+
+@lru_cache(maxsize=4)
+def _final_line(around: str) -> re.Pattern[str]:
+    return re.compile(
+        r"^[\s>*_#\-]*(?:(?:so|thus|therefore|hence)\W{1,9})?(?:(?:my|the|our)\s+)?"
+        rf"final[\s_\-]+(?:answer|verdict)\b[\s*_]*(is\b|[:=])?[\s{around}:]*(.*)$",
+        re.IGNORECASE,
+    )
 
 
 @lru_cache(maxsize=256)

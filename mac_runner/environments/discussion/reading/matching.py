@@ -3,8 +3,9 @@
 Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
 choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
 which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
-is not `Guilty`, and neither is `anything but guilty`. Nor is a choice matched within a longer phrase (`phrases`). What
-names two choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
+is not `Guilty`, and neither is `anything but guilty`. Nor is a choice matched within a longer phrase (`phrases`). Where
+signs alone tell choices apart, they are compared too (`signs`). What names two choices, or none, is a Problem,
+which its writer has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mac_runner.environments.discussion.reading.phrases import (
     phrase_tokens,
     stems,
 )
+from mac_runner.environments.discussion.reading.signs import spoken, telling, with_signs
 from mac_runner.environments.discussion.reading.unknowns import refuses, says_unknown
 from mac_runner.environments.discussion.reading.words import (
     ARTICLES,
@@ -95,6 +97,8 @@ _REASON: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"[\s(\[*_\"'#]*(?:(?:option|choice|answer)\s+)?([a-z]{1,6}|\d{1,2})(?![\w'’])")
 _LABEL_END: Final = re.compile(r"[\s)\]*_\"']*([).:,;=\-–—]|$)[\s).:,;=*_\"'\-–—]*")
+_SET_OFF: Final = re.compile(r"\s*([*_\"']{0,3})[(\[]?(?:[a-z]{1,6}|\d{1,2})[)\]]?[.:]?\1[.:]?(?=\s|$)", re.IGNORECASE)
+"""A label and the marks around it, which are not signs of a choice."""
 _POSSESSIVE: Final = re.compile(r"(?<=\w)['’‘ʼ′`´]s\b", re.IGNORECASE)
 
 
@@ -144,14 +148,21 @@ class Matcher:
         self._labels = {
             label.casefold(): choice.id for scheme in others for label, choice in zip(scheme, choices, strict=True)
         } | self._shown
+        self._signs = telling([choice.text for choice in choices])
+        self._spoken = spoken(self._signs)
         self._choices = tuple(
-            _Known(choice.id, choice.text.strip(), distinctive(words(choice.text))) for choice in choices
+            _Known(choice.id, choice.text.strip(), distinctive(words(self._written(choice.text)))) for choice in choices
         )
         self._threshold = threshold / 100
         self._margin = margin / 100
         self._unknown = unknown
         self._edition = edition
         self._asked = stems([asked])
+
+    @property
+    def signs(self) -> frozenset[str]:
+        """The signs that alone tell some choices apart."""
+        return self._signs
 
     def match(self, answer: str) -> Match | Problem:
         """The choice that `answer` names."""
@@ -175,7 +186,7 @@ class Matcher:
             return Problem(Cause.EMPTY, "the answer is empty")
         if len(answer) > ANSWER_CHARS_MAX:
             return Problem(Cause.UNMATCHED, f"the answer is longer than {ANSWER_CHARS_MAX} characters; give the choice")
-        bare = answer[lead.end() :].strip() if (lead := _LEAD.match(answer)) else answer
+        bare = answer[self._lead_chars(answer) :].strip()
         for text in dict.fromkeys((answer, bare)):
             if text and (found := self._whole(text)) is not None:
                 return found
@@ -186,6 +197,12 @@ class Matcher:
         if self._edition >= 2 and refuses(answer):
             return _refused(answer)
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
+
+    def _lead_chars(self, answer: str) -> int:
+        """How long the words before an answer are; in `it is =5` the sign is a part of the answer."""
+        if (lead := _LEAD.match(answer)) is None:
+            return 0
+        return lead.end() - (lead[0][-1] in self._signs and lead[0][-2:-1].isspace())
 
     def _whole(self, answer: str) -> Match | Problem | None:
         """The answer as a choice from end to end, or as a label."""
@@ -212,11 +229,18 @@ class Matcher:
             return _negated(answer)
         return _ambiguous(answer) if len(set(named)) > 1 else None
 
+    def _written(self, text: str) -> str:
+        """A text with the signs that are compared as letters."""
+        return with_signs(text, self._signs) if self._signs else text
+
+    def _words(self, text: str) -> tuple[str, ...]:
+        return distinctive(words(self._written(text)))
+
     def _text(self, answer: str) -> Match | None:
         exact = [choice for choice in self._choices if choice.text == answer]
         if exact:
             return Match(exact[0].id, "exact")
-        said = distinctive(words(answer))
+        said = self._words(answer)
         same = [choice for choice in self._choices if "".join(choice.words) == "".join(said) and said]
         if len(same) == 1 and same[0].negations == negations(said):
             return Match(same[0].id, "normalised")
@@ -224,7 +248,8 @@ class Matcher:
 
     def _labelled(self, answer: str) -> Match | Problem | None:
         """A label alone, or one set off from what follows, which may not name another choice."""
-        text = _REASON.split(folded(answer))[0]
+        head = label.end() if (label := _SET_OFF.match(answer)) else 0
+        text = _REASON.split(folded(answer[:head] + self._written(answer[head:])))[0]
         label = _LABEL.match(text)
         choice_id = self._labels.get(label.group(1)) if label else None
         end = _LABEL_END.match(text, label.end()) if label else None
@@ -251,7 +276,8 @@ class Matcher:
 
     def _mentioned(self, answer: str) -> Match | Problem | None:
         """The only choice mentioned in a sentence that does not turn it down."""
-        claim = distinctive(words(_REASON.split(folded(answer))[0]))
+        text = _REASON.split(folded(self._written(answer)))[0]
+        claim = distinctive(words(text))
         spans = [(choice.id, place) for choice in self._choices for place in places(choice.words, claim)]
         # `an old man` mentions `man` too, but as a part of itself.
         outer = [(name, place) for name, place in spans if not any(set(place) < set(other) for _, other in spans)]
@@ -265,7 +291,9 @@ class Matcher:
         is_a_no = self._choice(choice_id).words == ("no",) and outer[0][1].start == 0
         if any(word in NEGATIONS or word in EXCEPTIONS for word in outside) and not is_a_no:
             return _negated(answer)
-        if self._edition >= 3 and self._is_within(choice_id, _REASON.split(folded(answer))[0], [at for _, at in outer]):
+        if not self._spoken.isdisjoint(outside):
+            return _ambiguous(answer)
+        if self._edition >= 3 and self._is_within(choice_id, text, [at for _, at in outer]):
             return _ambiguous(answer)
         return Match(choice_id, "mentioned")
 
@@ -291,7 +319,7 @@ class Matcher:
 
     def _partial(self, answer: str) -> Match | Problem | None:
         """The only choice that has all the words of the answer."""
-        said = set(distinctive(words(answer)))
+        said = set(self._words(answer))
         having = [choice for choice in self._choices if said and said <= set(choice.words)]
         if not having:
             return None
@@ -301,7 +329,7 @@ class Matcher:
         return Match(having[0].id, "partial") if is_same else _negated(answer)
 
     def _near(self, answer: str) -> Match | Problem:
-        said = distinctive(words(answer))
+        said = self._words(answer)
         scores = sorted(((_likeness(said, choice.words), choice.id) for choice in self._choices), reverse=True)
         (best, choice_id), (second, _) = scores[0], scores[1]
         if best < self._threshold:

@@ -28,9 +28,11 @@ from mac_runner.environments.discussion.testing import (
     QuestionType,
     Said,
     read_fields,
+    read_questions,
     unknown_choice,
 )
 from mac_runner.environments.testing import lowered, may_have_key, mended_object
+from mac_runner.errors import ConfigError
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
 
 
@@ -128,6 +130,55 @@ def test_a_choice_within_a_longer_phrase_is_asked_again_and_a_plain_one_is_read(
     _, answer, question = next(phrases())
     assert cause_of(matched(answer, question)) is Cause.AMBIGUOUS
     assert matched(answer, question, edition=2) == Match("A", "mentioned")
+
+
+SIGNS = "+-−#%*/<>=≠^!?.'\"$€&@_~|°²³½👍ि()[]"
+SAID = (
+    *('{{"rationale": "r", "answer": {json}}}', "{text}", "Answer: {text}", "The answer is {text}.", "**{text}**"),
+    *("It is {text}, because it fits.", "<answer>{text}</answer>", "Final answer: {text}", "\\boxed{{{text}}}"),
+)
+
+
+def signed(chance: Random) -> tuple[Choice, ...]:
+    """Choices of the same letters and digits, which are not labels, with other signs before and behind them."""
+    base = chance.choice(["Q", "17", "x y", "true", "is it", "an", "O", ""])
+    texts = {base} - {""}
+    while len(texts) < 3:
+        signs = [chance.choice(SIGNS) * chance.choice([1, 1, 2]) for _ in range(2)]
+        texts.add(chance.choice([f"{base}{signs[0]}", f"{signs[0]}{base}", f"{signs[0]}{base}{signs[1]}"]))
+    return tuple(Choice(id=f"c{number}", text=text) for number, text in enumerate(sorted(texts)))
+
+
+def check_signs_tell_choices_apart(seed: int) -> bool:
+    """Whether the choices of this seed are not refused."""
+    choices = signed(Random(seed))
+    try:
+        (question,) = read_questions({"q": json.dumps(asking("Which?", choices).to_json()).encode()})
+    except ConfigError:
+        return False
+    matcher = Matcher(choices, "none", threshold=88, margin=6)
+    moment = Moment(question=question, matcher=matcher, is_answer_first=False, is_last=False, majority=None)
+    for choice in choices:
+        for form in SAID:
+            reply = Reply(text=form.format(text=choice.text, json=json.dumps(choice.text)))
+            found = read_fields(reply, ("answer", "rationale"), signs=matcher.signs)
+            said = found if isinstance(found, Problem) else ROLES["participant"].read(found, moment)
+            # The form that is asked for is always understood; in doubt about another its writer is asked again.
+            if form is SAID[0] or isinstance(said, Said):
+                assert (choices, reply.text, getattr(said, "answer", said)) == (choices, reply.text, choice.id)
+    return True
+
+
+def test_choices_that_differ_in_signs_alone_are_told_apart_and_never_taken_for_each_other() -> None:
+    assert sum(map(check_signs_tell_choices_apart, range(40))) > 20
+    choices = choices_of("c=C | p=C++ | m=-C")
+    guesses = ("C#", "C plus plus", "negative C", "minus C", "2-C", "C/C++", "It is C plus plus, because")
+    assert [answer for answer in guesses if isinstance(matched(answer, asking("Which?", choices)), Match)] == []
+
+
+@pytest.mark.nightly
+def test_many_choices_that_differ_in_signs_alone_are_told_apart() -> None:
+    assert sum(map(check_signs_tell_choices_apart, range(40, 5_000))) > 2_500
 
 
 WORDINGS = (
