@@ -135,6 +135,20 @@ def _uncast(casting: Mapping[str, Cast], seats: Sequence[Sequence[str]]) -> Iter
             yield Problem((*_KEY, key), f"{text}; leave it out")
 
 
+def neutral_line(casts: Sequence[Mapping[str, str | None]]) -> str:
+    """Who plays the neutral roles, where `casts` have the players of each side; None is of several players."""
+    found = {cast[Faction.NEUTRAL] for cast in casts}
+    if len(found) == 1 and None not in found:
+        return f"neutral roles: played by {found.pop()} in all games"
+    for side, name in ((Faction.TOWN, "Town"), (Faction.MAFIA, "Mafia")):
+        if None not in found and all(cast[Faction.NEUTRAL] == cast.get(side) for cast in casts):
+            return (
+                f"neutral roles: played by the player of the {name}, so what changes with that player may be due to "
+                "them; game.pairings.neutral can name an agent definition that plays them in all games"
+            )
+    return "neutral roles: not played by the same player in all games, and not by that of one side"
+
+
 def cast_names(casting: Mapping[str, Cast]) -> frozenset[str]:
     """The agent definitions that a casting names."""
     return frozenset(name for value in casting.values() for name in ((value,) if isinstance(value, str) else value))

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment, identity_of
-from mac_runner.environments.town_of_salem.casting import EVERYBODY, keys_of, possible_seats
+from mac_runner.environments.town_of_salem.casting import EVERYBODY, keys_of, neutral_line, possible_seats
 from mac_runner.environments.town_of_salem.game.lobbies import plain, role_list
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig, GamePairings
@@ -220,6 +220,18 @@ def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]])
             "balanced: each pair plays every deal on both sides, so the two of them have each of its seats, names and "
             "roles equally often"
         )
+    if casts := [*_casts(planned, castings)]:
+        yield neutral_line(casts)
+
+
+def _casts(
+    planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]]
+) -> Iterator[dict[str, str | None]]:
+    """The player of each side in the experiments whose lobby may deal a neutral role."""
+    for one, casting in zip(planned, castings, strict=True):
+        if NEUTRAL in _sides(role_list(one.experiment.settings_as(GameConfig).lobby)):
+            players = {side: casting.get(side, casting.get(EVERYBODY)) for side in _SIDES}
+            yield {side: player if isinstance(player, str) else None for side, player in players.items()}
 
 
 def _setting(one: Planned) -> str:

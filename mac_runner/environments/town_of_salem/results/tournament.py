@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import comparisons
+from mac_runner.environments.town_of_salem.casting import neutral_line
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, rate_report
 from mac_runner.intervals import ClusteredRate
@@ -68,6 +69,12 @@ class _Played:
         return frozenset((side, name) for side, name in self.cast.items() if side not in _SIDES)
 
     @property
+    def other(self) -> str | None:
+        """Who plays all of that, if it is one."""
+        names = {name for _, name in self.others}
+        return next(iter(names)) if len(names) == 1 and _SEVERAL not in names else None
+
+    @property
     def others_alike(self) -> frozenset[tuple[str, str]]:
         """The same, where the player of a main side goes by that side."""
         main = {self.cast.get(side): f"as {side}" for side in _SIDES}
@@ -81,6 +88,9 @@ def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonO
     if len(every) < 2:
         return {}
     sections: JsonObject = {"standings": [row for group in groups for row in _standings(group)]}
+    casts = [{**entry.cast, Faction.NEUTRAL: entry.other} for entry in every if entry.others]
+    if sections["standings"] and casts:
+        sections["neutral"] = neutral_line(casts)
     if not has_stats:
         return {**sections, "differences": None, "ratings": None}
     pairs = [*sorted(_cast_pairs(groups), key=_Pair.order), *_value_pairs(every)]

@@ -28,7 +28,7 @@ def comparison_tables(compared: JsonObject) -> Iterator[Table | str]:
     """Tables and notes of `comparisons.json`."""
     if standings := objects(compared.get("standings")):
         yield _standings(standings)
-        yield "Games of one deal share its luck, so intervals are by deal."
+        yield "\n".join(_standing_notes(compared))
     if differences := objects(compared.get("differences")):
         yield _differences(differences[:ROWS_SHOWN_MAX])
         yield "\n".join(_difference_notes(differences, compared.get("not_compared")))
@@ -47,6 +47,12 @@ def _standings(rows: list[JsonObject]) -> Table:
     ]
     words = ("player", "side", "settings")
     return _without_empty(Table("wins by player and side (n games)", words, ("n", "deals", "wins", *RATE_HEADS), lines))
+
+
+def _standing_notes(compared: JsonObject) -> Iterator[str]:
+    yield "Games of one deal share its luck, so intervals are by deal."
+    if isinstance(neutral := compared.get("neutral"), str):
+        yield f"{neutral[:1].upper()}{neutral[1:]}."
 
 
 def _differences(rows: list[JsonObject]) -> Table:
