@@ -390,3 +390,35 @@ def interval_text(interval: JsonValue, text: Callable[[JsonValue], str] = percen
 def rate_texts(record: JsonObject) -> tuple[str, str]:
     """The cells under RATE_HEADS."""
     return percent_text(record.get("rate")), interval_text(record.get("interval"))
+
+
+DEFAULTS_NOTED: Final = 0.05
+"""A side that took its default on a larger part of its turns says so beside its row."""
+DEFAULTS_HEAD: Final = "defaults"
+DEFAULTS_NOTE: Final = (
+    f"Defaults: turns that ended with the default act, because no reply to them could be used. Above "
+    f"{DEFAULTS_NOTED:.0%} the result is in part that of the default act."
+)
+
+
+def is_noted(share: float | None) -> bool:
+    """Whether a side took its default so often that it has to be said."""
+    return share is not None and share > DEFAULTS_NOTED
+
+
+def with_defaults(label: str, share: float | None) -> str:
+    """`c (defaults 71%)`, where that has to be said."""
+    return f"{label} (defaults {share:.0%})" if share is not None and is_noted(share) else label
+
+
+def with_defaults_column(table: Table, shares: Sequence[Sequence[float | None]], place: int) -> Table:
+    """The table with a column of numbers at `place`, where one of its rows has to say how often it took its default.
+
+    A row has a share for each of those that it compares.
+    """
+    if not any(is_noted(share) for row in shares for share in row):
+        return table
+    at = len(table.words) + place
+    cells = (" : ".join(map(percent_text, row)) for row in shares)
+    rows = [(*row[:at], cell, *row[at:]) for row, cell in zip(table.rows, cells, strict=True)]
+    return table._replace(numbers=(*table.numbers[:place], DEFAULTS_HEAD, *table.numbers[place:]), rows=rows)

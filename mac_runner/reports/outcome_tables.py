@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from mac_runner.reports.outcomes import OUTCOMES
+from mac_runner.reports.usability import default_shares
 from mac_runner.results import (
     UNKNOWN,
     Column,
@@ -22,6 +23,7 @@ from mac_runner.results import (
     rate,
     rate_texts,
     section,
+    with_defaults_column,
 )
 from mac_runner.rewards import is_number, values_by_agent
 from mac_runner.types import JsonObject, JsonValue
@@ -46,7 +48,10 @@ def outcome_tables(summary: JsonObject) -> Iterator[Table | str]:
             yield Table(f"outcomes of {kind}, texts", ("value", "text"), ("count", "rate", "95% interval"), rows)
         if rows := [*_agent_rows(section(counted, "agents"))]:
             heads = ("n", "conversations", "mean", "95% interval")
-            yield Table(f"outcomes of {kind}, by agent", ("value", "of", "name"), heads, rows)
+            table = Table(f"outcomes of {kind}, by agent", ("value", "of", "name"), heads, rows)
+            shares = default_shares(summary)
+            by_row = [[shares.get(name) if head == _GROUPS["by_definition"] else None] for _, head, name, *_ in rows]
+            yield with_defaults_column(table, by_row, len(heads))
         if left_out := section(counted, "not_counted"):
             names = ", ".join(f"{name} ({count_text(count)})" for name, count in left_out.items())
             yield f"Not counted, because they are lists or objects without a number for each agent: {names}."

@@ -28,10 +28,20 @@ class _Tokens(msgspec.Struct, frozen=True):
     timing: _Timing | None = None
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """The turns that ended with an act, and those of them that ended with the default act."""
+
+    turns: int
+    defaults: int
+
+
 class Counts(msgspec.Struct, frozen=True):
     """What was counted over the turns; `unusable` has the replies without use, by agent definition and cause.
 
     `uncounted_turns` are those without tokens beside others that have some.
+    """What was counted over the replies; `unusable` has those without use, by agent definition and cause.
+
+    Rows of earlier versions do not have `turns_by_definition`.
     """
 
     turns: int
@@ -40,6 +50,7 @@ class Counts(msgspec.Struct, frozen=True):
     tokens: _Tokens
     unusable: dict[str, dict[str, int]] = {}
     uncounted_turns: int = 0
+    turns_by_definition: dict[str, Taken] = {}
 
 
 def cluster_of(group: JsonValue, fork_of: JsonValue) -> int | str | None:

@@ -15,7 +15,7 @@ from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED
-from mac_runner.reports.usability import by_model, usability_warning
+from mac_runner.reports.usability import by_model, warnings
 from mac_runner.results import number, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
@@ -71,7 +71,7 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
 def _warning(standing: Standing) -> str | None:
     """What is to be said of replies that could not be used."""
     unusable = by_model(section(standing.counts, "unusable"), standing.speakers)
-    return usability_warning({**standing.counts, "unusable_by_model": unusable})
+    return "; ".join(warnings({**standing.counts, "unusable_by_model": unusable})) or None
 
 
 def _state(standing: Standing) -> str:

@@ -78,6 +78,8 @@ def summarise(
     }
     if unusable := by_model(section(summary, "unusable"), speakers or {}):
         summary["unusable_by_model"] = unusable
+    if totals.taken:
+        summary["turns_by_definition"] = {name: dict(found) for name, found in sorted(totals.taken.items())}
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
     if "repeated" in accounting:
@@ -122,6 +124,7 @@ class _Totals:
     corrections: int = 0
     defaults: int = 0
     unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    taken: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: TokenCount = field(default_factory=TokenCount)
     failures: FailureCounter = field(default_factory=FailureCounter)
     retried: _Retried = field(default_factory=_Retried)
@@ -143,6 +146,8 @@ class _Totals:
         self.defaults += row.counts.defaults
         for name, causes in row.counts.unusable.items():
             self.unusable[name].update(causes)
+        for name, found in row.counts.turns_by_definition.items():
+            self.taken[name].update(turns=found.turns, defaults=found.defaults)
         self.tokens += row.tokens
         self.failures.add(row)
         self.retried.add(row)

@@ -22,8 +22,18 @@ from mac_runner.registry import results_specs
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcome_tables import outcome_tables
-from mac_runner.reports.usability import usability_warning
-from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
+from mac_runner.reports.usability import noted_defaults, usability_warning, warnings
+from mac_runner.results import (
+    DEFAULTS_HEAD,
+    UNKNOWN,
+    Figure,
+    Table,
+    count_text,
+    decimal_text,
+    number,
+    percent_text,
+    section,
+)
 from mac_runner.types import JsonObject, JsonValue
 
 NOT_COUNTED: Final = "not counted by the engine"
@@ -168,7 +178,7 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
     for spec in results_specs().values():
         yield from spec.lines(summary)
     yield "turns", f"{count_text(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}"
-    if warning := usability_warning(summary):
+    for warning in warnings(summary):
         yield "warning", warning
     yield "tokens", _tokens(section(summary, "tokens"), summary.get("turns"))
     yield from _times(summary)
@@ -323,6 +333,9 @@ def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:
         cells += [*_ended(row.summary), *((n,) if is_alike else ())]
         lines.append((*cells, *(figure_text(found.get(name), has_n=not is_alike) for name in units)))
     heads = [f"{name} %" if unit == "rate" else name for name, unit in units.items()]
+    if any(noted := [noted_defaults(row.summary or {}) for row in shown]):
+        heads.append(DEFAULTS_HEAD)
+        lines = [(*line, each) for line, each in zip(lines, noted, strict=True)]
     numbers = ("ended", "failed", *(("n",) if is_alike else ()), *heads)
     return Table(f"grid {summary.get('grid')}", (*_short(values),), numbers, lines)
 

@@ -269,7 +269,7 @@ class AttemptRunner:
         arrives depends on what else ran, and the transcript may not.
         """
         if live.wants(turn):
-            self._run.progress.applied(live.receive(turn, recorded).receipt.kind)
+            self._run.progress.applied(live.receive(turn, recorded).receipt.kind, live.definition(turn))
         if not live.wants(turn):
             return Faulted(live.number, turn, None)
         try:

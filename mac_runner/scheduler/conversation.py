@@ -70,6 +70,10 @@ class LiveConversation:
         self._agents = {agent.agent_id: agent for agent in task.agents}
         self._typical_prompt_tokens = typical_prompt_tokens
 
+    def definition(self, turn: Turn) -> str:
+        """The agent definition whose turn it is."""
+        return self._agents[turn.agent].definition
+
     def open(self, replies: Iterable[RecordedReply]) -> Opened:
         """Open it and replay the replies recorded in earlier sessions.
 

@@ -7,6 +7,7 @@ caller passes the time.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -219,6 +220,7 @@ class Progress:
         self.defaults = 0
         self.first = FirstFailures()
         """Those that began first in this phase."""
+        self._taken: defaultdict[str, Counter[ReceiptKind]] = defaultdict(Counter)
         self._on_outcome = on_outcome
         self._scheduler = RequestScheduler()
         self._accounting: Accounting | None = None
@@ -254,8 +256,9 @@ class Progress:
         self.failed += failed
         self.resumed_with += finished + failed
 
-    def applied(self, kind: ReceiptKind) -> None:
+    def applied(self, kind: ReceiptKind, definition: str) -> None:
         """Count what the conversation made of a reply."""
+        self._taken[definition][kind] += 1
         if kind is ReceiptKind.CORRECTION:
             self.corrections += 1
         elif kind is ReceiptKind.DEFAULT:
@@ -280,6 +283,11 @@ class Progress:
     def stop(self, now_s: float) -> None:
         """Stop the clock of this phase, while engines close and others start."""
         self._ended_at_s = now_s
+
+    def default_shares(self) -> dict[str, float]:
+        """By agent definition, the part of its turns that ended with the default act."""
+        sums = {name: (kinds[ReceiptKind.DEFAULT], kinds[ReceiptKind.ACT]) for name, kinds in self._taken.items()}
+        return {name: defaults / (defaults + acts) for name, (defaults, acts) in sums.items() if defaults + acts}
 
     @property
     def elapsed_s(self) -> float:

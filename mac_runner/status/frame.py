@@ -91,6 +91,8 @@ class Reading:
     """The part of `turns` in ended conversations; a basis for the time left before many have ended."""
     corrections: int = 0
     defaults: int = 0
+    default_shares: Mapping[str, float] = field(default_factory=dict)
+    """By agent definition, the part of its turns that ended with the default act."""
     results: str = ""
     """The results so far, in words."""
     usage: Usage | None = None
@@ -172,6 +174,7 @@ def read_progress(
         turns_ended=progress.turns_ended,
         corrections=progress.corrections,
         defaults=progress.defaults,
+        default_shares=progress.default_shares(),
         results=results,
         usage=progress.usage,
         is_all_open=progress.is_all_open,

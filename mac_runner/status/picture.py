@@ -29,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mac_runner.printable import printable
+from mac_runner.results import is_noted
 from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
 from mac_runner.status.lanes import lane_table, lanes_line, lanes_summary
 from mac_runner.status.quantities import UNKNOWN, duration, quantity, share
@@ -143,7 +144,7 @@ def _lanes(reading: Reading, lines_left: int) -> list[RenderableType]:
 
 def _replies(reading: Reading, width: int) -> list[Text]:
     """What became of the replies, and the results so far."""
-    unused = f"corrections {quantity(reading.corrections)}, defaults {quantity(reading.defaults)}"
+    unused = f"corrections {quantity(reading.corrections)}, defaults {quantity(reading.defaults)}{noted(reading)}"
     results = f"results {printable(reading.results)}" if reading.results else ""
     one_line = f"{unused} · {results}" if results else unused
     return [_line(one_line)] if len(one_line) <= width else [_line(unused), _line(results)]
@@ -238,6 +239,12 @@ def pending(reading: Reading) -> str:
     return f"BLOCKED {reading.blocked} · BACKING OFF {reading.backing_off}"
 
 
+def noted(reading: Reading) -> str:
+    """` (c 71%)`: the agent definitions that took their default often; empty for none."""
+    shares = [f"{printable(name)} {part:.0%}" for name, part in reading.default_shares.items() if is_noted(part)]
+    return f" ({', '.join(shares)})" if shares else ""
+
+
 def policies(reading: Reading) -> str:
     """`learner: version 7, oldest open conversation 2 behind`, for each model that a trainer changes."""
     found = []
@@ -281,6 +288,7 @@ def line(frame: StatusFrame) -> str:
         f"backing off {reading.backing_off}; "
         f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
         f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
+        f"{f'; defaults{noted(reading)}' if noted(reading) else ''}"
         f"{f'; {lanes}' if lanes else ''}"
         f"{f'; {policies(reading)}' if reading.policies else ''}"
         f"{'' if frame.limit is None else f'; limit: {printable(frame.limit)}'}"

@@ -269,7 +269,7 @@ class Standing:
     is_owner_alive: bool | None
     last_sign_of_life: str | None
     counts: JsonObject = field(default_factory=dict)
-    """Over all that ended: `turns`, `corrections`, `defaults`, and `unusable` replies by agent definition and cause."""
+    """Over all that ended, what `transcripts` counts: `turns`, `corrections`, `defaults`, and by agent definition."""
     policies: JsonObject = field(default_factory=dict)
     """`RunState.policies_json`."""
     speakers: Mapping[str, str] = field(default_factory=dict)

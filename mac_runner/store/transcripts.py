@@ -60,6 +60,7 @@ GROUP_KEYS: Final = ("group", "sample")
 Attempts: TypeAlias = Mapping[str, Sequence[JsonObject]]
 """The index rows of failed attempts that were retried, in their order, by task."""
 
+_TAKEN: Final = "turns_by_definition"
 _TASK_KEY = '\n"task": '
 _decoder = json.JSONDecoder()
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(", ", ": ")).encode
@@ -124,6 +125,7 @@ def decode_transcript(data: bytes) -> JsonObject:
 
 def in_format_of(transcript: JsonObject, recorded: JsonObject) -> JsonObject:
     """A transcript of this version in the format of the `recorded` one, to be compared with it."""
+    transcript = _counted_as(recorded.get("counts"), transcript)
     if recorded.get("format") != 2:
         return transcript
     record = transcript.get("record")
@@ -140,6 +142,14 @@ def in_format_of(transcript: JsonObject, recorded: JsonObject) -> JsonObject:
         ]
         record = {**record, "events": plain}
     return {**transcript, "format": 2, "record": record}
+
+
+def _counted_as(recorded: JsonValue, transcript: JsonObject) -> JsonObject:
+    """A transcript with counts like the `recorded` ones: earlier versions did not count turns by definition."""
+    counts = entry(transcript, "counts", dict)
+    if not isinstance(recorded, dict) or _TAKEN in recorded or _TAKEN not in counts:
+        return transcript
+    return {**transcript, "counts": {key: count for key, count in counts.items() if key != _TAKEN}}
 
 
 def upgraded_row(row: JsonObject) -> JsonObject:
@@ -380,10 +390,11 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
 def remade(transcript: JsonObject | None, log: TraceLog, row: JsonObject) -> Finished | None:
     """A transcript that was made again, as the one that `row` acknowledges; None where it is not that one.
 
-    Earlier versions wrote traces into the transcript.
+    Earlier versions wrote traces into the transcript, and counted less in it.
     """
     if transcript is None:
         return None
+    transcript = _counted_as(row.get("counts"), transcript)
     task_id, has_traces, traces = row_id(row), TRACES in row, log.of(transcript)
     kept = transcript if has_traces else with_inline_traces(transcript, traces)
     ended = Finished.of(task_id, kept, traces if has_traces else {})
@@ -453,9 +464,17 @@ def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
         counts["uncounted_turns"] = uncounted
     definitions = {agent.agent_id: agent.definition for agent in task.agents}
     unusable: dict[str, Counter[str]] = {}
+    taken: dict[str, Counter[str]] = {}
     for turn in turns:
+        name, kind = definitions[turn.turn.agent], turn.receipt.kind
         if turn.receipt.cause is not None:
-            unusable.setdefault(definitions[turn.turn.agent], Counter())[turn.receipt.cause] += 1
+            unusable.setdefault(name, Counter())[turn.receipt.cause] += 1
+        if kind in (ReceiptKind.ACT, ReceiptKind.DEFAULT):
+            taken.setdefault(name, Counter(turns=0, defaults=0)).update(
+                turns=1, defaults=int(kind is ReceiptKind.DEFAULT)
+            )
+    if taken:
+        counts[_TAKEN] = {name: dict(found) for name, found in sorted(taken.items())}
     if unusable:
         counts["unusable"] = {name: dict(sorted(causes.items())) for name, causes in sorted(unusable.items())}
     return counts

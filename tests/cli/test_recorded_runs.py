@@ -44,10 +44,11 @@ def digests(recorded: Lab) -> dict[str, str]:
 
 
 def shared(run: RunDir) -> dict[str, object]:
-    """The transcripts of a run, without what those of earlier formats lack: the turn of each event."""
+    """The transcripts of a run, without what those of earlier versions lack: the turn of each event, and a count."""
     found: dict[str, Any] = {name: json.loads(data) for name, data in run.transcripts.items()}
     for transcript in found.values():
         del transcript["format"]
+        transcript["counts"].pop("turns_by_definition", None)
         for event in transcript["record"].get("events", []):
             event.pop("turn", None)
     return found

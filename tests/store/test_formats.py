@@ -174,6 +174,7 @@ def test_transcript_counts_turns_tokens_corrections_and_defaults_and_tells_of_a_
         "corrections": 1,
         "defaults": 2,
         "tokens": {"prompt": 20, "completion": 4, "timing": {"cached": 8}},
+        "turns_by_definition": {"c": {"turns": 1, "defaults": 1}, "d": {"turns": 2, "defaults": 1}},
     }
     assert [(found["status"], found["failure"]) for found in (whole, failed)] == [
         ("finished", None),

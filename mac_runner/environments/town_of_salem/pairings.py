@@ -224,9 +224,7 @@ def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]])
         yield neutral_line(casts)
 
 
-def _casts(
-    planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]]
-) -> Iterator[dict[str, str | None]]:
+def _casts(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]]) -> Iterator[dict[str, str | None]]:
     """The player of each side in the experiments whose lobby may deal a neutral role."""
     for one, casting in zip(planned, castings, strict=True):
         if NEUTRAL in _sides(role_list(one.experiment.settings_as(GameConfig).lobby)):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mac_runner.config import recorded_speakers
 from mac_runner.figures.every_run.played import Played
 from mac_runner.figures.model import DataColumn, Figure, Value, run_column
 from mac_runner.figures.plots import bars
-from mac_runner.results import integer, section
+from mac_runner.reports.usability import noted_defaults
+from mac_runner.results import DEFAULTS_NOTE, integer, section
 from mac_runner.types import JsonObject
 
 
@@ -48,9 +49,16 @@ def usability_figures(runs: Sequence[Played]) -> tuple[Figure, ...]:
             ),
             rows=rows,
             spec=_chart(rows, is_grid=len(runs) > 1),
-            notes=() if rows else ("Every reply could be used.",),
+            notes=(*_notes(runs),) if rows else ("Every reply could be used.",),
         ),
     )
+
+
+def _notes(runs: Sequence[Played]) -> Iterator[str]:
+    for run in runs:
+        if noted := noted_defaults(run.summary):
+            yield f"{f'{run.name}: ' if len(runs) > 1 else ''}the default was often taken by {noted}."
+            yield DEFAULTS_NOTE
 
 
 def _chart(rows: Sequence[Mapping[str, Value]], *, is_grid: bool) -> JsonObject | None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import forest
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
@@ -24,10 +25,11 @@ from mac_runner.figures.statistics.differences import (
     won_difference,
 )
 from mac_runner.figures.town_of_salem.forests import rate_forest
-from mac_runner.figures.town_of_salem.games import Game, games_of, in_order
+from mac_runner.figures.town_of_salem.games import Game, Tally, games_of, in_order
 from mac_runner.figures.town_of_salem.skills import quotient
 from mac_runner.intervals import ClusteredRate
 from mac_runner.paired import CLUSTERS_MIN
+from mac_runner.results import DEFAULTS_NOTE, with_defaults
 
 
 class _Measure(NamedTuple):
@@ -54,6 +56,7 @@ class _Played:
         self.games = 0
         self.failed = sum(ended.outcome is None for ended in data.ended())
         self.won: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self.defaults = Tally()
         self.measured: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for game in games_of(data):
             self._add(game, game.deal(data.experiment.get("seed")))
@@ -62,6 +65,7 @@ class _Played:
         self.games += 1
         for side, team in game.teams().items():
             _count(self.won[side], deal, int(game.has_won(side, team)), 1)
+        self.defaults.add(((seat.side,), seat.count(Count.DEFAULT), seat.count(Count.TURN)) for seat in game.players)
         totals = [(seat.side, seat.totals()) for seat in game.players]
         for measure in _MEASURES if game.is_measured else ():
             found = [quotient(counts, measure.key) for side, counts in totals if side == measure.side]
@@ -75,6 +79,10 @@ class _Played:
         for won, games in self.won.get(side, {}).values():
             found.add(won, games)
         return found
+
+    def label(self, side: str) -> str:
+        """Its name, and how often this side took its default where that has to be said."""
+        return with_defaults(self.name, self.defaults.share(side))
 
     def measure(self, key: str) -> ClusteredRate:
         """A measure over all games."""
@@ -98,11 +106,12 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
         "wins-by-run",
         "In which run does each faction win most often?",
         "Share of games that each faction won.",
-        [of_rate(run.name, run.rate(side), series=side) for run in played for side in sides],
+        [of_rate(run.label(side), run.rate(side), series=side) for run in played for side in sides],
         games=sum(run.games for run in played),
         label="run",
         value="games won",
         series="faction",
+        notes=(DEFAULTS_NOTE,) if any(run.label(side) != run.name for run in played for side in sides) else (),
     )
     yield failures_figure(
         [Counted(f"{side}, {run.name}", run.rate(side), 1, run.failed) for run in played for side in sides],
@@ -114,7 +123,7 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
         units="games",
     )
     others = [run for run in played if run is not reference]
-    wins = [((run.name, side), _won(reference, run, side)) for run in others for side in sides]
+    wins = [((run.label(side), side), _won(reference, run, side)) for run in others for side in sides]
     yield _difference_figure(
         "wins-difference",
         f"Which runs change who wins, against {reference.name}?",

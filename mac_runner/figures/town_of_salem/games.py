@@ -121,6 +121,11 @@ class Tally:
         """The rate of a key; an empty one where nothing was counted."""
         return self.rates.get(key, ClusteredRate())
 
+    def share(self, *key: str | int) -> float | None:
+        """The rate of a key as a number; None where nothing was counted."""
+        rate = self.get(*key)
+        return rate.wins / rate.n if rate.n else None
+
     def keys_of(self, group: str) -> list[Key]:
         """The keys that begin with a word."""
         return [key for key in self.rates if key[0] == group]

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import columns
 from mac_runner.figures.estimates import Estimate, counted, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.town_of_salem.forests import rate_forest, role_estimates
 from mac_runner.figures.town_of_salem.games import FailedSeat, Game, Key, Tally, in_order, side_of
+from mac_runner.results import DEFAULTS_NOTE, is_noted, with_defaults
 
 _FINISHED: Final = "finished games"
 _LOST: Final = "failed games counted as lost"
@@ -25,6 +27,7 @@ class Wins:
         self._failed = 0
         self._tally = Tally()
         self._with_failed = Tally()
+        self._defaults = Tally()
         self._lengths: Counter[tuple[int, str]] = Counter()
 
     def add(self, game: Game) -> None:
@@ -40,6 +43,12 @@ class Wins:
             cases += [(("definition", name, side), int(won[side]), 1) for name in {seat.definition for seat in team}]
         self._tally.add(cases)
         self._with_failed.add(cases)
+        self._defaults.add(
+            (key, seat.count(Count.DEFAULT), seat.count(Count.TURN))
+            for seat in game.players
+            for side in (seat.side,)
+            for key in (("faction", side), ("model", seat.model, side), ("definition", seat.definition, side))
+        )
 
     def fail(self, seats: Iterable[FailedSeat]) -> None:
         """Count a game that failed as lost by all who played it."""
@@ -58,11 +67,11 @@ class Wins:
             "How often does each faction win?",
             "Share of games that each faction won. Neutrals have won when one of them did.",
             [one for side in sides for one in self._estimates(side, "faction", side)],
+            notes=(*failure_notes(self._failed, self._games, "games"), *self._default_notes("faction")),
             games=self._games,
             label="faction",
             value="games won",
             series="counting" if self._failed else "",
-            notes=failure_notes(self._failed, self._games, "games"),
         )
         yield self._roles()
         models, definitions = ({str(key[1]) for key in self._tally.keys_of(group)} for group in _GROUPS)
@@ -72,6 +81,7 @@ class Wins:
             yield self._by_side("definition", sorted(definitions), sides)
 
     def _estimates(self, label: str, *key: str) -> Iterator[Estimate]:
+        label = with_defaults(label, self._defaults.share(*key))
         yield of_rate(label, self._tally.get(*key), series=_FINISHED if self._failed else "")
         if self._failed:
             yield of_rate(label, self._with_failed.get(*key), series=_LOST)
@@ -93,11 +103,7 @@ class Wins:
     def _by_side(self, group: str, names: Sequence[str], sides: Sequence[str]) -> Figure | None:
         word = _GROUPS[group]
         estimates = [
-            of_rate(f"{name} as {side}", tally.get(group, name, side), series=counting if self._failed else "")
-            for side in sides
-            for name in names
-            for tally, counting in ((self._tally, _FINISHED), (self._with_failed, _LOST))
-            if tally is self._tally or self._failed
+            one for side in sides for name in names for one in self._estimates(f"{name} as {side}", group, name, side)
         ]
         return rate_forest(
             f"wins-by-{group}",
@@ -109,8 +115,12 @@ class Wins:
             label=word,
             value="games won",
             series="counting" if self._failed else "",
-            notes=failure_notes(self._failed, self._games, "games"),
+            notes=(*failure_notes(self._failed, self._games, "games"), *self._default_notes(group)),
         )
+
+    def _default_notes(self, group: str) -> tuple[str, ...]:
+        is_any = any(is_noted(self._defaults.share(*key)) for key in self._defaults.keys_of(group))
+        return (DEFAULTS_NOTE,) if is_any else ()
 
     def length(self) -> Figure | None:
         """How long games lasted."""

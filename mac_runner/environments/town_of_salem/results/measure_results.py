@@ -7,7 +7,8 @@ earlier versions have no counts, and are not among the games.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 from mac_runner.environments.town_of_salem.results.games import PlayerResult, faction_dealt
 from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count, Measure
 from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
-from mac_runner.results import clustered, clusters_of, ends, parsed
+from mac_runner.results import clustered, clusters_of, ends, integer, parsed, section
 from mac_runner.types import JsonObject
 
 
@@ -64,6 +65,28 @@ class MeasureResults:
             assert isinstance(name, dict)
             name[cell.within] = counted.report()
         return {"measures": report} if report else {}
+
+
+def default_shares(summary: JsonObject) -> dict[tuple[str, ...], float]:
+    """The part of turns that ended with the default act, by the names of rows: `definition`, its name and its side."""
+    measured = section(summary, "measures")
+    sums: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for group in measured:
+        word = group.removeprefix("by_")
+        for name, within, cell in _cells(section(measured, group)):
+            found = section(cell, "defaults")
+            counts = {key: integer(found.get(key)) or 0 for key in ("wins", "n")}
+            # Of a role, the cells are those of its definitions.
+            keys = [(word, name), *([(word, name, within)] if word != "role" else [])]
+            for key in [*keys, *([("faction", within)] if word == "definition" else [])]:
+                sums[key].update(counts)
+    return {key: counts["wins"] / counts["n"] for key, counts in sums.items() if counts["n"]}
+
+
+def _cells(names: JsonObject) -> Iterator[tuple[str, str, JsonObject]]:
+    for name in names:
+        parts = section(names, name)
+        yield from ((name, within, section(parts, within)) for within in parts)
 
 
 class _Sums:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,13 +14,15 @@ from mac_runner.environments.town_of_salem.results.export_tables import (
     GAME_EXPORTS,
 )
 from mac_runner.environments.town_of_salem.results.games import GameResults
-from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults, default_shares
 from mac_runner.environments.town_of_salem.results.measure_tables import measure_figures, measure_tables
 from mac_runner.environments.town_of_salem.results.rewards import game_rewards
 from mac_runner.environments.town_of_salem.results.scene import game_scene
 from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
 from mac_runner.environments.town_of_salem.results.truth import game_truth
 from mac_runner.results import (
+    DEFAULTS_HEAD,
+    DEFAULTS_NOTE,
     RATE_HEADS,
     Declared,
     Figure,
@@ -34,6 +36,7 @@ from mac_runner.results import (
     parsed,
     rate_texts,
     section,
+    with_defaults_column,
 )
 from mac_runner.types import JsonObject
 
@@ -41,6 +44,7 @@ RANKING_GAMES_MIN: Final = 20
 """Rates over fewer games are marked."""
 _TOO_FEW: Final = "*"
 _NAMES: Final = ("definition", "model")
+_Shares: TypeAlias = Mapping[tuple[str, ...], float]
 _OF_GAMES: Final = ("n", "wins")
 _OF_PLAYERS: Final = ("n", "games", "wins")
 """The counts of a row of games, and of one of players."""
@@ -56,15 +60,15 @@ def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
 
 def win_tables(summary: JsonObject) -> Iterator[Table | str]:
     """Wins by side first, then what adds up all sides, and how far to trust them."""
-    wins = section(summary, "wins")
+    wins, shares = section(summary, "wins"), default_shares(summary)
     tables = [
-        *_win_table(section(wins, "by_faction"), "faction"),
-        *_side_tables(wins),
-        *_win_table(section(wins, "by_role"), "role"),
+        *_win_table(section(wins, "by_faction"), "faction", shares),
+        *_side_tables(wins, shares),
+        *_win_table(section(wins, "by_role"), "role", shares),
     ]
     for name in _NAMES:
         if len(rates := section(wins, f"by_{name}")) >= 2:
-            tables += _win_table(rates, name, ", over all sides")
+            tables += _win_table(rates, name, shares, ", over all sides")
     yield from tables
     notes = []
     if any(row[-1] for table in tables for row in table.rows):
@@ -73,29 +77,34 @@ def win_tables(summary: JsonObject) -> Iterator[Table | str]:
         notes.append("Players on one side each count its win, once a game; neutrals count their own.")
     if any("games" in table.numbers for table in tables):
         notes.append("Players of one game win together, so their intervals are by game.")
+    if any(DEFAULTS_HEAD in table.numbers for table in tables):
+        notes.append(DEFAULTS_NOTE)
     if notes:
         yield "\n".join(notes)
 
 
-def _side_tables(wins: JsonObject) -> Iterator[Table]:
+def _side_tables(wins: JsonObject, shares: _Shares) -> Iterator[Table]:
     """Who won how often on which side, for each way to name players that there are several of."""
     for name in _NAMES:
         by_name = section(wins, f"by_{name}_and_faction")
         if len(by_name) >= 2:
-            rows = [
-                (each, faction, *_win_cells(section(section(by_name, each), faction), _OF_GAMES))
-                for each in by_name
-                for faction in section(by_name, each)
-            ]
-            yield Table(f"wins by {name} and side (n games)", (name, "side"), (*_OF_GAMES, *RATE_HEADS, ""), rows)
+            rates = {(each, side): section(found, side) for each, found in _sections(by_name) for side in found}
+            rows = [(*key, *_win_cells(rate, _OF_GAMES)) for key, rate in rates.items()]
+            table = Table(f"wins by {name} and side (n games)", (name, "side"), (*_OF_GAMES, *RATE_HEADS, ""), rows)
+            yield with_defaults_column(table, [[shares.get((name, *key))] for key in rates], len(table.numbers) - 1)
 
 
-def _win_table(rates: JsonObject, name: str, scope: str = "") -> Iterator[Table]:
+def _sections(source: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    return ((name, section(source, name)) for name in source)
+
+
+def _win_table(rates: JsonObject, name: str, shares: _Shares, scope: str = "") -> Iterator[Table]:
     if rates:
         is_of_games = all(section(rates, key).get("n") == section(rates, key).get("games") for key in rates)
         counts, unit = (_OF_GAMES, "games") if is_of_games else (_OF_PLAYERS, "players")
         rows = [(key, *_win_cells(section(rates, key), counts)) for key in rates]
-        yield Table(f"wins by {name}{scope} (n {unit})", (name,), (*counts, *RATE_HEADS, ""), rows)
+        table = Table(f"wins by {name}{scope} (n {unit})", (name,), (*counts, *RATE_HEADS, ""), rows)
+        yield with_defaults_column(table, [[shares.get((name, key))] for key in rates], len(table.numbers) - 1)
 
 
 def _win_cells(rate: JsonObject, counts: Sequence[str]) -> tuple[str, ...]:

@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from mac_runner import comparisons
 from mac_runner.environments.town_of_salem.casting import neutral_line
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, rate_report
+from mac_runner.environments.town_of_salem.results.games import (
+    GameResult,
+    PlayerResult,
+    faction_dealt,
+    rate_report,
+)
+from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.intervals import ClusteredRate
 from mac_runner.results import PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue, stable_hash
@@ -51,6 +59,10 @@ class _Played:
     """For each game, the bits of the sides that won."""
     cast: Mapping[str, str]
     """Who plays each side."""
+    turns: Counter[str] = field(default_factory=Counter)
+    """By side, the turns of its players."""
+    defaults: Counter[str] = field(default_factory=Counter)
+    """By side, the turns that ended with the default act."""
 
     def has_won(self, side: str, places: Iterable[int] | None = None) -> list[int]:
         """For each game, or each of those at `places`, whether the side won."""
@@ -110,11 +122,14 @@ class _Games(NamedTuple):
     deals: array[int]
     wins: bytearray
     teams: Mapping[str, frozenset[_Player]]
+    turns: Counter[str]
+    defaults: Counter[str]
 
     @classmethod
     def of(cls, played: PlayedCombination) -> _Games:
         deals, wins = array("Q"), bytearray()
         teams: defaultdict[str, set[_Player]] = defaultdict(set)
+        turns, defaults = Counter[str](), Counter[str]()
         seed = json.dumps(played.values.get(_SEED))
         for number, outcome, where in played.outcomes:
             game = parsed(_Dealt, outcome, where)
@@ -123,12 +138,16 @@ class _Games(NamedTuple):
             wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
             for side, team in sides.items():
                 teams[side].update((player.definition, player.model) for player in team)
+            for player in game.players:
+                turns[faction_dealt(player)] += player.measures.get(Count.TURN, 0)
+                defaults[faction_dealt(player)] += player.measures.get(Count.DEFAULT, 0)
         found = {side: frozenset(players) for side, players in teams.items()}
-        return cls(played.slug, played.values, played.planned, deals, wins, found)
+        return cls(played.slug, played.values, played.planned, deals, wins, found, turns, defaults)
 
 
 class _DealtPlayer(PlayerResult, frozen=True, kw_only=True):
     agent: str
+    measures: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class _Dealt(GameResult, frozen=True, kw_only=True):
@@ -148,12 +167,15 @@ def _entries(games: Sequence[_Games]) -> list[list[_Played]]:
     for each, cast in zip(games, casts, strict=True):
         values = {name: each.values[name] for name in settings if name in each.values}
         entry = entries.setdefault(
-            (_frozen(values), _frozen(cast)), _Played([], values, 0, array("Q"), bytearray(), cast)
+            (_frozen(values), _frozen(cast)),
+            _Played([], values, 0, array("Q"), bytearray(), cast),
         )
         entry.slugs.append(each.slug)
         entry.planned += each.planned
         entry.deals += each.deals
         entry.wins += each.wins
+        entry.turns += each.turns
+        entry.defaults += each.defaults
     groups: dict[str, list[_Played]] = {}
     for (values_text, _), entry in entries.items():
         groups.setdefault(values_text, []).append(entry)
@@ -210,7 +232,16 @@ def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
             "games": report["n"],
             "deals": report["games"],
             **{key: report[key] for key in ("wins", "rate", "interval")},
+            "defaults": _defaults((entry, side) for entry in group if entry.player(side) == name),
         }
+
+
+def _defaults(sides: Iterable[tuple[_Played, str]]) -> float | None:
+    """The part of their turns that ended with the default act; None where turns were not counted."""
+    turns = defaults = 0
+    for entry, side in sides:
+        turns, defaults = turns + entry.turns[side], defaults + entry.defaults[side]
+    return round(defaults / turns, 4) if turns else None
 
 
 class _Pair(NamedTuple):
@@ -331,13 +362,18 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         # The second plays this side in the second combination; of a swap, the other side's players change places.
         is_reversed = pair.is_swap and side == pair.sides[1]
         scores = (other, one) if is_reversed else (one, other)
-        yield _row(pair, side, comparisons.paired_difference(*scores, games=times), left_out, games=times)
+        sides = [[(first, side)], [(second, side)]]
+        defaults = [*map(_defaults, sides[::-1] if is_reversed else sides)]
+        yield _row(pair, side, comparisons.paired_difference(*scores, games=times), left_out, defaults, games=times)
     if pair.is_swap:
         (one_here, other_there), (other_here, one_there) = (won[side] for side in pair.sides)
         one, other = (
             [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
         )
-        yield _row(pair, "both", comparisons.paired_difference(one, other, games=2 * times), left_out, games=2 * times)
+        here, there = pair.sides[:2]
+        defaults = [_defaults([(first, here), (second, there)]), _defaults([(second, here), (first, there)])]
+        found = comparisons.paired_difference(one, other, games=2 * times)
+        yield _row(pair, "both", found, left_out, defaults, games=2 * times)
 
 
 def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
@@ -348,7 +384,14 @@ def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: int, games: int = 1) -> JsonObject:
+def _row(
+    pair: _Pair,
+    side: str,
+    found: comparisons.PairedDifference,
+    left_out: int,
+    defaults: Sequence[float | None],
+    games: int = 1,
+) -> JsonObject:
     return {
         "side": side,
         "first": pair.names[0],
@@ -363,6 +406,7 @@ def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: 
         "interval": ends(found.interval),
         "ahead": [*found.ahead],
         "p": float(f"{found.p:.3g}"),
+        "defaults": [*defaults],
     }
 
 
@@ -406,7 +450,9 @@ def _ratings(group: Sequence[_Played]) -> JsonObject:
         return {**report, "players": None}
     rows: list[JsonValue] = []
     for side, names, strengths in ((one, firsts, found.first), (other, seconds, found.second)):
-        rows += [_rating(name, side, strength) for name, strength in zip(names, strengths, strict=True)]
+        for name, strength in zip(names, strengths, strict=True):
+            share = _defaults((entry, side) for entry, *_ in met if entry.player(side) == name)
+            rows.append({**_rating(name, side, strength), "defaults": share})
     advantage: JsonObject = {
         "side": one,
         "rating": round(found.advantage, 4),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from mac_runner.results import (
+    DEFAULTS_HEAD,
+    DEFAULTS_NOTE,
     RATE_HEADS,
     UNKNOWN,
     Table,
@@ -16,6 +18,7 @@ from mac_runner.results import (
     percent_text,
     rate_texts,
     section,
+    with_defaults_column,
 )
 from mac_runner.types import JsonObject, JsonValue
 
@@ -27,8 +30,8 @@ _FILE: Final = "comparisons.json"
 def comparison_tables(compared: JsonObject) -> Iterator[Table | str]:
     """Tables and notes of `comparisons.json`."""
     if standings := objects(compared.get("standings")):
-        yield _standings(standings)
-        yield "\n".join(_standing_notes(compared))
+        yield (table := _standings(standings))
+        yield "\n".join(_standing_notes(compared, has_defaults=DEFAULTS_HEAD in table.numbers))
     if differences := objects(compared.get("differences")):
         yield _differences(differences[:ROWS_SHOWN_MAX])
         yield "\n".join(_difference_notes(differences, compared.get("not_compared")))
@@ -45,12 +48,20 @@ def _standings(rows: list[JsonObject]) -> Table:
         )
         for row in rows
     ]
-    words = ("player", "side", "settings")
-    return _without_empty(Table("wins by player and side (n games)", words, ("n", "deals", "wins", *RATE_HEADS), lines))
+    words, numbers = ("player", "side", "settings"), ("n", "deals", "wins", *RATE_HEADS)
+    return _defaulted(_without_empty(Table("wins by player and side (n games)", words, numbers, lines)), rows)
 
 
-def _standing_notes(compared: JsonObject) -> Iterator[str]:
+def _defaulted(table: Table, rows: list[JsonObject]) -> Table:
+    found = [row.get("defaults") for row in rows]
+    shares = [[number(share) for share in (each if isinstance(each, list) else [each])] for each in found]
+    return with_defaults_column(table, shares, len(table.numbers))
+
+
+def _standing_notes(compared: JsonObject, *, has_defaults: bool) -> Iterator[str]:
     yield "Games of one deal share its luck, so intervals are by deal."
+    if has_defaults:
+        yield DEFAULTS_NOTE
     if isinstance(neutral := compared.get("neutral"), str):
         yield f"{neutral[:1].upper()}{neutral[1:]}."
 
@@ -70,7 +81,8 @@ def _differences(rows: list[JsonObject]) -> Table:
     ]
     words = ("side", "first", "second", "given")
     numbers = ("n", *(("left out",) if has_gaps else ()), "won %", "difference", "ahead", "p")
-    return _without_empty(Table("paired differences (n deals, each played by both)", words, numbers, lines))
+    table = _without_empty(Table("paired differences (n deals, each played by both)", words, numbers, lines))
+    return _defaulted(table, rows)
 
 
 def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
@@ -105,7 +117,8 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
     ]
     games, deals = count_text(ratings.get("games")), count_text(ratings.get("deals"))
     title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
-    yield Table(title, ("player", "side"), ("rating", "95% interval", "wins against average", "95% interval"), lines)
+    numbers = ("rating", "95% interval", "wins against average", "95% interval")
+    yield _defaulted(Table(title, ("player", "side"), numbers, lines), players)
     advantage = section(ratings, "advantage")
     found = f"{_log_odds(advantage.get('rating'))} ({_span(advantage.get('interval'), _log_odds)})"
     undecided, left_out = count_text(ratings.get("undecided")), count_text(ratings.get("left_out"))
