@@ -11,3 +11,4 @@ from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
 from mac_runner.reports.summary import STRETCHES_MAX
 from mac_runner.reports.tables import PARTS_MAX
 from mac_runner.reports.turns import objects
+from mac_runner.reports.usability import warnings

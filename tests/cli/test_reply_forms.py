@@ -205,12 +205,13 @@ def test_a_run_without_a_usable_reply_ends_with_a_failure_and_says_why(lab: Lab,
     lab.verified(lab.run_dir("talk").path)
 
 
-def test_a_run_of_mostly_defaults_warns_and_one_of_few_does_not(lab: Lab, at_once: AtOnce) -> None:
+def test_a_run_of_mostly_defaults_warns_and_one_of_fewer_names_whose_they_are(lab: Lab, at_once: AtOnce) -> None:
     with in_a_thread(saying_well(lambda body: "You are ann" in body)) as stub:
         half = at_once(talk(lab, stub.url)).done()  # Half of the turns, and not more.
         at_once(talk(lab, stub.url, agents=3), "--out", "three").done("8 of 12 turns")
 
-    assert "took their default" not in half.stdout
+    assert ("turns took their" in half.stdout, "bob 100.0% of 4 turns" in half.stdout) == (False, True)
+    assert "ann 0" not in half.stdout
     assert lab.dir("three").summary["unusable_by_model"] == {"m1": {"refusal": 16}}
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -118,6 +119,26 @@ def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None
     assert {key: rate for key, rate in by_model.items() if key[1] == "finished games"} == pytest.approx(
         {(f"{model} as {side}", "finished games"): rate for (model, side), rate in sides.items()}
     )
+
+
+def test_a_side_that_took_its_default_often_says_so_beside_its_name(games: Path) -> None:
+    chance = Random(5)
+    taken = {(model, side): chance.choice([0, 5, 6, 40]) for model in MODELS for side in ("town", "mafia")}
+    rows = [*data_of(games).read_rows()]
+    for row in rows:
+        for player in row["outcome"]["players"] if row["outcome"] else ():  # type: ignore[index, union-attr, call-overload]
+            count = taken[player["model"], player["faction"]]  # type: ignore[index]
+            player["measures"] |= {"tu": 100, "de": count}  # type: ignore[index, operator]
+    altered = replace(data_of(games), read_rows=lambda: iter(rows))
+    figures = {figure.id: figure for section in run_sections(altered) for figure in section.figures}
+
+    names = {f"{model} as {side}": count for (model, side), count in taken.items()}
+    expected = {f"{name} (defaults {count}%)" if count > 5 else name for name, count in names.items()}
+    assert {row["label"] for row in figures["wins-by-model"].rows} == expected
+    (section,) = study_sections(Study(runs=[data_of(games), altered], is_paired=True))
+    compared = {figure.id: figure for figure in section.figures}
+    for name in ("wins-by-run", "wins-difference"):
+        assert any("(defaults" in str(row["label"]) for row in compared[name].rows), name
 
 
 def test_length_counts_every_game_once_and_survival_is_the_share_of_players_alive_after_a_day(games: Path) -> None:

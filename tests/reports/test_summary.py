@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredRate, wilson
-from mac_runner.reports import render_summary, summarise, write_summary
-from mac_runner.reports.testing import PARTS_MAX, REASONS_MAX, STRETCHES_MAX
+from mac_runner.reports import GridRow, render_grid, render_summary, summarise, write_summary
+from mac_runner.reports.testing import PARTS_MAX, REASONS_MAX, STRETCHES_MAX, warnings
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
 from tests.kit import index_row, known, summary_of
@@ -352,6 +353,31 @@ def test_unusable_replies_have_a_table_where_there_were_any(summary: JsonObject)
         ["player", "illegal", "3"],
     ]
     assert "unusable replies" not in render_summary(summary)
+
+
+_NOTED = re.compile(r"(d\d) ([\d.]+)% of ([\d,]+) turns")
+
+
+def test_every_agent_definition_above_five_percent_of_defaults_is_named_and_no_other() -> None:
+    for seed in range(40):
+        chance = Random(seed)
+        counts: dict[str, JsonValue] = {}
+        for name in ("d0", "d1", "d2"):
+            turns = chance.randrange(20, 3_000)
+            counts[name] = {"turns": turns, "defaults": round(turns * chance.choice([0, 0.05, 0.0512, 0.2, 0.71, 1]))}
+        rows = [_row_with("turns_by_definition", {name: counts[name]}) for name in counts]
+        summary = summary_of([*rows, *rows])
+        taken: Any = counts
+        noted = {
+            (name, f"{found['defaults'] / found['turns']:.1%}".rstrip("%"), f"{2 * found['turns']:,}")
+            for name, found in taken.items()
+            if 20 * found["defaults"] > found["turns"]
+        }
+
+        grid = render_grid({"grid": "g"}, [GridRow(slug="s", values={}, session=1, summary=summary)], width=300)
+        for shown in (render_summary(summary, width=300), grid, "; ".join(warnings(summary))):
+            assert {*_NOTED.findall(shown)} == noted, seed
+    assert "turns_by_definition" not in summary_of([index_row(0)]), "of an earlier version"
 
 
 def tables_of(outcomes: list[JsonObject]) -> dict[str, Table]:

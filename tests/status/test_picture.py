@@ -87,6 +87,7 @@ def test_picture_of_a_run_at_work(frame: StatusFrame, snapshot: SnapshotAssertio
         lane("n@0", LaneState.ASLEEP),
     )
     reading = replace(frame.reading, failed=2, corrections=12, defaults=3, results=results, lanes=fleet)
+    reading = replace(reading, default_shares={"ann": 0.71, "bob": 0.05})
     full = replace(frame, reading=reading, limit="model llama31_8b (254/256 busy, 89 waiting)")
 
     assert {"plain": _lines(frame, 100, 24), "full": _lines(full, 100, 30), "in a line": line(full)} == snapshot

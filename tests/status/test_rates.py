@@ -18,7 +18,7 @@ from mac_runner.scheduler import Accounting, Progress, RequestScheduler, Waiting
 from mac_runner.scheduler.testing import Faulted, ModelReady, Opened
 from mac_runner.status import Meter, RateWindow, Reading, StatusFrame, Tally, TurnRow, read_progress, tick
 from mac_runner.status.testing import STATUS_RATE_SAMPLES_MAX, row, time_left_s
-from mac_runner.types import JsonObject, TokenCount, Turn
+from mac_runner.types import JsonObject, ReceiptKind, TokenCount, Turn
 from tests.kit import StridingClock
 from tests.patience import until
 from tests.sim.recorder import MemoryRecorder
@@ -170,6 +170,21 @@ def test_reading_of_a_run_that_has_not_begun_shows_what_was_there() -> None:
 
     assert (reading.planned, reading.ended, reading.resumed_with, reading.written) == (10, 5, 5, 5)
     assert (reading.elapsed_s, reading.turns, reading.models, reading.ready_rows) == (0.0, 0, (), ())
+
+
+def test_reading_has_the_part_of_turns_that_took_their_default_by_agent_definition() -> None:
+    progress = Progress(planned=1)
+    for name, kinds in {
+        "c": "act default correction default act default",
+        "d": "act observation",
+        "e": "failure",
+    }.items():
+        for kind in kinds.split():
+            progress.applied(ReceiptKind(kind), name)
+
+    reading = read_progress(progress, experiment_name="demo", profile="p")
+
+    assert reading.default_shares == {"c": 0.6, "d": 0.0}
 
 
 def test_reading_tells_turns_that_back_off_from_those_that_others_block() -> None:

@@ -143,8 +143,8 @@ def neutral_line(casts: Sequence[Mapping[str, str | None]]) -> str:
     for side, name in ((Faction.TOWN, "Town"), (Faction.MAFIA, "Mafia")):
         if None not in found and all(cast[Faction.NEUTRAL] == cast.get(side) for cast in casts):
             return (
-                f"neutral roles: played by the player of the {name}, so what changes with that player may be due to "
-                "them; game.pairings.neutral can name an agent definition that plays them in all games"
+                f"neutral roles: played by the player of the {name}, so they are a part of its differences; "
+                "game.pairings.neutral can name another"
             )
     return "neutral roles: not played by the same player in all games, and not by that of one side"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -360,6 +361,24 @@ def test_who_meets_whom_and_who_plays_the_neutral_roles(tmp_path: Path) -> None:
     }
 
     assert {game: castings(grid(tmp_path, f"game: {{{game}}}\n")) for game in table} == table
+
+
+SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("tos_*.yaml"))
+
+
+def test_no_entrant_of_a_shipped_tournament_plays_the_neutral_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAC_RUNNER_API_KEY", "key")
+    seen = 0
+    for file in SHIPPED:
+        for profile in (None, *yaml.safe_load(file.read_text(encoding="utf-8")).get("profiles", ())):
+            found = load(file, profile=profile)
+            casts = castings(found) if isinstance(found, Grid) else []
+            neutrals = [cast.get("neutral") for cast in casts if isinstance(cast, dict)]
+            entrants = {cast[side] for cast in casts if isinstance(cast, dict) for side in ("mafia", "town")}
+            seen += any(neutrals)
+            assert len({*neutrals}) <= 1, (file, profile)
+            assert entrants.isdisjoint(neutrals), (file, profile)
+    assert seen >= 5
 
 
 def test_a_tournament_multiplies_with_a_grid_of_ones_own(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

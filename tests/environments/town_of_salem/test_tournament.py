@@ -21,7 +21,11 @@ SIDES = {"sheriff": "town", "doctor": "town", "jester": "neutral", "mafioso": "m
 Winner = Callable[[int], str]
 
 
-def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
+Shares = dict[tuple[JsonValue, str], int]
+"""By player and side, how many of a hundred turns end with the default act."""
+
+
+def outcome(number: int, cast: JsonObject, winner: str, defaults: Shares | None = None) -> JsonObject:
     """A game whose deal follows from its number. One of the Town ends it as a neutral, and was dealt to the Town."""
     names = Random(number).sample(sorted(ROLES), len(ROLES))
     players: list[JsonValue] = [
@@ -33,6 +37,7 @@ def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
             "final_role": "survivor" if role == "sheriff" else role,
             "faction": "neutral" if role == "sheriff" else SIDES[role],
             "won": winner == SIDES[role] and role != "sheriff",
+            **({} if defaults is None else {"measures": {"tu": 100, "de": defaults[cast[SIDES[role]], SIDES[role]]}}),
         }
         for name, role in zip(names, ROLES.values(), strict=True)
     ]
@@ -47,10 +52,15 @@ def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
 
 
 def played(
-    cast: JsonObject, winner: Winner, *, games: Sequence[int] = range(40), values: JsonObject | None = None
+    cast: JsonObject,
+    winner: Winner,
+    *,
+    games: Sequence[int] = range(40),
+    values: JsonObject | None = None,
+    defaults: Shares | None = None,
 ) -> PlayedCombination:
     """A combination of forty planned games, of which `games` have finished."""
-    outcomes = ((place, outcome(place, cast, winner(place)), f"game {place}") for place in games)
+    outcomes = ((place, outcome(place, cast, winner(place), defaults), f"game {place}") for place in games)
     return PlayedCombination(f"slug-{cast}-{values}", {"game.casting": cast, **(values or {})}, 40, outcomes)
 
 
@@ -181,6 +191,41 @@ def test_tables_of_comparisons_say_their_unit_and_what_they_left_out(snapshot: S
     assert mafia[:7] == ("mafia", "a", "b", "town c", "39", "1", "82.0 : 51.3")
     assert mafia[7].startswith("+30.8 (+")
     assert [*RESULTS.comparison_tables({})] == []
+
+
+def test_rows_say_how_often_each_player_took_its_default_where_one_did_so_often() -> None:
+    for seed in range(12):
+        chance = Random(seed)
+        most = chance.choice([5, 6, 71])
+        defaults: Shares = {(name, side): chance.randint(0, most) for name in "abx" for side in ("mafia", "town")}
+        defaults |= {("x", "neutral"): 0, ("a", chance.choice(["mafia", "town"])): most}
+        pairs = [("a", "b"), ("b", "a"), ("a", "x")]
+        combinations = [
+            played(cast(m, t, "x"), mafia_wins_below(5), games=range(6), defaults=defaults) for m, t in pairs
+        ]
+        compared = compare_games(combinations, has_stats=True)
+
+        def share(name: str, side: str, found: Shares = defaults) -> float:
+            sides = ("mafia", "town") if side == "both" else (side,)
+            # The Mafia and the Town have two players each.
+            return sum(found[name, each] for each in sides) / len(sides) / 100
+
+        for row in rows(compared, "standings"):
+            assert row["defaults"] == pytest.approx(share(row["player"], row["side"])), (seed, row)
+        for row in rows(compared, "differences"):
+            assert row["defaults"] == pytest.approx([share(row[each], row["side"]) for each in ("first", "second")])
+        tables = [part for part in RESULTS.comparison_tables(compared) if isinstance(part, Table)]
+        assert ["defaults" in table.numbers for table in tables[:2]] == [most > 5] * 2
+        assert all(len(row) == len(table.words) + len(table.numbers) for table in tables for row in table.rows)
+
+
+def test_the_comparison_says_who_plays_the_neutral_roles() -> None:
+    for neutrals, said in (("xx", "by x in all"), ("ba", "by the player of the Town"), ("ab", "of the Mafia")):
+        pairs = [cast(m, t, n) for m, t, n in zip("ab", "ba", neutrals, strict=True)]
+        compared = compare_games([played(one, mafia_wins_below(5)) for one in pairs], has_stats=False)
+
+        assert said in str(compared["neutral"])
+        assert any(said in part for part in RESULTS.comparison_tables(compared) if isinstance(part, str))
 
 
 @pytest.mark.ci
