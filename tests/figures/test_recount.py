@@ -124,11 +124,9 @@ def test_wins_by_role_and_by_model_are_those_of_the_players(games: Path) -> None
 def test_a_side_that_took_its_default_often_says_so_beside_its_name(games: Path) -> None:
     chance = Random(5)
     taken = {(model, side): chance.choice([0, 5, 6, 40]) for model in MODELS for side in ("town", "mafia")}
-    rows = [*data_of(games).read_rows()]
-    for row in rows:
-        for player in row["outcome"]["players"] if row["outcome"] else ():  # type: ignore[index, union-attr, call-overload]
-            count = taken[player["model"], player["faction"]]  # type: ignore[index]
-            player["measures"] |= {"tu": 100, "de": count}  # type: ignore[index, operator]
+    rows: list[Any] = [*data_of(games).read_rows()]
+    for player in (player for row in rows if row["outcome"] for player in row["outcome"]["players"]):
+        player["measures"] |= {"tu": 100, "de": taken[player["model"], player["faction"]]}
     altered = replace(data_of(games), read_rows=lambda: iter(rows))
     figures = {figure.id: figure for section in run_sections(altered) for figure in section.figures}
 
