@@ -172,6 +172,8 @@ def check_signs_tell_choices_apart(seed: int) -> bool:
 def test_choices_that_differ_in_signs_alone_are_told_apart_and_never_taken_for_each_other() -> None:
     assert sum(map(check_signs_tell_choices_apart, range(40))) > 20
     choices = choices_of("c=C | p=C++ | m=-C")
+    read = {"The answer is C++.": "p", "It is −C, because": "m", "**c**": "c", "(B) C++": "p", "c++!": "p"}
+    assert {answer: getattr(matched(answer, asking("Which?", choices)), "choice_id", "") for answer in read} == read
     guesses = ("C#", "C plus plus", "negative C", "minus C", "2-C", "C/C++", "It is C plus plus, because")
     assert [answer for answer in guesses if isinstance(matched(answer, asking("Which?", choices)), Match)] == []
 
