@@ -22,9 +22,10 @@ _AROUND: Final = "\"'()[]{}*_"
 """Signs that may be around an answer, and are part of it only where they tell choices apart."""
 _NO_SIGN: Final = re.compile(
     r"(?<=[^\W\d_])[-'](?=[^\W\d_])"  # within a word
-    rf"|[.,;:]+(?=[{re.escape(_AROUND)}]*(?:\s|$))"  # at its end
+    r"|[.,;:]+(?=\s|$)"  # at its end
     r"|(?<!\S)-+(?=\s)"  # between blanks
 )
+_BEFORE_MARKS: Final = re.compile(rf"[.,;:]+(?=[{re.escape(_AROUND)}]+(?:\s|$))")
 _AT_END: Final = re.compile(rf"[!?]+(?=[{re.escape(_AROUND)}]*(?:\s|$))")
 _RAISED: Final = ("<super>", "<sub>", "<fraction>")
 _UNSEEN: Final = ("VARIATION SELECTOR", "COMBINING GRAPHEME JOINER")
@@ -97,7 +98,7 @@ def _sign_or_char(read: tuple[str, bool]) -> str:
 
 def _read(text: str) -> Iterator[tuple[str, bool]]:
     """The characters of a text in one form, and whether each is a sign."""
-    unified = "".join(map(_unified, unicodedata.normalize("NFC", text)))
+    unified = _BEFORE_MARKS.sub("", "".join(map(_unified, unicodedata.normalize("NFC", text))))
     no_signs = {place for found in _NO_SIGN.finditer(unified) for place in range(*found.span())}
     for place, char in enumerate(unified):
         is_sign = not char.isspace() and (not char.isalnum() or _is_raised(char))
