@@ -208,7 +208,8 @@ class ConversationView(Struct, frozen=True, omit_defaults=True):
     failure: str = ""
     """Why it failed. Never sent to a seat, as the next two."""
     note: str = ""
-    """Why something is missing, such as the events of an open conversation that cannot be played here."""
+    """Why something is missing, such as the events of an open conversation that cannot be played here, or what is wrong
+    with the transcript."""
     fork: ForkOrigin | None = None
     command: str = ""
     """The directory as the commands that a page offers name it, such as `runs/a`. Empty in what is published."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.show import refuse_grid
 from mac_runner.errors import ConfigError
+from mac_runner.printable import counted
 from mac_runner.runs.recorded import ended_row
 from mac_runner.store import read_run
+from mac_runner.store.identity import listed
 from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.publish import Publication, PublishRequest, publish
@@ -24,8 +26,10 @@ def publish_pages(request: PublishRequest) -> Exit:
         stream.write(f"left out: {', '.join([*found.left_out, *_always(found)])}\n")
     for note in found.notes:
         say(f"note: {note}")
+    if found.refused:
+        say(f"{counted(len(found.refused), 'damaged conversation')} left out:\n{listed(found.refused)}")
     say(f"open {request.out / 'index.html'}, or put the folder on any static host")
-    return Exit.OK
+    return Exit.FAILURES if found.refused else Exit.OK
 
 
 def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:

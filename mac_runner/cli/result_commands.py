@@ -154,7 +154,8 @@ def publish_command(
     OUT is new, or a former publication, which is replaced. Addresses of engines, paths and names of machines never
     go out. A run that is under way is published as it is now.
 
-    Exit codes: 0 written, 2 RUN is not a run directory or OUT is something else, 4 OUT could not be written.
+    Exit codes: 0 written, 1 written without some conversations, which are damaged, 2 RUN is not a run directory or
+    OUT is something else, 4 OUT could not be written.
     """
     # Here, because every verb would wait for the pages.
     from mac_runner.cli.publish import publish_pages

@@ -27,6 +27,7 @@ from mac_runner.reports import (
     turns_text,
     unmet,
 )
+from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.types import JsonObject
@@ -54,10 +55,11 @@ def show(directory: Path, game: str, view: View) -> Exit:
     refuse_grid(directory)
     contents = read_run(directory)
     row = ended_row(contents, game)
-    transcript = contents.transcript(str(row["task_id"]))
+    task_id = str(row["task_id"])
+    transcript, _ = contents.shown(task_id)
     if (flaw := contents.flaw(row)) is not None:
-        say(f"warning: {flaw}; {contents.repair_advice(str(row['task_id']))}")
-    with report() as stream:
+        say(f"warning: {flaw}; {contents.repair_advice(task_id)}")
+    with report() as stream, readable(task_id):
         if view.prompt is not None:
             turn = find_turn(transcript, view.prompt, "--prompt", seat=view.seat)
             _print(prompt_text(sent_prompt(contents, transcript, str(turn["turn"]))), stream)

@@ -6,10 +6,11 @@ On a terminal every text is made printable, line by line. Elsewhere a prompt and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Final, Protocol
 
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
 from mac_runner.printable import printable
 from mac_runner.registry import results_of
 from mac_runner.types import JsonObject, JsonValue, Prompt
@@ -167,6 +168,19 @@ def _indented(head: str, text: str) -> Iterator[str]:
 def printable_lines(text: str) -> str:
     """A text of several lines for a terminal: line ends stay, all else that is not visible is escaped."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+@contextmanager
+def readable(task_id: str) -> Iterator[None]:
+    """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
+    try:
+        yield
+    except MacRunnerError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+        raise RunDirectoryError(
+            f"the transcript of {task_id} is not what a run writes; mac-run verify says which files are damaged"
+        ) from fault
 
 
 def json_object(value: JsonValue) -> JsonObject:

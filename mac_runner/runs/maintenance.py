@@ -44,6 +44,7 @@ from mac_runner.store import (
 from mac_runner.store.lock import locked
 from mac_runner.store.sharded import read_head
 from mac_runner.store.shards import ShardsRecord, is_shards, read_shards
+from mac_runner.store.verify import unreadable
 from mac_runner.types import JsonObject
 
 _UNPLAYED = "nothing was played again: the code of the run is imported only with --trust"
@@ -91,14 +92,25 @@ def _unmerged(directory: Path) -> ShardsRecord | None:
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
     """Verify a run directory; of a grid each one that has begun, then the tables over them. Reads only."""
+    is_read = True
     for one in begun_in(directory).directories:
-        yield Verified(one, _verify(one, bar))
+        found = _verify(one, bar)
+        is_read &= found.is_read
+        yield Verified(one, found)
     if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
-        yield Verified(directory, check_tables(directory, grid), is_tables=True)
+        note = "not checked, because the journal of a combination cannot be read"
+        skipped = VerifyReport(attempted=0, acknowledged=0, findings=(), notes=(note,), is_read=False)
+        tables = (unreadable(directory) or check_tables(directory, grid)) if is_read else skipped
+        yield Verified(directory, tables, is_tables=True)
 
 
 def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
-    contents = read_run(directory)
+    try:
+        contents = read_run(directory)
+    except RunDirectoryError:
+        if (found := unreadable(directory)) is None:
+            raise
+        return found
     try:
         experiment = recorded_experiment(contents).experiment
     except UntrustedCodeError:

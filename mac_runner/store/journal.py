@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,7 +37,6 @@ from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import (
     CHECKSUM_CHARS,
-    Damage,
     Line,
     encode_frame,
     encode_json,
@@ -52,7 +51,7 @@ from mac_runner.store.records import (
     row_id,
 )
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.structs import decode
+from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 2
@@ -61,6 +60,7 @@ JOURNAL_FORMAT = 2
 _READABLE = frozenset({1, JOURNAL_FORMAT})
 
 _OF_SESSIONS = frozenset({"session", "checkpoint"})
+KINDS: Final = frozenset({*_OF_SESSIONS, "reply", "policy", "death", "done", "retry"})
 
 # Possessive, because an id can be read in one way only: a search takes a third of the time.
 _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
@@ -168,6 +168,21 @@ class DoneRow(NamedTuple):
     row: bytes
 
 
+class _Record(msgspec.Struct):
+    """What every record has."""
+
+    id: str
+    kind: str
+
+
+class _Numbered(_Record):
+    n: int
+
+
+class _Session(_Record):
+    version: int
+
+
 class _Done(msgspec.Struct):
     id: str
     kind: str
@@ -241,7 +256,7 @@ def _replies(
             n = entry(record, "n", int)
             if n <= len(known):
                 del known[n:]
-                known.append(_reply(path, record, known))
+                known.append(as_reply(path, record, known))
     return found
 
 
@@ -295,14 +310,6 @@ def transplanted(
             yield encode_frame(moved)
 
 
-def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:
-    """Every damaged line of the journal; a torn tail is not damage."""
-    for path in _segments(disk, layout):
-        for line in lines(disk.chunks(path)):
-            if line.is_ended and records_of(line)[1]:
-                yield path, Damage(line.offset, line.size_bytes)
-
-
 def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
     return (layout.segment(session) for session in sessions(disk, layout))
 
@@ -326,19 +333,32 @@ def id_of(match: re.Match[bytes]) -> str:
 
 
 def check_record(path: Path, record: JsonObject) -> JsonObject:
-    """The record. Raises RunDirectoryError for a format of another version, and for one without id and kind."""
-    if record.get("kind") == "session" and record.get("version") not in _READABLE:
+    """The record. Raises RunDirectoryError for a format of another version, and for one without id, kind or number."""
+    kind = record.get("kind")
+    try:
+        convert(record, _Numbered if kind == "reply" else _Session if kind == "session" else _Record)
+    except ValueError as fault:
+        raise unreadable(path, record, fault) from fault
+    if kind == "session" and record["version"] not in _READABLE:
         raise RunDirectoryError(
-            f"{path} is of format {record.get('version')!r}; this version reads 1 and {JOURNAL_FORMAT}: "
+            f"{path} is of format {record['version']!r}; this version reads 1 and {JOURNAL_FORMAT}: "
             "go on with the version that wrote it, or start again in another directory with --out"
         )
-    if not {"id", "kind"} <= record.keys():
-        raise RunDirectoryError(f"{path} holds a record without id and kind: it is not a journal of this program")
     return record
 
 
-def _reply(path: Path, record: JsonObject, earlier: Sequence[RecordedReply]) -> RecordedReply:
+def unreadable(path: Path, record: JsonObject | DoneRow, fault: ValueError) -> RunDirectoryError:
+    """The error for a record of another form, whose checksum is right: no damage, but the work of another program."""
+    kind, task_id = ("done", record.task_id) if isinstance(record, DoneRow) else (record.get("kind"), record.get("id"))
+    return RunDirectoryError(
+        f"{path} holds a record ({kind!s:.20}) of {task_id!s:.80} that cannot be read: {fault}; put back the file that "
+        "the run wrote, or remove that line: what it held is restored or played again"
+    )
+
+
+def as_reply(path: Path, record: JsonObject, earlier: Sequence[RecordedReply] = ()) -> RecordedReply:
+    """The reply of a record. Raises RunDirectoryError."""
     try:
         return recorded_from_json(record, earlier=earlier)
     except ValueError as fault:
-        raise RunDirectoryError(f"{path} holds a reply of task {record['id']} that cannot be read: {fault}") from fault
+        raise unreadable(path, record, fault) from fault

@@ -68,6 +68,8 @@ MERGE_MARK: Final = ".merging.json"
 LOCK: Final = ".lock"
 OWNER: Final = ".owner.json"
 LEASE: Final = ".lease"
+HIDDEN: Final = frozenset({LOCK, OWNER, LEASE, MERGE_MARK, SUBMIT})
+"""The files of runs whose names begin with a dot: systems and programs put such files beside them."""
 INDEX_SUFFIX: Final = "_index.jsonl"
 TRACES_SUFFIX: Final = ".parquet"
 
@@ -78,6 +80,7 @@ _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 _TRANSCRIPT = re.compile(r"(.+)\.json")
+_ATTEMPT = re.compile(r"(.+)\.[0-9]+\.(?:json|parquet)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +177,12 @@ def traced_task_of(traces_name: str) -> str | None:
     """The task of a file in `traces/`; None for any other file name."""
     is_named = traces_name.endswith(TRACES_SUFFIX) and not traces_name.startswith(".")
     return traces_name.removesuffix(TRACES_SUFFIX) or None if is_named else None
+
+
+def attempted_task_of(attempt_name: str) -> str | None:
+    """The task of a file in `attempts/`; None for any other file name."""
+    match = _ATTEMPT.fullmatch(attempt_name)
+    return match[1] if match and not attempt_name.startswith(".") else None
 
 
 def session_of(segment_name: str) -> int | None:

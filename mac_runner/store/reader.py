@@ -136,15 +136,29 @@ class RunContents:
         return self.state.reopened
 
     def transcript(self, task_id: str) -> JsonObject:
-        """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""
+        """The transcript of a conversation that has ended. Raises RunDirectoryError as `acknowledged` does."""
+        return self.acknowledged(self._ended(task_id))
+
+    def shown(self, task_id: str) -> tuple[JsonObject, str]:
+        """A transcript as it is, and how it differs from what was acknowledged, with the remedy; empty if it does not.
+
+        For people alone: it may be of a conversation that has not ended for this reader, and then it is not compared.
+        Raises RunDirectoryError when there is none or it cannot be read.
+        """
         path = self.layout.transcript(task_id)
         if not self.disk.exists(path):
             ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
             raise RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
         try:
-            return read_published(self.disk, self.layout, task_id).transcript
+            transcript = read_published(self.disk, self.layout, task_id).transcript
         except ValueError as fault:
             raise RunDirectoryError(f"{path} cannot be read ({fault}); {self.repair_advice(task_id)}") from fault
+        flaw = self.flaw(self._ended(task_id)) if task_id in self.state.endings else None
+        return transcript, "" if flaw is None else f"{flaw}; {self.repair_advice(task_id)}"
+
+    def _ended(self, task_id: str) -> JsonObject:
+        """What the index row of a task says of its transcript."""
+        return {"task_id": task_id, "sha256": self.state.endings[task_id].sha256.hex()}
 
     def acknowledged(self, row: JsonObject) -> JsonObject:
         """The transcript of a row. Raises RunDirectoryError when it is not what was acknowledged."""
@@ -473,6 +487,7 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
         return False
     manifest = Manifest(layout.experiment_name, known.planned)
     state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
+    sizes.pop(None, None)
     for task_id, ending in state.endings.items():
         manifest.settle(task_id, ending.status)
         if sizes.pop(task_id, None) != ending.size_bytes:

@@ -17,12 +17,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 
-from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
@@ -40,8 +38,8 @@ _DIGITS = 6
 class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     """How a conversation ended: what is kept of its index row, and where that row is.
 
-    `place` counts the `done` records of the session from 1. `digest` is of the row, or 0 where none was asked for.
-    With `has_traces` its token traces are in a file.
+    `sha256` is that of its transcript. `place` counts the `done` records of the session from 1. `digest` is of the row,
+    or 0 where none was asked for. With `has_traces` its token traces are in a file.
     """
 
     task_index: int
@@ -49,6 +47,7 @@ class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     size_bytes: int
     session: int
     place: int
+    sha256: bytes
     digest: int = 0
     has_traces: bool = False
 
@@ -73,10 +72,12 @@ class _Counts(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
-    """What is read of an index row here."""
+    """What is read of an index row here, and what every reader needs of it."""
 
+    task_id: str
     index: int
     status: str
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     size_bytes: int
     counts: _Counts
     traces: Any = None
@@ -126,8 +127,10 @@ class RunState:
             case "policy":
                 self.policies.setdefault(str(record["id"]), []).append(_policy_of(record))
             case "retry":
+                row = entry(record, "row", dict)
+                _check_task(convert(row, _Row), str(record["id"]))
                 self.endings.pop(str(record["id"]), None)
-                self.attempts.setdefault(str(record["id"]), []).append(entry(record, "row", dict))
+                self.attempts.setdefault(str(record["id"]), []).append(row)
             case "done":
                 self._end(str(record["id"]), encode_json(entry(record, "row", dict)), session)
             case _:
@@ -136,6 +139,7 @@ class RunState:
     def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
         """`row` is canonical JSON, as frames hold it."""
         found = _read_row(row)
+        _check_task(found, task_id)
         session.ended += 1
         session.turns_ended += found.counts.turns
         self.deaths.pop(task_id, None)
@@ -149,6 +153,7 @@ class RunState:
             size_bytes=found.size_bytes,
             session=session.number,
             place=session.ended,
+            sha256=bytes.fromhex(found.sha256),
             digest=digest_of(row) if self._with_digests else 0,
             has_traces=found.traces is not None,
         )
@@ -240,14 +245,8 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
             try:
                 state.apply(record)
             except ValueError as fault:
-                raise unreadable(layout.segment(session), record, fault) from fault
+                raise journal.unreadable(layout.segment(session), record, fault) from fault
     return state
-
-
-def unreadable(path: Path, record: JsonObject | journal.DoneRow, fault: ValueError) -> RunDirectoryError:
-    """The error for a record that cannot be applied."""
-    kind, task_id = ("done", record.task_id) if isinstance(record, journal.DoneRow) else (record["kind"], record["id"])
-    return RunDirectoryError(f"{path} holds a record ({kind}) of {task_id} that cannot be read: {fault}")
 
 
 def row_of(found: journal.DoneRow) -> JsonObject:
@@ -270,6 +269,11 @@ def _read_row(row: bytes) -> _Row:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         # The slower decoder takes half a surrogate pair, and the error of the conversion names the key.
         return convert(decode_json(row), _Row)
+
+
+def _check_task(row: _Row, task_id: str) -> None:
+    if row.task_id != task_id:
+        raise ValueError(f"its row is that of {row.task_id!r:.80}")
 
 
 def digest_of(line: bytes) -> int:

@@ -17,9 +17,15 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard, index_of, task_name
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
-from mac_runner.store.layout import CONFIG, EVENTS, MANIFEST, SESSIONS_PER_SHARD, WORKERS, Layout
+from mac_runner.store.layout import CONFIG, EVENTS, MANIFEST, SESSIONS_PER_SHARD, Layout
 from mac_runner.store.manifest import decode_manifest
-from mac_runner.store.shards import is_shards, read_shards, shard_directories, shard_directory
+from mac_runner.store.shards import (
+    is_shards,
+    read_shards,
+    shard_directories,
+    shard_directory,
+    worker_directories,
+)
 from mac_runner.types import JsonObject
 
 
@@ -88,7 +94,7 @@ class RunHead(NamedTuple):
 
 def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     """The event logs of a run; of shards those of all shards and all workers."""
-    places = [directory / WORKERS / name for name in (disk or Disk()).names(directory / WORKERS)]
+    places = worker_directories(directory, disk=disk)
     parts = run_directories(directory, disk=disk)
     return [place / EVENTS for place in (*parts, *(places if parts != (directory,) else ()))]
 
@@ -108,7 +114,7 @@ def places_of_work(directory: Path, *, disk: Disk | None = None) -> list[Path]:
     disk = disk or Disk()
     places = [directory]
     if not disk.exists(directory / CONFIG):
-        places += [directory / WORKERS / name for name in disk.names(directory / WORKERS)]
+        places += worker_directories(directory, disk=disk)
     if is_shards(directory, disk=disk):
         places += shard_directories(directory, disk=disk)
     return places

@@ -105,6 +105,13 @@ def shard_directories(directory: Path, *, disk: Disk | None = None) -> tuple[Pat
     return tuple(path for path in every if disk.exists(path / MANIFEST))
 
 
+def worker_directories(directory: Path, *, disk: Disk | None = None) -> list[Path]:
+    """What the workers of a directory of shards, or of a grid of such, left; what systems put beside it is left out."""
+    disk = disk or Disk()
+    named = (directory / WORKERS / name for name in disk.names(directory / WORKERS) if not name.startswith("."))
+    return [place for place in named if disk.is_directory(place)]
+
+
 def begin_shards(directory: Path, record: ShardsRecord, *, disk: Disk | None = None) -> None:
     """Make a directory of shards, or join the one there; several processes may do so at once.
 

@@ -20,8 +20,8 @@ from mac_runner.files import chunks_from
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
-from mac_runner.store.records import Line, blocks, encode_json, entry, recorded_from_json, records_of
-from mac_runner.store.run_state import RunState, unreadable
+from mac_runner.store.records import Line, blocks, encode_json, entry, records_of
+from mac_runner.store.run_state import RunState
 from mac_runner.types import JsonObject, RecordedReply
 
 _FRAME: Final = re.compile(rb""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"([a-z]+)",""")
@@ -106,7 +106,7 @@ class JournalTail:
             n = entry(record, "n", int)
             if n <= len(found):
                 del found[n:]
-                found.append(recorded_from_json(record, earlier=found))
+                found.append(journal.as_reply(self.layout.segment(place.session), record, found))
         return found
 
     def reply_count(self, task_id: str) -> int:
@@ -165,7 +165,7 @@ class JournalTail:
         try:
             self.state.apply(record)
         except ValueError as fault:
-            raise unreadable(path, record, fault) from fault
+            raise journal.unreadable(path, record, fault) from fault
         if isinstance(record, journal.DoneRow):
             on_row(record)
         elif record["kind"] != "retry":
@@ -179,7 +179,7 @@ class JournalTail:
         path = self.layout.segment(place.session)
         data = b"".join(islice(self._chunks(path, place.offset, place.size_bytes), 1))
         found = records_of(Line(place.offset, len(data), data, True))[0]
-        return next((record for record in found if record["kind"] == "reply"), None)
+        return next((journal.check_record(path, record) for record in found if record.get("kind") == "reply"), None)
 
     # Replacement.
 

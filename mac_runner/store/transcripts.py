@@ -111,7 +111,10 @@ def decode_transcript(data: bytes) -> JsonObject:
 
     Raises ValueError when this version cannot read it.
     """
-    transcript = decode_json(data)
+    try:
+        transcript = decode_json(data)
+    except RecursionError as fault:
+        raise ValueError("it is nested too deeply") from fault
     if not isinstance(transcript, dict):
         raise ValueError("a transcript is a JSON object")
     match transcript.get("format"):
@@ -378,10 +381,7 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     if disk.exists(path) and not disk.is_file(path):
         raise ValueError("it is not a regular file")
     data = disk.read(path)
-    try:
-        transcript = decode_transcript(data)
-    except RecursionError as fault:
-        raise ValueError("it is nested too deeply") from fault
+    transcript = decode_transcript(data)
     if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
         raise ValueError(f"it is the transcript of task {found!r}")
     return Published(transcript, index_row(transcript, data))

@@ -18,17 +18,36 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, boundary
+from mac_runner.printable import counted
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
 from mac_runner.store.event_check import Finding, FindingKind, event_findings
-from mac_runner.store.layout import TRACES_SUFFIX, Layout, task_id_of, traced_task_of, traces_beside
+from mac_runner.store.layout import (
+    HIDDEN,
+    TRACES_SUFFIX,
+    Layout,
+    attempted_task_of,
+    session_of,
+    task_id_of,
+    traced_task_of,
+    traces_beside,
+)
 from mac_runner.store.lock import is_alive, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import read_manifest
 from mac_runner.store.reader import RunContents, read_run
-from mac_runner.store.records import encode_json, entry, lines, row_id, upgraded_tokens
+from mac_runner.store.records import (
+    encode_json,
+    entry,
+    lines,
+    recorded_from_json,
+    records_of,
+    row_id,
+    upgraded_tokens,
+)
 from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.sharded import read_head
 from mac_runner.store.traces import TRACES, traces_flaw, without_inline_traces
 from mac_runner.store.transcripts import (
     Attempts,
@@ -75,6 +94,8 @@ REWRITTEN = "remove it and run the same command again: it is written again"
 
 _EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
 
+_FOREIGN_SHOWN_MAX = 5
+
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
 
@@ -91,6 +112,8 @@ class VerifyReport:
     notes: tuple[str, ...] = ()
     is_played: bool = True
     """Whether the transcripts were played again."""
+    is_read: bool = True
+    """Whether the journal can be read; where it cannot, nothing else was checked."""
 
     @property
     def ok(self) -> bool:
@@ -145,26 +168,26 @@ def verify_run(
     `essence` is what is compared of each transcript; by default all of it.
     """
     disk, machine = disk or Disk(), machine or Machine()
-    layout = read_run(directory, disk=disk).layout
+    layout = read_head(directory, disk=disk).layout
     motion = _Motion(disk, layout, machine)
     # The summary before the journal that it is made of: a session that ends meanwhile writes it last.
     summary = None if summarise is None else read_json(disk, layout.summary)
-    state = read_state(disk, layout)
+    state, damaged, malformed = _read_journal(disk, layout)
+    if malformed:
+        return _unreadable(damaged, malformed)
     rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
     replayed = _Comparison(rebuild, essence)
-    damaged = [*_journal_findings(disk, layout)]
     found = [
         *damaged,
         *_transcript_findings(disk, layout, rows, state.attempts, replayed),
         *_attempt_findings(disk, layout, rows, state.attempts, replayed),
         *_stray_findings(disk, layout, rows),
-        *_trace_findings(disk, layout),
         *_manifest_findings(disk, layout, rows, state.attempts),
         *event_findings(disk, layout, is_journal_whole=not damaged),
     ]
     index = [*_index_findings(disk, layout, rows)]
-    notes = [*_temporaries(disk, layout), *_trace_notes(disk, layout, state)]
+    notes = [*_temporaries(disk, layout), *_foreign_notes(disk, layout), *_trace_notes(disk, layout, state)]
     if isinstance(summary, Finding):
         found.append(summary)
     elif summary is not None and summarise is not None:
@@ -184,13 +207,25 @@ def verify_run(
     )
 
 
+def unreadable(directory: Path, *, disk: Disk | None = None) -> VerifyReport | None:
+    """The report on a run or a grid whose journal no reader takes; None where all can be read."""
+    # Where a journal is does not depend on the name.
+    _, damaged, malformed = _read_journal(disk or Disk(), Layout(directory=directory, experiment_name="run"))
+    return _unreadable(damaged, malformed) if malformed else None
+
+
 def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[list[Finding], list[str]]:
     """The findings on the journal and the events in the directory of a grid, and the notes."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=name)
-    damaged = [*_journal_findings(disk, layout)]
+    _, damaged, _ = _read_journal(disk, layout)
     events = event_findings(disk, layout, is_journal_whole=not damaged)
-    return [*damaged, *events], [*_temporaries(disk, layout)]
+    return [*damaged, *events], [*_temporaries(disk, layout), *_foreign_notes(disk, layout)]
+
+
+def _unreadable(damaged: Sequence[Finding], malformed: Sequence[Finding]) -> VerifyReport:
+    note = "nothing else was checked: all of it is compared with the journal"
+    return VerifyReport(attempted=0, acknowledged=0, findings=(*damaged, *malformed), notes=(note,), is_read=False)
 
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
@@ -221,11 +256,36 @@ def _summary_notes(disk: Disk, layout: Layout, summary: JsonObject) -> Iterator[
         yield f"{layout.summary.name} was written by session {sessions} of {known}: the later ones did not end"
 
 
-def _journal_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
-    for path, damage in journal.damage(disk, layout):
-        yield Finding(
-            FindingKind.DAMAGED, f"{path.name}: {damage.size_bytes} bytes at offset {damage.offset} are no intact frame"
-        )
+def _read_journal(disk: Disk, layout: Layout) -> tuple[RunState, list[Finding], list[Finding]]:
+    """What the journal says, the findings on damaged lines, and those on records that no reader takes.
+
+    The latter have a right checksum and another form: another program wrote them.
+    """
+    state, damaged, malformed = RunState(), list[Finding](), list[Finding]()
+    for session in journal.sessions(disk, layout):
+        state.begin(session, layout.source(session))
+        path = layout.segment(session)
+        for line in lines(disk.chunks(path)):
+            records, is_damaged = records_of(line) if line.is_ended else ((), False)
+            where = f"{path.name}: {line.size_bytes} bytes at offset {line.offset}"
+            if is_damaged:
+                damaged.append(Finding(FindingKind.DAMAGED, f"{where} are no intact frame"))
+            for record in records:
+                try:
+                    if journal.check_record(path, record)["kind"] == "reply":
+                        recorded_from_json(record, has_trace=False)
+                    elif record["kind"] in journal.KINDS:
+                        state.apply(record)
+                    else:
+                        raise ValueError("no run writes such a record")
+                except RunDirectoryError as fault:
+                    if fault.__cause__ is None:
+                        raise  # It is of another version.
+                    malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {fault}"))
+                except ValueError as fault:
+                    words = journal.unreadable(path, record, fault)
+                    malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {words}"))
+    return state, damaged, malformed
 
 
 def _transcript_findings(
@@ -249,9 +309,9 @@ def _attempt_findings(
             if TRACES in row:
                 kept.add(traces_beside(path).name)
             yield from _findings(disk, path, task_id, what, row, failed[: number - 1], replayed)
-    for name in _lasting(disk, layout.attempts):
+    for name in filter(attempted_task_of, disk.names(layout.attempts)):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
-        task_id = name.rpartition(".")[0].rpartition(".")[0]
+        task_id = attempted_task_of(name) or ""
         if name not in kept and not _is_copy(disk, layout.attempts / name, rows.get(task_id)):
             yield Finding(
                 FindingKind.UNEXPECTED, f"{layout.attempts.name}/{name}: no attempt of this number is known", task_id
@@ -320,6 +380,8 @@ def _difference(
         changed = replayed.changed(transcript, rebuilt)
     except (ConversationError, ValueError) as fault:
         return str(fault)
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
+        return f"it has another form inside: {type(fault).__name__} {fault!s:.80}"
     if changed:
         return f"played again it comes out different in {', '.join(changed)}"
     return None if own is None else f"its acknowledged row is not that of its transcript: {own}"
@@ -330,28 +392,34 @@ def _plain(transcript: JsonObject, key: str) -> bytes:
     return encode_json(without_timing(transcript[key])) if key in transcript else b""
 
 
-def _lasting(disk: Disk, directory: Path) -> list[str]:
-    return [name for name in disk.names(directory) if not name.startswith(TEMPORARY_PREFIX)]
+def _foreign_notes(disk: Disk, layout: Layout) -> Iterator[str]:
+    """The note on files that no run writes, if there are any: systems and people put them there."""
+    ours: dict[Path, Callable[[str], object]] = {
+        layout.directory: lambda name: not name.startswith(".") or name in HIDDEN,
+        layout.journal: lambda name: session_of(name) is not None,
+        layout.transcripts: task_id_of,
+        layout.traces: traced_task_of,
+        layout.attempts: attempted_task_of,
+    }
+    found = [
+        str((place / name).relative_to(layout.directory))
+        for place, is_ours in ours.items()
+        for name in disk.names(place)
+        if not is_ours(name) and not name.startswith(TEMPORARY_PREFIX)
+    ]
+    if found:
+        names = ", ".join(found[:_FOREIGN_SHOWN_MAX]) + (", …" if len(found) > _FOREIGN_SHOWN_MAX else "")
+        yield f"{counted(len(found), 'file')} that no run writes ({names}): runs and readers leave them alone"
 
 
 def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding]:
-    for name in _lasting(disk, layout.transcripts):
-        task_id, where = task_id_of(name), f"{layout.transcripts.name}/{name}"
-        if task_id is None:
-            yield Finding(FindingKind.UNEXPECTED, f"{where}: no transcript has such a name; a run leaves it alone")
-        elif task_id not in rows:
+    for task_id in filter(None, map(task_id_of, disk.names(layout.transcripts))):
+        if task_id not in rows:
             text = (
-                f"{where}: it was never acknowledged; a run that goes on adopts it, or sets it aside in "
-                f"{layout.damaged.name}/ where it is not whole"
+                f"{layout.transcripts.name}/{task_id}.json: it was never acknowledged; a run that goes on adopts it, "
+                f"or sets it aside in {layout.damaged.name}/ where it is not whole"
             )
             yield Finding(FindingKind.UNEXPECTED, text, task_id)
-
-
-def _trace_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
-    for name in _lasting(disk, layout.traces):
-        if traced_task_of(name) is None:
-            where = f"{layout.traces.name}/{name}"
-            yield Finding(FindingKind.UNEXPECTED, f"{where}: no file of traces has such a name; a run leaves it alone")
 
 
 def _trace_notes(disk: Disk, layout: Layout, state: RunState) -> Iterator[str]:

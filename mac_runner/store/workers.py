@@ -24,7 +24,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import Recorder, open_log_session
-from mac_runner.store.shards import is_merged, read_shards, shard_directory
+from mac_runner.store.shards import is_merged, read_shards, shard_directory, worker_directories
 from mac_runner.types import JsonObject
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9.-]+")
@@ -91,7 +91,7 @@ def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:
 def worker_events(directory: Path, *, disk: Disk | None = None) -> tuple[Path, ...]:
     """The event logs of all workers that came."""
     disk = disk or Disk()
-    logs = (directory / WORKERS / name / EVENTS for name in disk.names(directory / WORKERS))
+    logs = (place / EVENTS for place in worker_directories(directory, disk=disk))
     return tuple(log for log in logs if disk.is_file(log))
 
 
@@ -102,8 +102,7 @@ def read_workers(directory: Path, *, disk: Disk | None = None, machine: Machine 
     for place in chain.from_iterable(_places(disk, top) for top in _tops(disk, directory)):
         if (owner := read_owner(disk, place)) is not None:
             held.setdefault(_process(owner), []).append(place.relative_to(directory))
-    places = [directory / WORKERS / name for name in disk.names(directory / WORKERS)]
-    return tuple(_worker(disk, machine, place, held) for place in places if disk.is_directory(place))
+    return tuple(_worker(disk, machine, place, held) for place in worker_directories(directory, disk=disk))
 
 
 def read_shards_standing(

@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from mac_runner.errors import ConfigError
-from mac_runner.reports.turns import json_object
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.reports.turns import readable
 from mac_runner.store import RunContents
 from mac_runner.types import JsonObject
 from mac_runner.view_model import ComparedRow
@@ -68,13 +68,15 @@ class Comparisons:
         """The comparisons in which a conversation is on the left."""
         for other in self._others.get(member, ()):
             try:
-                found = compare_view(self._transcript(member), self._transcript(other))
-            except ConfigError:  # Two combinations may differ in their seeds: these have nothing in common.
+                with readable(f"{member.task_id} or {other.task_id}"):
+                    found = compare_view(self._transcript(member), self._transcript(other))
+            except (ConfigError, RunDirectoryError):
+                # Two combinations may differ in their seeds: these have nothing in common. A damaged one is left out.
                 continue
             yield Compared(other.folder, other.number, found.rows, found.first_turn, found.reason)
 
     def _read(self, member: Member) -> JsonObject:
-        return json_object(self._runs[member.folder].transcript(member.task_id))
+        return self._runs[member.folder].transcript(member.task_id)
 
 
 def _pairs(group: list[Member]) -> Iterator[tuple[Member, Member]]:

@@ -17,6 +17,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.sharded import places_of_work
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
+from mac_runner.view_model import ConversationView
 from mac_runner.viewer.outgoing import NO_PROMPTS, Outgoing, Private, addresses_in, hosts_in
 from mac_runner.views.conversation import thought_parts, whole_view
 from mac_runner.views.inspector import PromptOf, turn_views
@@ -40,6 +41,8 @@ class ConversationPages:
         self._outgoing = outgoing
         self.missing = Counter[str]()
         """Why prompts or token traces are missing that were not left out on purpose, and in how many conversations."""
+        self.refused: list[str] = []
+        """The conversations of which nothing is shown, and why."""
 
     def of(self, transcript: JsonObject) -> ConversationData:
         """The whole conversation, and as each seat saw it."""
@@ -62,6 +65,26 @@ class ConversationPages:
                 "seats": [[*self._outgoing.turns(each, spoken)] for each in seen],
             },
             self._outgoing.cleaner(spoken),
+        )
+
+    def left_out(self, task_id: str, number: int, why: str) -> ConversationData:
+        """A conversation of which nothing is shown but why."""
+        self.refused.append(f"{task_id}: {why}")
+        view = ConversationView(
+            task_id=task_id,
+            index=number,
+            environment=self._contents.environment_name,
+            status="failed" if self._contents.state.endings[task_id].status == "failed" else "finished",
+            seats=(),
+            members=(),
+            phases=(),
+            events=(),
+            turns=(),
+            note=f"left out of this publication: {why}",
+        )
+        clean = self._outgoing.cleaner(())
+        return ConversationData(
+            {"whole": self._outgoing.conversation(view), "seats": []}, {"whole": [], "seats": []}, clean
         )
 
     def of_seat(self, transcript: JsonObject, seat: str) -> ConversationData:

@@ -192,9 +192,9 @@ class Follower:
         return self._planned.get(task_id, -1) if ending is None else ending.task_index
 
     def mark(self, task_id: str) -> object:
-        """Changes when the transcript of a task does."""
+        """Changes when the transcript of a task does, or what is acknowledged of it."""
         if self._has_transcript(task_id):
-            return mark_of(self._layout.transcript(task_id))
+            return mark_of(self._layout.transcript(task_id)), self._known_tail.state.endings.get(task_id)
         return self._known_tail.reply_count(task_id)
 
     def _has_transcript(self, task_id: str) -> bool:
@@ -204,9 +204,13 @@ class Follower:
         return self.is_reading and self._disk.exists(self._layout.transcript(task_id))
 
     def transcript(self, task_id: str) -> JsonObject:
-        """The transcript of a task, also of one that has not ended. Raises NotThereError for one that has not begun."""
+        """The transcript of a task, also of one that has not ended; its `note` says what is wrong with it.
+
+        Raises NotThereError for one that has not begun.
+        """
         if self._has_transcript(task_id):
-            return self.contents.transcript(task_id)
+            transcript, flaw = self.contents.shown(task_id)
+            return {**transcript, "note": flaw}
         if not (replies := self._known_tail.replies(task_id)):
             if self.is_reading:
                 raise NotThereError(f"the replies of {task_id} are not read yet; look again in a few seconds")

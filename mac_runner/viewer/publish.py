@@ -26,9 +26,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from mac_runner import __version__
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed_run, matching, parse_condition
 from mac_runner.reports.conversations import Listed
+from mac_runner.reports.turns import readable
 from mac_runner.store import Disk, RunContents, begun_combinations, is_grid, read_run
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
@@ -85,6 +86,8 @@ class Publication(NamedTuple):
     files: int
     size_bytes: int
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    """The conversations whose pages say only why they are left out: damaged ones."""
 
 
 def publish(request: PublishRequest) -> Publication:
@@ -122,6 +125,7 @@ class _Publisher:
             {part.number: part.contents for part in self._parts},
         )
         self._missing = Counter[str]()
+        self._refused: list[str] = []
 
     def publish(self) -> Publication:
         folder = Folder(self._request.disk, self._request.out)
@@ -151,6 +155,7 @@ class _Publisher:
                 f"prompts or token traces are missing in {n:,} conversations: {why}"
                 for why, n in self._missing.most_common(3)
             ),
+            refused=tuple(self._refused),
         )
 
     # What is chosen.
@@ -210,13 +215,19 @@ class _Publisher:
         yield self._data(f"{part.number}/forks", fork_trees(self._rows(part)))
         pages = ConversationPages(part.contents, self._outgoing)
         for member in _members(part):
-            made = pages.of(part.contents.transcript(member.task_id))
+            try:
+                transcript = part.contents.transcript(member.task_id)
+                with readable(member.task_id):
+                    made = pages.of(transcript)
+            except RunDirectoryError as fault:
+                made = pages.left_out(member.task_id, member.number, str(fault))
             yield self._data(data_name(part.number, CONVERSATION, member.number), made.conversation, made.clean)
             yield self._data(data_name(part.number, TURNS, member.number), made.turns, made.clean)
             if self._comparisons:
                 compared = [one._asdict() for one in self._comparisons.of(member)]
                 yield self._data(data_name(part.number, COMPARED, member.number), compared)
         self._missing += pages.missing
+        self._refused += pages.refused
 
     def _rows(self, part: _Part) -> Iterator[JsonObject]:
         """The index rows of all conversations that are listed, also of those that cannot be opened."""

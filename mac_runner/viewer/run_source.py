@@ -6,8 +6,8 @@ is there, so no text of a request becomes a path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError
+from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import parent_conversation
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
@@ -156,12 +157,12 @@ class RunSource:
 
     def conversation(self, slug: str, name: str, seat: str) -> ConversationView:  # noqa: D102
         played = self._conversation(slug, name)
-        with _readable(played.view.task_id):
+        with readable(played.view.task_id):
             return perspective(played.view, seat) if seat else played.view
 
     def turn(self, slug: str, name: str, key: str, seat: str) -> TurnView:  # noqa: D102
         played = self._conversation(slug, name)
-        with _readable(played.view.task_id):
+        with readable(played.view.task_id):
             prompt_of, missing = self._prompts(slug, played)
             traces, fault = _traces(played)
             found = turn_view(
@@ -171,8 +172,11 @@ class RunSource:
 
     def compare(self, slug: str, left: str, right: str, other: str) -> CompareView:  # noqa: D102
         ours, theirs = self._conversation(slug, left), self._conversation(other or slug, right)
+        for each in (ours, theirs):
+            if each.view.note and each.view.status != "open":
+                raise RunDirectoryError(each.view.note)
         commands = ours.view.command, theirs.view.command
-        with _readable(f"{ours.view.task_id} or {theirs.view.task_id}"):
+        with readable(f"{ours.view.task_id} or {theirs.view.task_id}"):
             return compare_view(ours.transcript, theirs.transcript, left_command=commands[0], right_command=commands[1])
 
     def forks(self, slug: str, name: str) -> Sequence[ForkTree]:  # noqa: D102
@@ -205,7 +209,7 @@ class RunSource:
         mark, known = follower.mark(task_id), self._played.get((slug, task_id))
         if known is None or known.mark != mark:
             transcript = follower.transcript(task_id)
-            with _readable(task_id):
+            with readable(task_id):
                 view = whole_view(transcript, command=str(follower.directory))
             known = self._played.put((slug, task_id), Played(mark, transcript, view, [], follower.contents))
         return known
@@ -218,7 +222,7 @@ class RunSource:
             return None
         if (known := self._played.get((slug, name))) is None:
             contents, transcript = parent_conversation(follower.contents, name)
-            with _readable(name):
+            with readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
             known = self._played.put((slug, name), Played(None, transcript, view, [], contents))
         return known
@@ -298,19 +302,6 @@ def _traces(played: Played) -> tuple[Traces, str]:
         return played.contents.traces(played.transcript), ""
     except MacRunnerError as fault:
         return {}, f"its token traces are not shown: {fault}"
-
-
-@contextmanager
-def _readable(task_id: str) -> Iterator[None]:
-    """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
-    try:
-        yield
-    except MacRunnerError:
-        raise
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as fault:
-        raise RunDirectoryError(
-            f"the transcript of {task_id} is not what a run writes; mac-run verify says which files are damaged"
-        ) from fault
 
 
 class _Run:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from mac_runner.reports import listed
+from mac_runner.reports.turns import readable
 from mac_runner.store import RunContents
 from mac_runner.store.records import row_id
 from mac_runner.types import JsonObject
@@ -32,11 +33,12 @@ _SEAT_COLUMNS: Final = ("number", "id", "status")
 def single_page(contents: RunContents, page: RunPage, row: JsonObject, seat: str | None, outgoing: Outgoing) -> bytes:
     """The page of the conversation of an index row, whole or as one seat saw it.
 
-    Raises ConfigError when no agent has that name.
+    Raises ConfigError when no agent has that name, RunDirectoryError when its transcript is not what was acknowledged.
     """
     how = listed(contents.environment_name).with_outcomes([row]).with_metrics([row])
-    pages, transcript = ConversationPages(contents, outgoing), contents.transcript(row_id(row))
-    made = pages.of(transcript) if seat is None else pages.of_seat(transcript, seat)
+    pages, transcript = ConversationPages(contents, outgoing), contents.acknowledged(row)
+    with readable(row_id(row)):
+        made = pages.of(transcript) if seat is None else pages.of_seat(transcript, seat)
     page = replace(outgoing.run(page, is_sample=True), combinations=())
     if seat is not None:
         how = how._replace(columns={name: how.columns[name] for name in _SEAT_COLUMNS})

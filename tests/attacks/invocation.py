@@ -107,7 +107,7 @@ def _deadline(deadline_s: float) -> Iterator[None]:
 def _text(stream: TextIOWrapper) -> str:
     buffer = stream.buffer
     assert isinstance(buffer, BytesIO)
-    return buffer.getvalue().decode("utf-8")
+    return buffer.getvalue().decode("utf-8", "surrogatepass")
 
 
 def _peak_reset_kib() -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,10 +16,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.testing import summary_of
-from mac_runner.store import Disk, Repairs, Run, is_complete, read_run, verify_run
-from mac_runner.store.testing import encode_frame, entry
+from mac_runner.store import Disk, Repairs, Run, is_complete, read_run, read_standing, verify_run
+from mac_runner.store.testing import JournalTail, Layout, decode_frame, encode_frame, entry
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
-from tests.kit import copied
+from tests.attacks.mutation import places
+from tests.kit import copied, known
 from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock, both, edit, failing_calls, files, flip, lose_endings
 
@@ -215,7 +219,78 @@ def test_stranger_among_the_transcripts_is_told_from_a_transcript(played: Path, 
     for name in ("notes.txt", "toy_00009.json"):
         (played / "transcripts" / name).touch()
 
-    assert [finding.text for finding in player.verified(played).findings] == snapshot
+    report = player.verified(played)
+    assert ([finding.text for finding in report.findings], report.notes) == snapshot
+
+
+SYSTEMS_PUT = (
+    ".nfs0000000000c8",
+    ".DS_Store",
+    ".ipynb_checkpoints/",
+    "._toy_00001.json",
+    ".fuse_hidden01",
+    "lost+found/",
+)
+
+
+def test_files_that_no_run_writes_are_named_and_held_against_nothing(played: Path) -> None:
+    """Not by verify, not by a survey and not by the next session, which leaves them there."""
+    dice = Random(11)
+    for _ in range(8):
+        put = {
+            (place, name)
+            for place in ("", "journal", "transcripts", "traces", "attempts")
+            for name in dice.sample(SYSTEMS_PUT, 2)
+            if place or name.startswith(".")
+        }
+        strangers = [played / place / name for place, name in put]
+        for path, (_, name) in zip(strangers, put, strict=True):
+            path.parent.mkdir(exist_ok=True)
+            path.mkdir() if name.endswith("/") else path.write_text("{}")
+
+        report = player.verified(played)
+        assert report.ok, report.findings
+        assert f"{len(put)} files" in report.notes[0]
+        assert is_complete(
+            played, experiment_name=player.NAME, resolved=player.resolved(), tasks=player.plan(CONVERSATIONS)
+        )
+        assert play_all(played) == Repairs()
+        for path in strangers:
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+READERS: Sequence[Callable[[Path], object]] = (
+    read_standing,
+    lambda run: summary_of(read_run(run)),
+    lambda run: player.surveyed(run, CONVERSATIONS),
+    lambda run: JournalTail(Disk(), Layout(directory=run, experiment_name=player.NAME)).read_on(lambda _row: None),
+)
+
+
+def test_record_of_another_form_is_a_finding_of_verify_and_an_error_of_every_reader(played: Path) -> None:
+    """Its checksum is right, and something is missing in it or is of another type."""
+    segment = played / JOURNAL
+    frames, dice = segment.read_bytes().splitlines(keepends=True), Random(5)
+    found = Counter[str]()
+    for _ in range(80):
+        number = dice.randrange(len(frames))
+        record = known(decode_frame(frames[number][:-1]))
+        holder, key = dice.choice(places(record))
+        is_gone = dice.random() < 0.5
+        if is_gone:
+            del holder[key]
+        else:
+            holder[key] = dice.choice([None, True, -1, 1.5, "\ud800", [], {}, [1], {"a": 1}])
+        segment.write_bytes(b"".join([*frames[:number], encode_frame(record), *frames[number + 1 :]]))
+
+        report = player.verified(played)
+        of_a_session = str(record.get("kind")) in {"session", "checkpoint"}
+        assert not (report.ok and is_gone) or of_a_session, record
+        found["finding" if not report.ok else "as good"] += 1
+        for read in READERS:
+            with suppress(RunDirectoryError):
+                read(played)
+    assert found["finding"] > 40
 
 
 def test_run_that_is_played_while_it_is_verified_is_not_damaged(run_dir: Path, snapshot: SnapshotAssertion) -> None:

@@ -185,6 +185,11 @@ function Head({ view, place, beside }: ConversationProps): JSX.Element {
           <b>Failed:</b> <Text text={view.failure} />
         </p>
       )}
+      {view.note && (
+        <p class="failure" role="alert">
+          <Text text={view.note} />
+        </p>
+      )}
       {view.status === "open" && (
         <p class="open-note" role="status">
           Not ended yet. {counted(view.turns.length, "turn")} so far; new ones appear here.
