@@ -25,7 +25,11 @@ def convert(value: object, kind: type[T]) -> T:
         with _LOCK:
             msgspec.json.Decoder(kind)
             _LEARNED.add(kind)
-    return msgspec.convert(value, kind)
+    try:
+        return msgspec.convert(value, kind)
+    except UnicodeEncodeError as fault:
+        # Where another type is due, it looks into the text.
+        raise msgspec.ValidationError(f"a text that is half a surrogate pair ({fault.object!r:.40})") from None
 
 
 def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:

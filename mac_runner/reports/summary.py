@@ -70,7 +70,7 @@ def summarise(
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
         **times_of(accounting),
-        "turns_per_s": _ratio(turns_answered(accounting.get("models")), played_s),
+        "turns_per_s": _ratio(_timed_turns(accounting, untimed), played_s),
         "conversations_per_s": _ratio(timed_conversations, played_s),
         "models": models_of(accounting.get("models"), decoding),
         "failures": totals.failures.report(),
@@ -193,6 +193,11 @@ def turns_answered(models: JsonValue) -> int | None:
     if not isinstance(models, dict) or not models:
         return None
     return sum(int(number(account.get("requests")) or 0) for account in models.values() if isinstance(account, dict))
+
+
+def _timed_turns(accounting: JsonObject, untimed: JsonObject) -> float | None:
+    answered = turns_answered(accounting.get("models"))
+    return None if answered is None else answered - (number(untimed.get("requests")) or 0)
 
 
 def times_of(accounting: JsonObject) -> JsonObject:

@@ -252,7 +252,7 @@ class Player:
 
         def open_claimed(part: Setup) -> OpenRun:
             claims.prepare(part)
-            return self._open(part, engines, watch=watch)
+            return self._open(part, engines, has_accounts=chosen.grid is None, watch=watch)
 
         def supply(setups: Sequence[Setup]) -> Supply:
             parts = [part for setup in setups for part in left[setup.slug]]
@@ -279,7 +279,9 @@ class Player:
     def _listed(self, engines: EnginePlan) -> Callable[[Sequence[Setup]], Supply]:
         """The supply of experiments that this process alone plays."""
 
-        return lambda setups: Listed(setups, lambda setup: self._open(setup, engines, is_guarded=True))
+        return lambda setups: Listed(
+            setups, lambda setup: self._open(setup, engines, is_guarded=True, has_accounts=False)
+        )
 
     def _open(
         self,
@@ -287,6 +289,7 @@ class Player:
         engines: EnginePlan,
         *,
         is_guarded: bool = False,
+        has_accounts: bool = True,
         watch: LeaseWatch | None = None,
         is_retried: Callable[[str], bool] | None = None,
         say: Callable[[str], None] = lambda _line: None,
@@ -297,6 +300,7 @@ class Player:
             engines.served[setup.slug],
             self.clock,
             is_guarded=is_guarded,
+            has_accounts=has_accounts,
             watch=watch,
             is_retried=is_retried,
             on_ended=self.on_ended,

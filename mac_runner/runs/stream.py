@@ -29,7 +29,7 @@ from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.scheduler.policies import Policies
 from mac_runner.store import Run, merge_accounting, open_run
 from mac_runner.store.lock import LeaseWatch
-from mac_runner.store.run_state import accounting_since
+from mac_runner.store.run_state import accounting_since, without_counts
 from mac_runner.store.session import Closing, Recorder
 from mac_runner.types import JsonObject, RecordedReply, Task
 
@@ -93,6 +93,7 @@ def open_setup(
     clock: Clock,
     *,
     is_guarded: bool = False,
+    has_accounts: bool = True,
     watch: LeaseWatch | None = None,
     is_retried: Callable[[str], bool] | None = None,
     on_ended: OnEnded | None = None,
@@ -119,6 +120,7 @@ def open_setup(
         shard=setup.shard,
         is_retried=is_retried,
         is_guarded=is_guarded,
+        has_accounts=has_accounts,
         watch=watch,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),
@@ -398,11 +400,16 @@ class ConversationStream(Closing):
         self.begun += 1
 
     def _book(self) -> None:
-        """Account what engines used since the last time to the shard that was opened last, while one is open."""
-        if self._joining is None or self._joining.accounts is None or not self._open:
+        """Account what engines used since the last time to the shard that was opened last, while one is open.
+
+        Each shard counts itself what was recorded in it.
+        """
+        if self._joining is None or self._joining.accounts is None:
             return
-        used, latest = self._joining.accounts(), next(reversed(self._open.values()))
-        latest.used = merge_accounting(latest.used or {}, accounting_since(used, self._booked))
+        used = without_counts(self._joining.accounts())
+        if self._open:
+            latest = next(reversed(self._open.values()))
+            latest.used = merge_accounting(latest.used or {}, accounting_since(used, self._booked))
         self._booked = used
 
     def _close_if_over(self, opened: OpenRun) -> None:

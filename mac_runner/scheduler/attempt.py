@@ -239,7 +239,9 @@ class AttemptRunner:
             lane=of_backend.lane,
             gpu=of_backend.gpu,
         )
-        recorded = RecordedReply(turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing))
+        recorded = RecordedReply(
+            turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing), model=turn.model
+        )
         # Before its event, so that no event names a reply that a kill has lost.
         is_wanted = self._journal(live, turn, recorded)
         fields: JsonObject = {

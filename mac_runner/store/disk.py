@@ -68,6 +68,10 @@ class System:
         """The next bytes; none at the end."""
         return os.read(descriptor, size_bytes)
 
+    def seek(self, descriptor: int, start: int) -> None:
+        """Read on from an offset."""
+        os.lseek(descriptor, start, os.SEEK_SET)
+
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of `data`; returns how many bytes."""
         return os.write(descriptor, data)
@@ -236,14 +240,16 @@ class Disk:
         with _naming("look for room in", path):
             return self._system.free(path)
 
-    def chunks(self, path: Path) -> Iterator[bytes]:
-        """A file in pieces of bounded size; nothing when it does not exist."""
+    def chunks(self, path: Path, start: int = 0) -> Iterator[bytes]:
+        """A file, or what follows an offset, in pieces of bounded size; nothing when it does not exist."""
         with _naming("read", path):
             try:
                 descriptor = self._system.open_read(path)
             except FileNotFoundError:
                 return
             try:
+                if start:
+                    self._system.seek(descriptor, start)
                 while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
                     self.pulse += 1
                     yield chunk

@@ -252,7 +252,7 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, ses
     """What the sessions of a grid, or the first so many of them, used in all, and when each began."""
     state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name, sessions=sessions))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
-    return {**state.usage, "sessions": dict(began)}
+    return {**state.total, "sessions": dict(began)}
 
 
 def grid_usage(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:

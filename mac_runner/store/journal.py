@@ -70,14 +70,18 @@ REPLY = re.compile(rf'{_ID}"reply",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
 
 
-def session_frame(session: int, *, started_at: str, run: str | None = None) -> bytes:
-    """The first frame of a segment; `run` names the run directory of a merged session."""
+def session_frame(session: int, *, started_at: str, run: str | None = None, has_accounts: bool = True) -> bytes:
+    """The first frame of a segment; `run` names the run directory of a merged session.
+
+    Without `has_accounts` its engines are accounted for elsewhere, as those of a combination are in its grid.
+    """
     frame: JsonObject = {
         "id": str(session),
         "kind": "session",
         "session": session,
         "started_at": started_at,
         "version": JOURNAL_FORMAT,
+        **({} if has_accounts else {"has_accounts": False}),
     }
     return encode_frame(frame if run is None else {**frame, "run": run})
 
@@ -113,7 +117,8 @@ def retry_frame(row: JsonObject) -> bytes:
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
     """The frame of what a session has used so far: `wall_s` in all, of that `played_s` (0 by default).
 
-    A `wall_s` of the accounting is that of other processes, and is added.
+    A `wall_s` of the accounting is that of other processes, and is added. What was recorded later counts besides
+    (`run_state.counted`).
     """
     others_s = accounting.get("wall_s")
     wall_s = elapsed_s + (others_s if isinstance(others_s, int | float) else 0.0)
@@ -132,13 +137,13 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
     return found[: layout.sessions]
 
 
-def create_segment(disk: Disk, layout: Layout, *, started_at: str) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout, *, started_at: str, has_accounts: bool = True) -> tuple[int, OpenFile]:
     """A new session: its number and its open segment, whose first frame is durable."""
     number = max(sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:
         number += 1
     try:
-        disk.append(log, session_frame(number, started_at=started_at))
+        disk.append(log, session_frame(number, started_at=started_at, has_accounts=has_accounts))
         disk.sync(log)
     except BaseException:
         disk.close(log)
@@ -214,14 +219,25 @@ def done_rows(disk: Disk, layout: Layout, session: int) -> Iterator[DoneRow]:
             )
 
 
-def marks_and_rows(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject | DoneRow]:
-    """The `marks` of one session, with the index rows of intact frames as JSON."""
+def marks_and_rows(disk: Disk, layout: Layout, session: int) -> Iterator[tuple[int, JsonObject | DoneRow]]:
+    """The `marks` of one session, with the index rows of intact frames as JSON; before each, where its line ends."""
     path = layout.segment(session)
     for line in lines_with(MARK, disk.chunks(path)):
+        end = line.offset + line.size_bytes
         if (found := done_row(line)) is not None:
-            yield found
+            yield end, found
         else:
-            yield from (record for record in _checked_records(path, line) if record["kind"] != "reply")
+            yield from ((end, record) for record in _checked_records(path, line) if record["kind"] != "reply")
+
+
+def replies_from(path: Path, chunks: Iterable[bytes]) -> Iterator[RecordedReply]:
+    """The replies in a part of a segment, without their tokens, to be counted."""
+    for record in _records(path, lines_with(REPLY, chunks)):
+        if record["kind"] == "reply":
+            try:
+                yield recorded_from_json(record, has_trace=False)
+            except ValueError as fault:
+                raise unreadable(path, record, fault) from fault
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:

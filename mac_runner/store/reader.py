@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_manifest
 from mac_runner.store.records import in_time_order, lines, row_id
 from mac_runner.store.recovery import trace_flaws, trace_strays
-from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state, row_of
+from mac_runner.store.run_state import RunState, SessionStanding, read_state, row_of
 from mac_runner.store.sharded import event_logs, has_run, places_of_work, read_head
 from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.traces import Traces, read_traces, traces_flaw
@@ -80,6 +79,7 @@ class RunContents:
     @property
     def accounting(self) -> JsonObject:
         """What the sessions used and ended (`RunState.accounting`)."""
+        self.state.count_recorded(self.disk, self.layout)
         return self.state.accounting()
 
     @property
@@ -137,6 +137,8 @@ class RunContents:
 
     def transcript(self, task_id: str) -> JsonObject:
         """The transcript of a conversation that has ended. Raises RunDirectoryError as `acknowledged` does."""
+        if task_id not in self.state.endings:
+            raise self._missing(task_id)
         return self.acknowledged(self._ended(task_id))
 
     def shown(self, task_id: str) -> tuple[JsonObject, str]:
@@ -147,14 +149,19 @@ class RunContents:
         """
         path = self.layout.transcript(task_id)
         if not self.disk.exists(path):
-            ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
-            raise RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
+            raise self._missing(task_id)
         try:
             transcript = read_published(self.disk, self.layout, task_id).transcript
         except ValueError as fault:
             raise RunDirectoryError(f"{path} cannot be read ({fault}); {self.repair_advice(task_id)}") from fault
         flaw = self.flaw(self._ended(task_id)) if task_id in self.state.endings else None
         return transcript, "" if flaw is None else f"{flaw}; {self.repair_advice(task_id)}"
+
+    def _missing(self, task_id: str) -> RunDirectoryError:
+        """The error for a task without a transcript, or for a name that is none."""
+        self.layout.transcript(task_id)
+        ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
+        return RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
 
     def _ended(self, task_id: str) -> JsonObject:
         """What the index row of a task says of its transcript."""
@@ -306,6 +313,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         return _not_begun(directory, disk, holder)
     layout, resolved, planned = read_head(directory, disk=disk)
     state = read_state(disk, layout)
+    state.count_recorded(disk, layout)
     failures: list[JsonObject] = []
     counts: JsonObject = {}
     for found in state.json_rows(disk, layout):
@@ -323,7 +331,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         failures=tuple(failures),
         sessions=len(state.sessions),
         latest=state.latest,
-        usage=reduce(merge_accounting, (session.usage for session in state.sessions), {}),
+        usage=state.usage,
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,

@@ -17,6 +17,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
 import msgspec
@@ -26,7 +28,7 @@ from mac_runner.store.disk import Disk
 from mac_runner.store.layout import SESSIONS_PER_SHARD, Layout
 from mac_runner.store.records import decode_json, encode_json, entry
 from mac_runner.structs import convert, decode
-from mac_runner.types import JsonObject, JsonValue, PolicyVersion
+from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
 
 LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
@@ -65,6 +67,12 @@ class SessionStanding:
     ended: int = 0
     turns_ended: int = 0
     usage: JsonObject = field(default_factory=dict)
+    has_accounts: bool = True
+    """Whether its engines are accounted for here."""
+    counted_to: int = 0
+    """Where the frame of its last checkpoint ends in its segment."""
+    since: JsonObject = field(default_factory=dict)
+    """What was recorded after that, as an accounting without times (`counted`): a session that was killed left some."""
 
 
 class _Counts(msgspec.Struct):
@@ -110,8 +118,8 @@ class RunState:
             self.sessions.insert(place, SessionStanding(number=session, run=run))
         self._session = self.sessions[place]
 
-    def apply(self, record: JsonObject | journal.DoneRow) -> None:
-        """Apply the next record. Raises ValueError naming the key that is missing or wrong."""
+    def apply(self, record: JsonObject | journal.DoneRow, end: int = 0) -> None:
+        """Apply the next record, whose line ends at `end`. Raises ValueError naming the key that is wrong."""
         session = self._session
         if isinstance(record, journal.DoneRow):
             self._end(record.task_id, record.row, session)
@@ -120,8 +128,9 @@ class RunState:
             case "session":
                 session.started_at = str(record.get("started_at"))
                 session.run = str(record["run"]) if "run" in record else session.run
+                session.has_accounts = record.get("has_accounts") is not False
             case "checkpoint":
-                session.usage = usage_of(record)
+                session.usage, session.counted_to, session.since = usage_of(record), end, {}
             case "death":
                 self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
             case "policy":
@@ -135,6 +144,16 @@ class RunState:
                 self._end(str(record["id"]), encode_json(entry(record, "row", dict)), session)
             case _:
                 pass
+
+    def count_recorded(self, disk: Disk, layout: Layout) -> None:
+        """Take in what each session recorded after its last checkpoint; nothing else needs those replies."""
+        for session in self.sessions:
+            self.count_recorded_in(session, disk, layout.segment(session.number))
+
+    def count_recorded_in(self, session: SessionStanding, disk: Disk, path: Path) -> None:
+        """The same for one session."""
+        if session.has_accounts:
+            session.since = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)))
 
     def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
         """`row` is canonical JSON, as frames hold it."""
@@ -159,6 +178,11 @@ class RunState:
         )
 
     @property
+    def present(self) -> SessionStanding:
+        """The session that the records applied now are of."""
+        return self._session
+
+    @property
     def reopened(self) -> set[str]:
         """The tasks that have failed, are retried, and have not ended again."""
         return self.attempts.keys() - self.endings.keys()
@@ -173,8 +197,14 @@ class RunState:
 
     @property
     def usage(self) -> JsonObject:
-        """What all sessions used, added up."""
-        return merge_accountings(session.usage for session in self.sessions)
+        """What all sessions used, added up: their checkpoints, and what is known of later (`count_recorded`)."""
+        parts = (part for session in self.sessions for part in (session.usage, session.since))
+        return reduce(merge_accounting, parts, {})
+
+    @property
+    def total(self) -> JsonObject:
+        """The same, with zeros where no session has noted anything."""
+        return {"wall_s": 0.0, "played_s": 0.0, "models": {}, **self.usage}
 
     def policies_json(self) -> JsonObject:
         """The present version of each model whose weights changed, and how old its conversations were when they ended.
@@ -208,20 +238,19 @@ class RunState:
                     yield found
 
     def accounting(self) -> JsonObject:
-        """The last checkpoints of all sessions added up, how many sessions there were, and what each one ended.
+        """What all sessions used, how many sessions there were, and what each one ended.
 
-        A session that was killed before its first checkpoint left no time: what it ended is `untimed`, and not part of
-        a rate.
+        A session that was killed left no time after its last checkpoint. What it recorded there, and the conversations
+        of one without any, are `untimed`, and not part of a rate.
         """
-        total = self.usage
+        total = self.total
         runs = {session.run for session in self.sessions if session.run is not None}
         ended = self._ended_by_session()
-        untimed = [session for session in self.sessions if "wall_s" not in session.usage]
-        if conversations := sum(len(ended[session.number]) for session in untimed if session.number in ended):
-            total["untimed"] = {
-                "conversations": conversations,
-                "turns": sum(session.turns_ended for session in untimed),
-            }
+        untimed = [session.number for session in self.sessions if "wall_s" not in session.usage]
+        conversations = sum(len(ended[number]) for number in untimed if number in ended)
+        requests = sum(requests_of(session.since) for session in self.sessions)
+        if conversations or requests:
+            total["untimed"] = {"conversations": conversations, "requests": requests}
         parts: list[JsonValue] = [
             _part(place, session, ended[session.number])
             for place, session in enumerate(self.sessions, start=1)
@@ -241,11 +270,12 @@ def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> Run
     state = RunState(with_digests=with_digests)
     for session in journal.sessions(disk, layout):
         state.begin(session, layout.source(session))
-        for record in journal.marks_and_rows(disk, layout, session):
+        path = layout.segment(session)
+        for end, record in journal.marks_and_rows(disk, layout, session):
             try:
-                state.apply(record)
+                state.apply(record, end)
             except ValueError as fault:
-                raise journal.unreadable(layout.segment(session), record, fault) from fault
+                raise journal.unreadable(path, record, fault) from fault
     return state
 
 
@@ -296,12 +326,42 @@ def usage_of(checkpoint: JsonObject) -> JsonObject:
     return {**usage, "played_s": usage.get("wall_s"), "models": played}
 
 
-def merge_accountings(usages: Iterable[JsonObject]) -> JsonObject:
-    """What several sessions used, added up."""
-    total: JsonObject = {"wall_s": 0.0, "played_s": 0.0, "models": {}}
-    for usage in usages:
-        total = merge_accounting(total, usage)
-    return total
+def counted(replies: Iterable[RecordedReply]) -> JsonObject:
+    """Recorded replies as an accounting: requests and tokens by model. Earlier versions did not name the model."""
+    models: dict[str, Counter[str]] = {}
+    for each in replies:
+        if each.model is not None:
+            tokens = each.reply.tokens
+            account = models.setdefault(each.model, Counter())
+            account.update(requests=1, prompt=tokens.prompt, cached=tokens.cached, completion=tokens.completion)
+    found: JsonObject = {
+        model: {"requests": account.pop("requests"), "tokens": dict(account)} for model, account in models.items()
+    }
+    return {"models": found} if found else {}
+
+
+def at_least(accounting: JsonObject, recorded: JsonObject) -> JsonObject:
+    """An accounting of engines that has at least the requests and tokens that were recorded (`counted`)."""
+    return {key: _greater(value, recorded.get(key)) for key, value in {**recorded, **accounting}.items()}
+
+
+def without_counts(accounting: JsonObject) -> JsonObject:
+    """An accounting without what is `counted` where it is recorded."""
+    models = accounting.get("models")
+    kept: JsonObject = {
+        model: {key: value for key, value in account.items() if key not in {"requests", "tokens"}}
+        for model, account in (models.items() if isinstance(models, dict) else ())
+        if isinstance(account, dict)
+    }
+    return {**accounting, "models": kept}
+
+
+def requests_of(accounting: JsonObject) -> int:
+    """The requests of all models of an accounting."""
+    models = accounting.get("models")
+    accounts = models.values() if isinstance(models, dict) else ()
+    found = (account.get("requests") for account in accounts if isinstance(account, dict))
+    return sum(requests for requests in found if isinstance(requests, int))
 
 
 def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
@@ -364,6 +424,12 @@ def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
     if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
         return old + new
     return new
+
+
+def _greater(value: JsonValue, recorded: JsonValue) -> JsonValue:
+    if isinstance(value, dict) and isinstance(recorded, dict):
+        return at_least(value, recorded)
+    return max(value, recorded) if _is_amount(value) and _is_amount(recorded) else value
 
 
 def _since(key: str, new: JsonValue, old: JsonValue) -> JsonValue:

@@ -27,7 +27,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
-from mac_runner.store.run_state import read_state
+from mac_runner.store.run_state import at_least, counted, merge_accounting, read_state
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
@@ -249,8 +249,11 @@ class Session(SessionLog):
         traces: dict[str, TraceLog],
         show_life: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
+        has_accounts: bool = True,
     ) -> None:
+        """Without `has_accounts` its engines are accounted for elsewhere."""
         super().__init__(disk=disk, layout=layout, clock=clock, files=files, show_life=show_life)
+        self._has_accounts = has_accounts
         self._on_ended = on_ended
         self._index = index
         self._manifest = manifest
@@ -262,6 +265,8 @@ class Session(SessionLog):
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
+        self._counted: JsonObject = {}
+        """What this session recorded, as an accounting."""
         self._repetition = Repetition()
         self._is_summed_up = False
         self._opening: list[EventItem] = []
@@ -322,6 +327,7 @@ class Session(SessionLog):
             if reply.recorded.reply.trace is not None:
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
+            self._counted = merge_accounting(self._counted, counted([reply.recorded]))
             self._repetition.recorded(reply.task_id, reply.recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
@@ -331,6 +337,9 @@ class Session(SessionLog):
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
         accounting = {**self._accounting, **self._repetition.as_json()}
+        if self._has_accounts:
+            # More may have been recorded since the accounts were made.
+            accounting = at_least(accounting, self._counted)
         return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:

@@ -132,14 +132,16 @@ class JournalTail:
                 if is_reply:
                     self._note(task_id, Place(segment.session, at + line.offset, line.size_bytes), touched)
                     continue
+                end = at + line.offset + line.size_bytes
                 if (found := journal.done_row(line)) is not None:
-                    is_anew |= self._apply(path, found, on_row)
+                    is_anew |= self._apply(path, found, end, on_row)
                     continue
                 for record in records_of(line)[0]:
-                    is_anew |= self._apply(path, journal.check_record(path, record), on_row)
+                    is_anew |= self._apply(path, journal.check_record(path, record), end, on_row)
             segment.offset = at + len(block.data) + block.dropped + 1
             if is_over():
                 return is_anew, False
+        self.state.count_recorded_in(self.state.present, self._disk, path)
         return is_anew, True
 
     def _chunks(self, path: Path, start: int, size_bytes: int = READ_CHUNK_BYTES) -> Iterator[bytes]:
@@ -155,7 +157,7 @@ class JournalTail:
             self._places.setdefault(task_id, []).append(place)
 
     def _apply(
-        self, path: Path, record: JsonObject | journal.DoneRow, on_row: Callable[[journal.DoneRow], None]
+        self, path: Path, record: JsonObject | journal.DoneRow, end: int, on_row: Callable[[journal.DoneRow], None]
     ) -> bool:
         """Fold a record; whether rows that were given out count no more."""
         if not isinstance(record, journal.DoneRow) and record["kind"] == "done":
@@ -163,7 +165,7 @@ class JournalTail:
         task_id = record.task_id if isinstance(record, journal.DoneRow) else str(record["id"])
         had = task_id in self.state.endings
         try:
-            self.state.apply(record)
+            self.state.apply(record, end)
         except ValueError as fault:
             raise journal.unreadable(path, record, fault) from fault
         if isinstance(record, journal.DoneRow):

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, boundary
 from mac_runner.printable import counted
+from mac_runner.results import number, section
 from mac_runner.store import journal
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
 from mac_runner.store.event_check import Finding, FindingKind, event_findings
@@ -95,6 +96,7 @@ REWRITTEN = "remove it and run the same command again: it is written again"
 _EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
 
 _FOREIGN_SHOWN_MAX = 5
+_ROUNDED_S = 0.001
 
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
@@ -172,14 +174,16 @@ def verify_run(
     motion = _Motion(disk, layout, machine)
     # The summary before the journal that it is made of: a session that ends meanwhile writes it last.
     summary = None if summarise is None else read_json(disk, layout.summary)
-    state, damaged, malformed = _read_journal(disk, layout)
-    if malformed:
-        return _unreadable(damaged, malformed)
+    found_there = _read_journal(disk, layout)
+    if found_there.malformed:
+        return _unreadable(found_there)
+    state, damaged = found_there.state, found_there.damaged
     rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
     replayed = _Comparison(rebuild, essence)
     found = [
         *damaged,
+        *_account_findings(state, found_there.replies),
         *_transcript_findings(disk, layout, rows, state.attempts, replayed),
         *_attempt_findings(disk, layout, rows, state.attempts, replayed),
         *_stray_findings(disk, layout, rows),
@@ -210,22 +214,23 @@ def verify_run(
 def unreadable(directory: Path, *, disk: Disk | None = None) -> VerifyReport | None:
     """The report on a run or a grid whose journal no reader takes; None where all can be read."""
     # Where a journal is does not depend on the name.
-    _, damaged, malformed = _read_journal(disk or Disk(), Layout(directory=directory, experiment_name="run"))
-    return _unreadable(damaged, malformed) if malformed else None
+    found = _read_journal(disk or Disk(), Layout(directory=directory, experiment_name="run"))
+    return _unreadable(found) if found.malformed else None
 
 
 def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[list[Finding], list[str]]:
     """The findings on the journal and the events in the directory of a grid, and the notes."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=name)
-    _, damaged, _ = _read_journal(disk, layout)
+    damaged = _read_journal(disk, layout).damaged
     events = event_findings(disk, layout, is_journal_whole=not damaged)
     return [*damaged, *events], [*_temporaries(disk, layout), *_foreign_notes(disk, layout)]
 
 
-def _unreadable(damaged: Sequence[Finding], malformed: Sequence[Finding]) -> VerifyReport:
+def _unreadable(found: _Journal) -> VerifyReport:
     note = "nothing else was checked: all of it is compared with the journal"
-    return VerifyReport(attempted=0, acknowledged=0, findings=(*damaged, *malformed), notes=(note,), is_read=False)
+    findings = (*found.damaged, *found.malformed)
+    return VerifyReport(attempted=0, acknowledged=0, findings=findings, notes=(note,), is_read=False)
 
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
@@ -256,12 +261,20 @@ def _summary_notes(disk: Disk, layout: Layout, summary: JsonObject) -> Iterator[
         yield f"{layout.summary.name} was written by session {sessions} of {known}: the later ones did not end"
 
 
-def _read_journal(disk: Disk, layout: Layout) -> tuple[RunState, list[Finding], list[Finding]]:
-    """What the journal says, the findings on damaged lines, and those on records that no reader takes.
+class _Journal(NamedTuple):
+    """What a journal says, its replies by model, and what is wrong with it."""
 
-    The latter have a right checksum and another form: another program wrote them.
-    """
-    state, damaged, malformed = RunState(), list[Finding](), list[Finding]()
+    state: RunState
+    replies: Mapping[str, int]
+    """Empty names are those of frames of earlier versions."""
+    damaged: Sequence[Finding]
+    """On lines that are no intact frame."""
+    malformed: Sequence[Finding]
+    """On records that no reader takes: with a right checksum and another form, which another program wrote."""
+
+
+def _read_journal(disk: Disk, layout: Layout) -> _Journal:
+    state, damaged, malformed, replies = RunState(), list[Finding](), list[Finding](), Counter[str]()
     for session in journal.sessions(disk, layout):
         state.begin(session, layout.source(session))
         path = layout.segment(session)
@@ -273,9 +286,10 @@ def _read_journal(disk: Disk, layout: Layout) -> tuple[RunState, list[Finding], 
             for record in records:
                 try:
                     if journal.check_record(path, record)["kind"] == "reply":
-                        recorded_from_json(record, has_trace=False)
+                        model = recorded_from_json(record, has_trace=False).model
+                        replies[model or ""] += state.present.has_accounts
                     elif record["kind"] in journal.KINDS:
-                        state.apply(record)
+                        state.apply(record, line.offset + line.size_bytes)
                     else:
                         raise ValueError("no run writes such a record")
                 except RunDirectoryError as fault:
@@ -285,7 +299,24 @@ def _read_journal(disk: Disk, layout: Layout) -> tuple[RunState, list[Finding], 
                 except ValueError as fault:
                     words = journal.unreadable(path, record, fault)
                     malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {words}"))
-    return state, damaged, malformed
+    if not malformed:
+        state.count_recorded(disk, layout)
+    return _Journal(state, replies, damaged, malformed)
+
+
+def _account_findings(state: RunState, replies: Mapping[str, int]) -> Iterator[Finding]:
+    """Accounts that cannot be: fewer requests than replies that are recorded, or more play than there was time."""
+    accounts = section(state.usage, "models")
+    for model in sorted(accounts.keys() & replies.keys()):
+        requests = section(accounts, model).get("requests")
+        if (number(requests) or 0) < replies[model]:
+            text = f"the journal has {replies[model]} replies of model {model}, and its accounts {requests} requests"
+            yield Finding(FindingKind.MISMATCHED, text)
+    for session in state.sessions:
+        wall_s, played_s = (number(session.usage.get(key)) or 0.0 for key in ("wall_s", "played_s"))
+        if played_s > wall_s + _ROUNDED_S:
+            text = f"session {session.number} has played for {played_s} s, and was at work for {wall_s} s"
+            yield Finding(FindingKind.MISMATCHED, text)
 
 
 def _transcript_findings(
@@ -302,13 +333,13 @@ def _attempt_findings(
     """The transcripts of retried attempts are kept like results."""
     kept = set()
     for task_id, failed in attempts.items():
-        for number, row in enumerate(failed, start=1):
-            path = layout.attempt(task_id, number)
+        for count, row in enumerate(failed, start=1):
+            path = layout.attempt(task_id, count)
             kept.add(path.name)
-            what = f"{task_id}, attempt {number}"
+            what = f"{task_id}, attempt {count}"
             if TRACES in row:
                 kept.add(traces_beside(path).name)
-            yield from _findings(disk, path, task_id, what, row, failed[: number - 1], replayed)
+            yield from _findings(disk, path, task_id, what, row, failed[: count - 1], replayed)
     for name in filter(attempted_task_of, disk.names(layout.attempts)):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
         task_id = attempted_task_of(name) or ""

@@ -148,7 +148,7 @@ def _worker(disk: Disk, machine: Machine, place: Path, held: Mapping[Owner, Sequ
         is_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,
         holds=() if holder.owner is None else tuple(held.get(_process(holder.owner), ())),
-        usage=read_state(disk, Layout(directory=place, experiment_name=place.name)).usage,
+        usage=read_state(disk, Layout(directory=place, experiment_name=place.name)).total,
     )
 
 

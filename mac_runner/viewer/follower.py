@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.config import recorded_speakers
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.runs.replays import Replays
-from mac_runner.store import Counts, Disk, RunContents, Standing, merge_accounting
+from mac_runner.store import Counts, Disk, RunContents, Standing
 from mac_runner.store.identity import read_shard
 from mac_runner.store.journal import DoneRow
 from mac_runner.store.layout import Layout
@@ -151,7 +150,7 @@ class Follower:
             failures=tuple(self._listing.failures.values()),
             sessions=len(sessions),
             latest=tail.state.latest,
-            usage=reduce(merge_accounting, (session.usage for session in sessions), {}),
+            usage=tail.state.usage,
             owner=holder.owner,
             is_owner_alive=holder.is_alive,
             last_sign_of_life=holder.last_sign_of_life,

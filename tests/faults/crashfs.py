@@ -157,6 +157,9 @@ class CrashDisk(System):
         self._tell("open_read", path)
         return self._descriptor(self._file(path), path)
 
+    def seek(self, descriptor: int, start: int) -> None:
+        self._open[descriptor].position = start
+
     def read(self, descriptor: int, size_bytes: int) -> bytes:
         handle = self._open[descriptor]
         self._tell("read", handle.path)

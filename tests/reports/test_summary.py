@@ -71,9 +71,9 @@ def test_unusable_replies_are_added_up_by_agent_and_cause() -> None:
 
 
 def test_rates_leave_out_what_was_ended_untimed() -> None:
-    summary = summary_of(map(index_row, range(3)), {**PLAYED, "untimed": {"conversations": 1, "turns": 10}})
+    summary = summary_of(map(index_row, range(3)), {**PLAYED, "untimed": {"conversations": 1, "requests": 10}})
 
-    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 0.6, 0.1)
+    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 0.1, 0.1)
 
 
 def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:

@@ -87,7 +87,7 @@ def answer(task: Task, before: list[RecordedReply]) -> RecordedReply:
     reply = Reply(
         text=f"{said} {NASTY}", tokens=TokenCount(prompt=3, cached=1, completion=2), trace=trace(task, len(before))
     )
-    return RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=reply)
+    return RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=reply, model="m")
 
 
 def answers(task: Task, n: int) -> list[RecordedReply]:

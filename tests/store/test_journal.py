@@ -49,8 +49,8 @@ class OneSegment(Disk):
     def names(self, directory: Path) -> list[str]:
         return ["000001.jsonl"]
 
-    def chunks(self, path: Path) -> Iterator[bytes]:
-        return (self.data[start : start + self.size] for start in range(0, len(self.data), self.size))
+    def chunks(self, path: Path, start: int = 0) -> Iterator[bytes]:
+        return (self.data[at : at + self.size] for at in range(start, len(self.data), self.size))
 
 
 def row(task_id: str, status: str = "finished") -> JsonObject:

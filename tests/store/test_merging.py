@@ -89,7 +89,8 @@ def test_accounts_add_up_sessions_are_numbered_anew_and_both_tell_the_runs_they_
     accounting = merged(tmp_path / "whole", *shards).contents.accounting
 
     assert (accounting["sessions"], accounting["merged_runs"]) == (3, 3)
-    assert accounting["models"] == {"m": {"requests": 3}}
+    tokens = {"prompt": 84, "cached": 28, "completion": 56}
+    assert accounting["models"] == {"m": {"requests": CONVERSATIONS * player.TURNS, "tokens": tokens}}
     assert [(part["run"], part["indexes"]) for part in objects(accounting, "parts")] == [
         ("part-1", [[0, 6, 3]]),
         ("part-2", [[1, 1, 1], [4, 4, 1]]),

@@ -148,7 +148,7 @@ def test_lost_reply_costs_only_what_its_own_task_did_after_it(run_dir: Path) -> 
         for task, _ in run.unfinished():
             for reply in player.answers(task, 3):
                 run.reply(task, reply)
-    second, other = (b'"toy_00001","kind":"reply","n":%d,' % n for n in (1, 7))
+    second, other = (b'"toy_00001","kind":"reply","model":"m","n":%d,' % n for n in (1, 7))
     edit_journal(run_dir, lambda data: data.replace(second, other))
 
     with player.open_toy(run_dir, 3) as run:

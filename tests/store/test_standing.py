@@ -52,7 +52,8 @@ def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path, clock: S
     assert standing.last_sign_of_life == standing.owner.started_at
     assert standing.latest is not None
     assert (standing.latest.ended, standing.latest.turns_ended) == (2, 2 * player.TURNS)
-    assert standing.usage["models"] == {"m": {"requests": 9, "capacity": 4}}
+    tokens = {"prompt": 27, "cached": 9, "completion": 18}
+    assert standing.usage["models"] == {"m": {"requests": 9, "capacity": 4, "tokens": tokens}}
 
 
 def test_owner_that_was_killed_is_told_as_gone(run_dir: Path) -> None:
@@ -229,7 +230,7 @@ def test_what_a_session_without_a_checkpoint_ended_is_untimed(run_dir: Path, clo
 
     told = read_run(run_dir).accounting
     assert told["wall_s"] == 10.0
-    assert told["untimed"] == {"conversations": 2, "turns": 2 * player.TURNS}
+    assert told["untimed"] == {"conversations": 2, "requests": 2 * player.TURNS}
 
 
 def test_time_before_the_engines_were_up_is_not_played(run_dir: Path, clock: StillClock) -> None:

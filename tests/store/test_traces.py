@@ -215,7 +215,7 @@ def test_traces_that_are_damaged_or_gone_are_found_and_written_again(run_dir: Pa
 
 def test_a_resume_writes_missing_traces_again_and_keeps_a_transcript_whose_traces_are_lost(run_dir: Path) -> None:
     whole = files(play(run_dir) / "traces")
-    lose_frames(run_dir, b'"id":"toy_00001","kind":"reply","n":1,')
+    lose_frames(run_dir, b'"id":"toy_00001","kind":"reply","model":"m","n":1,')
     for name in whole:
         (run_dir / "traces" / name).unlink()
 
