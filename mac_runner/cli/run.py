@@ -94,6 +94,7 @@ def player_of(
         concurrency=concurrency,
         can_pull=can_pull,
         policy=PolicyRequest(policies=policies),
+        warn=say if is_quiet else None,
     )
 
 

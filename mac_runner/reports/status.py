@@ -303,12 +303,14 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
     )
     listed = shards["workers"]
     workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
+    is_all_held = shards["held"] and not (shards["half_done"] or shards["not_begun"])
+    idle = "no shard: it waits for those that others hold" if is_all_held else "no shard"
     states = Counter(str(worker["state"]) for worker in workers)
     yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
     shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
     for worker in shown[:WORKERS_MAX]:
         holds = worker["holds"]
-        names = ", ".join(map(str, holds)) if isinstance(holds, list) and holds else "no shard"
+        names = ", ".join(map(str, holds)) if isinstance(holds, list) and holds else idle
         age = worker["last_sign_of_life_age_s"]
         sign = _UNKNOWN if age is None else f"{duration_text(age)} ago"
         yield "", f"pid {worker['pid']} on {worker['host']}: {worker['state']}, {names}; last sign of life {sign}"

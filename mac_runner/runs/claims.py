@@ -14,6 +14,7 @@ from typing import Final
 from mac_runner.clock import Clock, pause
 from mac_runner.config import identity_of
 from mac_runner.errors import RunDirectoryError, RunLockedError
+from mac_runner.printable import counted
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import OpenRun
 from mac_runner.runs.summary import grid_results, summary_of
@@ -27,6 +28,9 @@ from mac_runner.types import JsonObject
 
 LOOK_INTERVAL_S: Final = 1.0
 """How often a worker without a shard looks whether one has become free."""
+WAIT_SAID_S: Final = 10.0
+"""After so long a worker says that it waits, and for what."""
+_NAMED_MAX: Final = 3
 OPENED_AHEAD: Final = 2
 """The next shard is claimed when so many conversations of the last one have not begun."""
 
@@ -57,6 +61,13 @@ class Claims:
     def is_over(self) -> bool:
         """Whether every shard is complete, or was claimed by this worker."""
         return not self._left
+
+    def waits_for(self) -> str:
+        """The shards that are left, in words, and who holds the first of them."""
+        held = [(part.directory, read_owner(Disk(), part.directory)) for part in self._left[:_NAMED_MAX]]
+        more = f" and {len(self._left) - len(held)} more" if len(self._left) > len(held) else ""
+        names = (f"{directory.name} ({owner or 'nobody left a name'})" for directory, owner in held)
+        return f"{counted(len(self._left), 'shard')} that other processes hold: {', '.join(names)}{more}"
 
     def open_next(self) -> OpenRun | None:
         """Open the first free shard; None when there is none."""

@@ -119,6 +119,8 @@ class Player:
 
     It gives what is awaited before the engines close, when all conversations have ended.
     """
+    warn: Callable[[str], object] | None = None
+    """Says what may not stay unsaid, such as a long wait; by default the display does."""
     is_process_ours: bool = True
     """Whether the limits and the garbage collector of this process may be set as suits the run."""
 
@@ -137,6 +139,9 @@ class Player:
         if chosen.grid is None:
             return self._play_one(chosen.setups[0], phases, engines, fleet, concurrency, is_retried)
         return self._play_grid(chosen, pending, surveys, phases, engines, fleet, concurrency)
+
+    def _warn(self, text: str) -> None:
+        (self.warn or self.display.say)(text)
 
     def _engines(self, chosen: ExperimentSet, pending: Sequence[Setup], runs: int) -> _Engines:
         """What plays the pending experiments, with at most `runs` run directories open."""
@@ -238,7 +243,7 @@ class Player:
         left = claims.parts_left(chosen)
         if left and not self._play_shards(chosen, left):
             return Results({}, "this worker leaves, and its shards are free", is_interrupted=True)
-        claims.merge_all(chosen, self.clock, self.display.say)
+        claims.merge_all(chosen, self.clock, self._warn)
         results = results_if_complete(chosen, self.clock)
         assert results is not None, "what was merged has results"
         return results
@@ -266,6 +271,8 @@ class Player:
             on_opened=joined,
             accounts=progress.accounts if chosen.grid is None else None,
             look_interval_s=claims.LOOK_INTERVAL_S,
+            on_waiting=lambda words: self._warn(f"waiting for {words}"),
+            said_after_s=claims.WAIT_SAID_S,
         )
         with (
             open_worker(chosen.directory, clock=self.clock) as worker,

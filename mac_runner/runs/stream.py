@@ -180,6 +180,10 @@ class Supply(Protocol):
         """Open the next one; None when there is none now. Waits for the disk."""
         ...
 
+    def waits_for(self) -> str:
+        """In words, what there is none for now."""
+        ...
+
 
 class Listed:
     """The experiments of a list, in its order."""
@@ -195,6 +199,10 @@ class Listed:
         """Whether all have been opened."""
         return not self._left
 
+    def waits_for(self) -> str:
+        """There is always one, until it is over."""
+        return ""
+
     def open_next(self) -> OpenRun | None:
         """Open the next one."""
         return self._opener(self._left.popleft()) if self._left else None
@@ -209,6 +217,9 @@ class Joining:
     accounts: Callable[[], JsonObject] | None = None
     """What the engines of this phase used so far, where shards are accounted for what was used while they were open."""
     look_interval_s: float = 1.0
+    on_waiting: Callable[[str], object] = lambda _words: None
+    """Receives for what it waits, once the wait for a shard has taken `said_after_s`."""
+    said_after_s: float = inf
 
 
 class ConversationStream(Closing):
@@ -353,6 +364,7 @@ class ConversationStream(Closing):
 
     async def _next_open(self) -> OpenRun | None:
         """The next experiment, opened; None when there is none. Waits while too many are open, or for one to come."""
+        waiting_since_s, is_said = None, False
         while True:
             # Before any wait for room: the only experiment stays open to the end, so room would never come.
             if self._ahead is None and not self._is_supplied:
@@ -369,7 +381,13 @@ class ConversationStream(Closing):
                 self._current = opened
                 self._open_ahead()
                 return opened
-            if self._joining is not None and self._is_supplied:
+            if self._joining is not None and self._supply is not None and self._is_supplied:
+                now_s = self._clock.monotonic_s()
+                if self._open or waiting_since_s is None:
+                    waiting_since_s = now_s  # What it has plays on, or has only just ended.
+                if not is_said and now_s - waiting_since_s >= self._joining.said_after_s:
+                    is_said = True
+                    self._joining.on_waiting(self._supply.waits_for())
                 await self._clock.sleep(self._joining.look_interval_s)
 
     @property

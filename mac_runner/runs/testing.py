@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.runs.claims import Claims
+from mac_runner.runs.claims import LOOK_INTERVAL_S, Claims
 from mac_runner.runs.cost import Cost, CostRequest, cost_of
 from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, plan_engines
 from mac_runner.runs.event_loop import run

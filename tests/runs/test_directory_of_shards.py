@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import os
 import pickle
 import shutil
@@ -23,9 +24,19 @@ import mac_runner
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, RunDirectoryError, RunLockedError
-from mac_runner.plan import Shard
-from mac_runner.reports import grid_status_json, status_json
-from mac_runner.runs.testing import Claims, recorded_plan, repair_all, report_of, summary_of, verify_all
+from mac_runner.plan import Shard, parse_shard
+from mac_runner.reports import grid_status_json, status_json, status_text, with_shards
+from mac_runner.runs import Player, RunRequest, set_up
+from mac_runner.runs.testing import (
+    LOOK_INTERVAL_S,
+    Claims,
+    recorded_plan,
+    repair_all,
+    report_of,
+    summary_of,
+    verify_all,
+)
+from mac_runner.status.testing import SilentDisplay
 from mac_runner.store import (
     Disk,
     ShardsRecord,
@@ -34,14 +45,24 @@ from mac_runner.store import (
     merge_runs,
     read_grid_standing,
     read_run,
+    read_shards_standing,
     read_standing,
 )
-from mac_runner.store.testing import SHARD_DIRECTORIES, SHARDS, WORKERS, encode_shards, locked, shard_directory
+from mac_runner.store.testing import (
+    SHARD_DIRECTORIES,
+    SHARDS,
+    WORKERS,
+    Machine,
+    encode_shards,
+    locked,
+    shard_directory,
+)
 from mac_runner.types import JsonObject
 from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, experiment, scripted
+from tests.kit import known, written
 from tests.patience import wait_for
 from tests.viewer.served import served
 from tests.viewer.test_live import Page
@@ -478,3 +499,73 @@ def test_shard_in_use_is_not_read_while_it_is_waited_for() -> None:
         assert second.open_next() is None
 
     assert shared.looks_at_contents == 0
+
+
+class Said(SilentDisplay):
+    """A display that shows nothing, and keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class LookingClock(SystemClock):
+    """With each look for a free shard a second passes, and takes none."""
+
+    def __init__(self, on_look: Callable[[], object]) -> None:
+        self.looks, self._on_look = 0, on_look
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.looks
+
+    async def sleep(self, delay_s: float) -> None:
+        if delay_s != LOOK_INTERVAL_S:
+            await super().sleep(delay_s)
+            return
+        self.looks += 1
+        self._on_look()
+        await asyncio.sleep(0)
+
+
+def hold(place: Path) -> Callable[[], object]:
+    """Hold a shard, as if the parent of this process did; gives what lets it go."""
+    place.mkdir(parents=True)
+    holding = locked(Disk(), place)
+    holding.__enter__()
+    note, machine = place / ".owner.json", Machine()
+    parent = {"pid": os.getppid(), "process_start": machine.process_start(os.getppid())}
+    note.write_text(json.dumps({**json.loads(note.read_text()), **parent}))
+    return lambda: holding.__exit__(None, None, None)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(2))
+def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_as_play(
+    tmp_path: Path, seed: int
+) -> None:
+    """In its words, in `status`, and with nothing shown; whichever shard it is, and however long it is held."""
+    dice, out = Random(seed), tmp_path / "run"
+    number, looks_left = dice.randint(1, 2), [*range(dice.randint(1, 90))]
+    let_go, shown, said, display = hold(shard_directory(out, Shard(number, 2))), list[str](), list[str](), Said()
+
+    def look() -> None:
+        if said and looks_left and not looks_left.pop():
+            standing, now = known(read_shards_standing(out)), SystemClock().utc_now()
+            shown.append(status_text(with_shards(status_json(read_standing(out), now), None, standing, now)))
+            let_go()
+
+    clock = LookingClock(look)
+    player = Player(display=display, clock=clock, warn=said.append, is_process_ours=False)
+    file = written(tmp_path / "small.yaml", asked())
+    player.play(set_up(RunRequest(file=file, shard=parse_shard("auto/2"), out=out)))
+
+    assert [line for line in display.lines if "wait" in line] == []
+    assert len(said) == 1
+    assert f"{number}-of-2 (pid {os.getppid()} " in said[0]
+    assert "it waits" in shown[0]
+    (verified,) = verify_all(out, bar)
+    assert verified.report.ok, verified.report.findings
+    accounting = read_run(out).accounting
+    assert cast("float", accounting["played_s"]) <= cast("float", accounting["wall_s"]) < clock.looks
