@@ -12,15 +12,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, RunLockedError
 from mac_runner.fleet.testing import LaneState
 from mac_runner.plan import Shard
 from mac_runner.reports import lanes_json, status_text
+from mac_runner.results import section
 from mac_runner.store import (
+    Disk,
     GridRecord,
     grid_accounting,
     grid_entries,
@@ -31,11 +35,22 @@ from mac_runner.store import (
     read_standing,
     write_tables,
 )
-from mac_runner.store.testing import LEASE_INTERVAL_S, STATES, LaneRecord, lanes_of, objects, read_lanes, usage_of
+from mac_runner.store.testing import (
+    LEASE_INTERVAL_S,
+    STATES,
+    JournalTail,
+    LaneRecord,
+    Layout,
+    checkpoint_frame,
+    lanes_of,
+    objects,
+    read_lanes,
+    usage_of,
+)
 from mac_runner.store.testing import stretches as stretches_of
 from mac_runner.types import JsonObject
 from tests.store import player
-from tests.store.conftest import StillClock, lose_frames, tree
+from tests.store.conftest import StillClock, edit_journal, lose_frames, tree
 
 
 def test_run_at_work_is_told_by_its_counts_and_its_owner(run_dir: Path, clock: StillClock) -> None:
@@ -455,3 +470,45 @@ def test_grid_is_no_run(tmp_path: Path) -> None:
 
     with pytest.raises(RunDirectoryError, match="a grid of"):
         read_run(tmp_path)
+
+
+def test_accounts_of_a_session_killed_anywhere_have_every_reply_that_it_recorded(run_dir: Path) -> None:
+    """Whatever the accounts said last, and wherever the kill came."""
+    dice = Random(3)
+    replies = 0
+    with player.open_toy(run_dir, 6) as run:
+        for is_ending in player.steps(run):
+            replies += not is_ending
+            if dice.random() < 0.3:
+                accounts: JsonObject = {"capacity": 4, "requests": dice.randint(0, replies)}
+                run.checkpoint({"played_s": 0.0, "models": {"m": accounts}})
+                run.drain()
+    segment = run_dir / "journal/000001.jsonl"
+    whole = segment.read_bytes()
+    for _ in range(18):
+        cut = whole[: dice.randrange(len(whole.splitlines(keepends=True)[0]), len(whole))]
+        segment.write_bytes(cut)
+        recorded = len(re.findall(rb'"kind":"reply".*\n', cut))
+        accounting = read_run(run_dir).accounting
+
+        found = section(section(accounting, "models"), "m")
+        assert (found.get("requests", 0), section(found, "tokens").get("prompt", 0)) == (recorded, 3 * recorded)
+        assert read_standing(run_dir).usage.get("models", {}) == accounting["models"]
+        tail = JournalTail(Disk(), Layout(directory=run_dir, experiment_name=player.NAME))
+        tail.read_on(lambda _row: None)
+        assert tail.state.usage.get("models", {}) == accounting["models"]
+        wrong = {finding.text for finding in player.verified(run_dir).findings if "accounts" in finding.text}
+        assert wrong == set()
+
+
+def test_accounts_that_cannot_be_are_found(run_dir: Path, snapshot: SnapshotAssertion) -> None:
+    """Fewer requests than replies, and more play than there was time."""
+    player.played(run_dir, 2)
+    accounts: JsonObject = {"m": {"requests": 7, "capacity": 4}}
+
+    def altered(data: bytes) -> bytes:
+        return data + checkpoint_frame(1, elapsed_s=2.5, accounting={"played_s": 3.5, "models": accounts})
+
+    edit_journal(run_dir, altered)
+
+    assert [finding.text for finding in player.verified(run_dir).findings] == snapshot

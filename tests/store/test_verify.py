@@ -259,6 +259,7 @@ def test_files_that_no_run_writes_are_named_and_held_against_nothing(played: Pat
             path.rmdir() if path.is_dir() else path.unlink()
 
 
+ODD: Sequence[JsonValue] = (None, True, -1, 1.5, "\ud800", [], {}, [1], {"a": 1})
 READERS: Sequence[Callable[[Path], object]] = (
     read_standing,
     lambda run: summary_of(read_run(run)),
@@ -280,7 +281,7 @@ def test_record_of_another_form_is_a_finding_of_verify_and_an_error_of_every_rea
         if is_gone:
             del holder[key]
         else:
-            holder[key] = dice.choice([None, True, -1, 1.5, "\ud800", [], {}, [1], {"a": 1}])
+            holder[key] = dice.choice(ODD)
         segment.write_bytes(b"".join([*frames[:number], encode_frame(record), *frames[number + 1 :]]))
 
         report = player.verified(played)
