@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -163,15 +163,15 @@ def published(directory: Path, to: Path) -> object:
     return files(to)
 
 
-def pages(directory: Path) -> object:
+def pages(directory: Path, conversations: int = CONVERSATIONS) -> object:
     source = RunSource(directory)
     asked = [
         source.run(""),
         source.index("", 0, None),
         source.flow("", ""),
         source.engines(""),
-        *(source.conversation("", str(number), "") for number in range(CONVERSATIONS)),
-        source.turn("", "4", source.conversation("", "4", "").turns[5].key, ""),
+        *(source.conversation("", str(number), "") for number in range(conversations)),
+        source.turn("", "1", source.conversation("", "1", "").turns[5].key, ""),
     ]
     return [to_builtins(page) for page in asked]
 
@@ -569,3 +569,31 @@ def test_worker_that_waits_for_a_held_shard_says_so_once_and_does_not_count_it_a
     assert verified.report.ok, verified.report.findings
     accounting = read_run(out).accounting
     assert cast("float", accounting["played_s"]) <= cast("float", accounting["wall_s"]) < clock.looks
+
+
+class LeapingClock(SystemClock):
+    """Its wall time leaps by decades, now and then; what it is for does not."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice, self._leap = Random(seed), timedelta()
+
+    def utc_now(self) -> datetime:
+        if self._dice.random() < 0.05:
+            self._leap = timedelta(days=365 * self._dice.randint(-60, 60))
+        return super().utc_now() + self._leap
+
+
+@pytest.mark.ci
+def test_workers_whose_clocks_leap_by_decades_end_as_any_others(tmp_path: Path) -> None:
+    for seed in range(2):
+        out = tmp_path / str(seed)
+        file = written(tmp_path / "small.yaml", asked())
+        player = Player(display=Said(), clock=LeapingClock(seed), is_process_ours=False)
+        player.play(set_up(RunRequest(file=file, shard=parse_shard("auto/2"), limit=2, out=out)))
+
+        (verified,) = verify_all(out, bar)
+        assert verified.report.ok, verified.report.findings
+        for leap in (-60, 60):
+            now = NOW + timedelta(days=365 * leap)
+            assert status_text(status_json(read_standing(out), now))
+        assert pages(out, 2)
