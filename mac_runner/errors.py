@@ -78,6 +78,17 @@ class MacRunnerError(Exception):
         """The text alone."""
         return super().__str__()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by another call of `__init__`, which may take other things than the words that it made.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[MacRunnerError], args: tuple[object, ...], attributes: dict[str, object]) -> MacRunnerError:
+    """An error from another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class ConfigError(MacRunnerError):
     """Something the user wrote cannot be used: what, where, what is allowed instead.

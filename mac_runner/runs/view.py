@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,7 +18,7 @@ from mac_runner.data.arrow import arrow_table, check_arrow
 from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
 from mac_runner.data.rollouts import Rollout
 from mac_runner.data.schema import metadata_of, schema_json
-from mac_runner.data.sources import Source
+from mac_runner.data.sources import Source, Sources
 from mac_runner.data.tables import FlatTable
 from mac_runner.data.training import ROLLOUTS, check_format
 from mac_runner.errors import ConfigError
@@ -75,11 +75,23 @@ def paths_of(path: PathLike | Sequence[PathLike]) -> list[Path]:
 
 
 class RunView:
-    """The conversations that had ended when it was opened, in task order."""
+    """The conversations that had ended when it was opened, in task order.
+
+    It is pickled as its paths, made absolute. Another process opens it at the first question; there the paths have to
+    lead to the same directories.
+    """
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = tuple(directories)
-        self._sources = run_sources(self.directories)
+        # Now, so that what is no run directory is refused, and what is seen is the run of now.
+        self._sources  # noqa: B018
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"directories": tuple(path.resolve() for path in self.directories)}
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return run_sources(self.directories)
 
     def __repr__(self) -> str:
         return f"RunView({', '.join(map(str, self.directories))}: {len(self)} conversations)"
@@ -286,6 +298,9 @@ class RecordedConversation:
     def __repr__(self) -> str:
         return f"RecordedConversation({self.task_id}: {self.status})"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _recorded_in, (self._run.contents.layout.directory.resolve(), self._ended.row)
+
     @property
     def task_id(self) -> str:
         """Its id, which names its files."""
@@ -386,6 +401,17 @@ class RecordedConversation:
         """
         found = find_turn(self.transcript, turn, "turn", seat=seat)
         return sent_prompt(self._run.contents, self.transcript, str(found["turn"]))
+
+
+@lru_cache(1)
+def _source_in(directory: Path) -> Source:
+    """The run in a directory: the conversations of one come together from another process."""
+    (run,) = run_sources([directory]).runs
+    return run
+
+
+def _recorded_in(directory: Path, row: JsonObject) -> RecordedConversation:
+    return RecordedConversation(_source_in(directory), row)
 
 
 def rollouts(conversation: RecordedConversation, *, only: Sequence[str] = ()) -> list[Rollout]:

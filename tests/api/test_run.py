@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import pickle
 import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +19,12 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from mac_runner.api import ConversationEnded, Event, Progress, arun, calls, run, stream
+from mac_runner.api import ConversationEnded, Event, Experiment, Progress, arun, calls, run, stream
 from mac_runner.api.playing import Playing
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
 from mac_runner.runs.testing import RunView, export, open_run
 from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, RunDir, echoes, ending, experiment, scripted, served
+from tests.cli.lab import AtOnce, Lab, RunDir, discussion, echoes, ending, experiment, scripted, served
 from tests.patience import ended, wait_for
 from tests.sim.behaviour import Say
 from tests.sim.held_run import hold
@@ -512,6 +513,39 @@ def test_stream_yields_a_conversation_whose_transcript_was_lost_once_it_is_there
 
     assert sorted(asyncio.run(_numbers(content))) == [0, 1, 2]
     lab.verified(lab.run_dir().path)
+
+
+@pytest.mark.ci
+def test_what_a_run_gives_travels_to_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """Its result, its conversations, its events, the experiment, and whatever error ends it; from any directory."""
+    monkeypatch.chdir(tmp_path)
+    events: list[Event] = []
+    asked = Experiment(discussion(scripted("discussant"), conversations=3))
+    view = run(asked, out="here", progress=False, on_event=events.append)
+    conversation = view.conversation(1)
+    kept = [pickle.dumps(one) for one in (view, conversation, asked, conversation.ended, view.verify(), events)]
+    summary, turns, transcript = view.summary, view.table("turns"), conversation.transcript
+    monkeypatch.chdir("/")
+
+    there, one, again, ended, verified, heard = map(pickle.loads, kept)
+    assert (there.summary, len(there), there.table("turns")) == (summary, 3, turns)
+    assert (one.task_id, one.transcript) == (conversation.task_id, transcript)
+    assert (again, ended.index, heard) == (asked, 1, events)
+    assert [each.report.ok for each in verified] == [True]
+    for kind in _errors(MacRunnerError):
+        with subtests.test(kind.__name__):
+            error = kind.__new__(kind, f"{kind.__name__}: it was so")
+            error.model, error.key = "m", ("a", 1)  # type: ignore[attr-defined]
+            arrived = pickle.loads(pickle.dumps(error))
+            assert (type(arrived), str(arrived), vars(arrived)) == (kind, str(error), vars(error))
+
+
+def _errors(kind: type[MacRunnerError]) -> Iterator[type[MacRunnerError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _errors(each)
 
 
 def _rows(directory: RunDir) -> list[JsonObject]:
