@@ -51,6 +51,7 @@ WHAT = {
     "tests/figures/test_coverage.py": "simulated studies of games and discussions: 95 % intervals cover 93 to 97 %",
     "hostile": "runs against a hostile server: an orderly end, no key told, whole once it is well",
     "mutated-run": "run directories with a damaged file: no verb fails, nothing is silently other",
+    "altered-transcript": "altered transcripts: found, marked or refused by every verb, and published by none",
     "mutated-file": "altered experiment files: taken or refused by name, nothing written",
     "canary": "games and discussions of marked words: no prompt of a seat holds what it may not know",
 }
@@ -105,7 +106,8 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Scaled("A4", "tests/environments/adapters/test_kills.py", 12, 650, 0.04),
     Scaled("S1", "tests/figures/test_coverage.py", 250, 5_000, 0.03),
     Figure("B1", "hostile", 2_000, 0.1, first=10_000, chunk=5),
-    Figure("B2", "mutated-run", 10_000, 0.08, first=10_000, chunk=20),
+    Figure("B2", "mutated-run", 10_000, 0.07, first=10_000, chunk=20),
+    Figure("B6", "altered-transcript", 2_000, 0.01, first=10_000, chunk=20),
     Figure("B3", "mutated-file", 20_000, 0.04, first=100_000, chunk=50),
     Figure("B4", "canary", 5_000, 0.03, first=100_000, chunk=20),
 )

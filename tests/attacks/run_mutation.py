@@ -7,18 +7,25 @@ goes on to the same results, or says what keeps it; with the file put back it go
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import stat
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from mac_runner.cli.process import Exit
+from mac_runner.errors import RunDirectoryError
+from mac_runner.store.testing import decode_frame, encode_frame, entry
+from mac_runner.types import JsonValue
+from mac_runner.viewer.testing import RunSource
 from tests.attacks.invocation import Ended, mac_run
-from tests.attacks.mutation import Mutation, mutate, put_back, remove
-from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, outcome
+from tests.attacks.mutation import Mutation, mutate, places, put_back, remove
+from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, finished, outcome
 
 DEADLINE_S: Final = 10.0
 _AGAIN: Final = re.compile(r"(?:run|running) (?:it|the experiment|the same command) again")
@@ -40,6 +47,78 @@ def play(seed: int) -> str:
         except AssertionError as fault:
             raise AssertionError(f"{name}, {mutation}: {fault}") from None
     return f"{name}, {mutation}: {ending}"
+
+
+SHOWS: Final = ((), ("--turns",), ("--thoughts",), ("--raw", "all"), ("--seat", "a"))
+LEAVE: Final = (
+    ("show", RUN, "1", "--html", "page.html"),
+    ("publish", RUN, "pages"),
+    ("export", RUN, "--to", "tables"),
+    ("report", RUN, "--out", "report.html", "--json", "report.json"),
+)
+"""The verbs whose files leave this machine."""
+ODD: Final[tuple[JsonValue, ...]] = (None, True, -1, 1.5, 10**400, "\ud800", "x", "\x1b[2J", [], {}, [1], {"a": 1})
+
+
+def play_altered(seed: int) -> str:
+    """A value of a transcript is another one, as it was acknowledged or not; what each verb then does.
+
+    What was not acknowledged is found by `verify`, marked where people look, and in nothing that leaves the machine.
+    """
+    dice, is_acknowledged = Random(seed), seed % 2 == 1
+    scene = finished()
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "scene"
+        shutil.copytree(scene.path, path)
+        transcript = sorted((path / RUN / "transcripts").iterdir())[1]
+        content = json.loads(transcript.read_bytes())
+        holder, key = dice.choice(places(content))
+        holder[key] = dice.choice([odd for odd in ODD if odd != holder[key]])
+        transcript.write_text(json.dumps(content))
+        if is_acknowledged:
+            acknowledge(path / RUN, transcript)
+        codes = {
+            " ".join([args[0], *[arg for arg in args if arg.startswith("--")][:1]]): mac_run(*args, directory=path)
+            for args in (("verify", RUN), *(("show", RUN, "1", *more) for more in SHOWS), *LEAVE)
+        }
+        try:
+            note = RunSource(path / RUN).conversation("", "1", "").note
+        except RunDirectoryError as fault:
+            note = str(fault)
+        if not is_acknowledged:
+            check_refused(path, transcript.stem, codes, note)
+    return f"{key!r} is {holder[key]!r:.20}: {Counter(ended.code for ended in codes.values())}"
+
+
+def check_refused(path: Path, task_id: str, codes: Mapping[str, Ended], note: str) -> None:
+    """Every verb has seen that a transcript is not what was acknowledged."""
+    expected = {
+        "verify": Exit.FAILURES,
+        "publish": Exit.FAILURES,
+        "show --html": Exit.BAD_INPUT,
+        "export --to": Exit.BAD_INPUT,
+    }
+    for name, code in expected.items():
+        ended = codes[name]
+        assert ended.code == code, ended
+        assert task_id in ended.out + ended.err, ended
+    assert not (path / "page.html").exists()
+    for name in ("show", *(f"show {more[0]}" for more in SHOWS if more)):
+        assert f"{task_id}.json" in codes[name].err, codes[name]
+    assert task_id in note
+    data = (path / "pages/data/0/c0/1.js").read_text("ascii")
+    assert len(data) < len((path / "pages/data/0/c0/0.js").read_text("ascii")) / 2, "it was published all the same"
+
+
+def acknowledge(run: Path, transcript: Path) -> None:
+    """Acknowledge a transcript as it is now, as a run that wrote it would have."""
+    data = transcript.read_bytes()
+    journal = run / "journal" / "000001.jsonl"
+    records = [decode_frame(line) for line in journal.read_bytes().splitlines()]
+    for record in filter(None, records):
+        if record["kind"] == "done" and (row := entry(record, "row", dict))["task_id"] == transcript.stem:
+            row["sha256"], row["size_bytes"] = hashlib.sha256(data).hexdigest(), len(data)
+    journal.write_bytes(b"".join(map(encode_frame, filter(None, records))))
 
 
 class Trial:

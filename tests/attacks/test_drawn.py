@@ -93,6 +93,11 @@ def test_damaged_file_is_reported_or_mended_and_changes_no_result(part: int, dra
     draw("mutated-run", range(part, 18, 2), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
+@pytest.mark.ci
+def test_altered_transcript_is_found_marked_or_refused_by_every_verb(draw: Draw) -> None:
+    draw("altered-transcript", range(10), lambda came: Counter(each.rpartition(": ")[2] for each in came))
+
+
 CONVERSATIONS = 40
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")

@@ -31,6 +31,7 @@ PLAYS = {
     "cancellation": Play("tests.sim.storm", "play_cancelled"),
     "crash": Play("tests.faults.test_crashes", "play"),
     "mutated-run": Play("tests.attacks.run_mutation", "play"),
+    "altered-transcript": Play("tests.attacks.run_mutation", "play_altered"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),
     "canary": Play("tests.attacks.canary", "play"),
     "hostile": Play("tests.attacks.hostile_run", "play"),
