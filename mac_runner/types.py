@@ -391,7 +391,8 @@ class TurnRecord:
 class RecordedReply:
     """A reply as the journal keeps it: enough, with its task, to go on from here after a kill.
 
-    `model` is the model that gave it, where that is not the agent's model: in a fork that gives a seat another one.
+    `model` is the model that gave it; None where that is the agent's and nothing names it. A fork may give a seat
+    another one.
     """
 
     turn_key: str

@@ -6,7 +6,7 @@ recognised by its missing newline, and two runners that a broken lock let in can
 | `kind` | record |
 |---|---|
 | `session` | number, start, format version; first in its segment. `run` is the run directory of a merged session |
-| `reply` | the `n`-th reply of a task |
+| `reply` | the `n`-th reply of a task, and the model that gave it |
 | `policy` | a model has weights of another version from here on; before the first reply of that version |
 | `death` | an engine died while it worked on a turn of a task; counts until the task is done |
 | `done` | a conversation whose transcript is durable, with its index row; the last one of a task counts |

@@ -402,7 +402,7 @@ def recorded_from_json(
 ) -> RecordedReply:
     """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key.
 
-    With `has_model` its `model` counts, which a journal has where it is not the agent's, and a transcript always.
+    With `has_model` its `model` counts. Journals of earlier versions have it only where it is not the agent's.
     With `has_trace` its tokens count; `earlier` are the replies that the prompt of a frame may refer to.
     """
     found = convert(record, _Recorded)
