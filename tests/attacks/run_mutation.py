@@ -20,12 +20,12 @@ from typing import Final
 
 from mac_runner.cli.process import Exit
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.testing import decode_frame, encode_frame, entry
 from mac_runner.types import JsonValue
 from mac_runner.viewer.testing import RunSource
 from tests.attacks.invocation import Ended, mac_run
 from tests.attacks.mutation import Mutation, mutate, places, put_back, remove
 from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, finished, outcome
+from tests.kit import acknowledge
 
 DEADLINE_S: Final = 10.0
 _AGAIN: Final = re.compile(r"(?:run|running) (?:it|the experiment|the same command) again")
@@ -76,7 +76,7 @@ def play_altered(seed: int) -> str:
         holder[key] = dice.choice([odd for odd in ODD if odd != holder[key]])
         transcript.write_text(json.dumps(content))
         if is_acknowledged:
-            acknowledge(path / RUN, transcript)
+            acknowledge(path / RUN)
         codes = {
             " ".join([args[0], *[arg for arg in args if arg.startswith("--")][:1]]): mac_run(*args, directory=path)
             for args in (("verify", RUN), *(("show", RUN, "1", *more) for more in SHOWS), *LEAVE)
@@ -108,17 +108,6 @@ def check_refused(path: Path, task_id: str, codes: Mapping[str, Ended], note: st
     assert task_id in note
     data = (path / "pages/data/0/c0/1.js").read_text("ascii")
     assert len(data) < len((path / "pages/data/0/c0/0.js").read_text("ascii")) / 2, "it was published all the same"
-
-
-def acknowledge(run: Path, transcript: Path) -> None:
-    """Acknowledge a transcript as it is now, as a run that wrote it would have."""
-    data = transcript.read_bytes()
-    journal = run / "journal" / "000001.jsonl"
-    records = [decode_frame(line) for line in journal.read_bytes().splitlines()]
-    for record in filter(None, records):
-        if record["kind"] == "done" and (row := entry(record, "row", dict))["task_id"] == transcript.stem:
-            row["sha256"], row["size_bytes"] = hashlib.sha256(data).hexdigest(), len(data)
-    journal.write_bytes(b"".join(map(encode_frame, filter(None, records))))
 
 
 class Trial:

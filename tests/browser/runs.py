@@ -13,7 +13,7 @@ import yaml
 from mac_runner.store.testing import encode_frame
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, Lab, experiment, scripted
-from tests.kit import copied, own_game
+from tests.kit import acknowledge, copied, own_game
 
 KINDS: Final = ("games", "talks", "village", "broken", "fork", "long", "foreign")
 _OWN_GAMES: Final = {
@@ -159,7 +159,7 @@ def renamed(run: Path, to: Path) -> Path:
             path.write_bytes(_renamed(path.read_bytes(), is_journal=path.parent.name == "journal"))
         if (name := _with_names(path.name)) != path.name:
             path.rename(path.with_name(name))
-    return to
+    return acknowledge(to)
 
 
 def with_texts(run: Path) -> Path:
@@ -171,7 +171,7 @@ def with_texts(run: Path) -> Path:
         events[2 * place + 1]["text"] = text
         turns[place]["reply"]["text"] = f"<thinking>{text}</thinking>{text}"
     path.write_text(json.dumps(transcript))
-    return run
+    return acknowledge(run)
 
 
 def _renamed(data: bytes, *, is_journal: bool) -> bytes:

@@ -22,6 +22,7 @@ from mac_runner.types import JsonObject
 from mac_runner.views.testing import perspective, whole_view
 from tests.cli.conftest import at_once as at_once
 from tests.cli.lab import AtOnce, Lab, experiment
+from tests.kit import acknowledge
 from tests.kit import played as run_of
 
 GAMES = 2
@@ -105,11 +106,12 @@ def digests(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def transcript_of(run: Path) -> Iterator[Any]:
-    """The transcript of the second conversation, which is written with what the block changes in it."""
+    """The transcript of the second conversation, which is as if it had been written with what the block changes."""
     path = run / "transcripts" / "small-000001.json"
     transcript = json.loads(path.read_text())
     yield transcript
     path.write_text(json.dumps(transcript))
+    acknowledge(run)
 
 
 @pytest.mark.ci
@@ -271,14 +273,19 @@ def test_publishing_anew_removes_nothing_but_the_former_publication(
     assert digests(lab.path) == before
 
 
-def test_damaged_transcript_leaves_the_former_publication(
+def test_damaged_transcript_costs_its_own_page_and_not_the_publication(
     lab: Lab, own_run: Path, publish: Publish, at_once: AtOnce
 ) -> None:
-    before = digests(publish("--no-prompts", run=own_run).folder)
+    before = publish("--no-prompts", run=own_run).data
     (own_run / "transcripts" / "small-000001.json").write_text("{")
 
-    assert "small-000001.json" in refused(at_once, own_run, "out")
-    assert digests(lab.path / "out") == before
+    process = at_once("publish", str(own_run), "out", "--no-prompts")
+
+    assert (process.returncode, "small-000001" in process.stderr) == (Exit.FAILURES, True)
+    after = Publication(lab.path / "out", process.stdout).data
+    assert {name for name in before if before[name] != after[name]} == {"0/c0/1", "0/t0/1"}
+    assert (after["0/t0/1"]["whole"], after["0/c0/1"]["whole"]["events"]) == ([], [])
+    assert str(lab.path) not in after["0/c0/1"]["whole"]["note"]
     assert {path.name for path in lab.path.iterdir()} == {"out", "small"}
 
 
