@@ -36,12 +36,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What was counted over the turns; `unusable` has the replies without use, by agent definition and cause.
-
-    `uncounted_turns` are those without tokens beside others that have some.
     """What was counted over the replies; `unusable` has those without use, by agent definition and cause.
 
-    Rows of earlier versions do not have `turns_by_definition`.
+    `uncounted_turns` are those without tokens beside others that have some. Rows of earlier versions do not have
+    `turns_by_definition`.
     """
 
     turns: int

@@ -115,11 +115,8 @@ class DiscussionConversation:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
         form, edition = self._writer.form(seat, moment), self._rules.settings.edition
         ordered = sorted(form.names, key=lambda name: name != role.decisive)
-        found = read_fields(reply, ordered, edition=edition)
-        names = self._writer.form(seat, moment).names
-        ordered = sorted(names, key=lambda name: name != role.decisive)
         signs = frozenset() if moment.matcher is None else moment.matcher.signs
-        found = read_fields(reply, ordered, edition=self._rules.settings.edition, signs=signs)
+        found = read_fields(reply, ordered, edition=edition, signs=signs)
         if isinstance(found, Problem):
             return found
         if edition >= 4 and (copied := _copied(found, form)):
