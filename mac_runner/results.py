@@ -242,6 +242,11 @@ class ResultsSpec:
 
     counter: Callable[[], Results]
     """Begins to count."""
+    headline: Callable[[JsonObject, JsonObject], str] = lambda _summary, _compared: ""
+    """The answer in a sentence, from the summary of a run or a grid, and of a grid from `comparisons.json`.
+
+    Empty for the first figures, each of a grid with its least and its greatest combination.
+    """
     lines: Callable[[JsonObject], Iterable[tuple[str, str]]] = _nothing
     """From a summary, a name and a value each for the first table."""
     tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
@@ -385,6 +390,16 @@ def signed_text(value: JsonValue) -> str:
 def interval_text(interval: JsonValue, text: Callable[[JsonValue], str] = percent_text) -> str:
     """`10.0% – 20.0%`, each end as `text` writes it."""
     return " – ".join(map(text, interval)) if isinstance(interval, list) else UNKNOWN
+
+
+def rate_words(record: JsonObject) -> str:
+    """`52 % (42–62)`: a rate in whole percent and its interval, for a sentence."""
+    found, interval = number(record.get("rate")), record.get("interval")
+    if found is None:
+        return UNKNOWN
+    ends_ = [number(end) for end in interval] if isinstance(interval, list) else []
+    span = "–".join(f"{100 * end:.0f}" for end in ends_ if end is not None)
+    return f"{100 * found:.0f} %{f' ({span})' if span else ''}"
 
 
 def rate_texts(record: JsonObject) -> tuple[str, str]:

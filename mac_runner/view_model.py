@@ -306,6 +306,8 @@ class EngineView(Struct, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     latency_s: float | None = None
     """The mean."""
+    slots_used: float | None = None
+    """The part of the time of all slots in which they had a request."""
 
 
 class CombinationView(Struct, frozen=True, omit_defaults=True):
@@ -391,6 +393,7 @@ class EngineSeries(Struct, frozen=True, omit_defaults=True):
 
     model: str
     slots: int
+    """The most that one session served at once."""
     busy: tuple[float, ...]
     """The mean number of requests in flight."""
     done: tuple[int, ...]

@@ -10,9 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.cells import cell_len
+
 import mac_runner
 from mac_runner.clock import SystemClock
-from mac_runner.reports import summarise
+from mac_runner.printable import printable
+from mac_runner.reports import GridRow, grid_tables, summarise, summary_tables
+from mac_runner.reports.testing import drawn
+from mac_runner.results import Table
 from mac_runner.store.testing import decode_frame, encode_frame, entry
 from mac_runner.types import JsonObject, JsonValue
 
@@ -33,6 +38,37 @@ def copied(source: Path, to: Path) -> Path:
     for child in source.iterdir():
         copied(child, to / child.name)
     return to
+
+
+def render_summary(summary: JsonObject, *, width: int = 100) -> str:
+    """The tables of a run as text."""
+    return drawn(summary_tables(summary), width=width, has_style=False)
+
+
+def render_grid(summary: JsonObject, rows: list[GridRow], *, width: int = 400) -> str:
+    """The tables of a grid as text."""
+    return drawn(grid_tables(summary, rows), width=width, has_style=False)
+
+
+def unreadable(parts: Iterable[Table | str], width: int) -> list[str]:
+    """What is not whole in tables of this width: names, words, and lines that are longer."""
+    found = []
+    for part in parts:
+        lines = drawn([part], width=width, has_style=False).splitlines()
+        found += [line for line in lines if cell_len(line) > width]
+        if isinstance(part, Table):
+            words = {word for line in lines for word in line.split()}
+            names = (printable(row[0]) for row in part.rows)
+            found += [name for name in names if cell_len(name) <= width and not _begins_a_line(name, lines)]
+            cells = (printable(cell) for row in part.rows for cell in row)
+            found += [
+                word for cell in cells for word in cell.split() if word not in words and cell_len(word) < width - 4
+            ]
+    return found
+
+
+def _begins_a_line(name: str, lines: list[str]) -> bool:
+    return any(line.startswith(name.rstrip()) for line in lines)
 
 
 def index_row(index: int, outcome: JsonValue = None, *, failure: str | None = None) -> JsonObject:

@@ -166,7 +166,7 @@ def test_class_of_the_page_is_a_backend_and_its_functions_are_metrics(lab: Lab, 
     files(lab.path, blocks(DOCS / "engines.md", "A backend of your own"), "parrot.py", "polly.yaml")
     files(lab.path, blocks(DOCS / "metrics.md"), "metrics.py", "counted.yaml")
 
-    at_once("polly.yaml").done("5 finished, 0 failed")
+    at_once("polly.yaml").done("5 of 5 conversations finished")
     at_once("counted.yaml").done()
 
     metrics: Any = lab.run_dir("counted").summary["metrics"]
@@ -220,8 +220,9 @@ def test_environment_of_the_page_plays_a_grid_and_keeps_the_contract(lab: Lab) -
     coin = summary["coin"]
     assert summary["conversations"]["finished"] == 20
     assert (coin["n"], coin["rate"]) == (2 * 3 * 20, round(coin["right"] / coin["n"], 4))
-    assert "of the coin" in one.stdout
-    assert f"{coin['rate']:.1%}" in one.stdout
+    shown = started(lab, "mac_run.py", "show", "runs/coin", "--tables").stdout
+    assert "of the coin" in shown
+    assert f"{coin['rate']:.1%}" in shown
     header, *rows = (lab.path / "coins" / "grid.csv").read_text().splitlines()
     runs = [path.parent for path in lab.path.glob("coins/*/summary.json")]
     assert "coin.right.rate" in header.split(",")

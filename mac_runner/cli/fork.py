@@ -61,7 +61,7 @@ def value(
     player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live, policies=request.policies)
     found, played = turn_value(request, planned, out, player)
     if found is None:
-        return ending(played.results, Exit.INTERRUPTED, str(out), is_quiet=is_quiet)
+        return ending(played.results, Exit.INTERRUPTED, is_quiet=is_quiet)
     with report() as stream:
         stream.writelines(f"{line}\n" for line in value_lines(found))
     if not is_quiet:
@@ -98,8 +98,8 @@ def _ended(played: Played, directory: Path, *, is_quiet: bool) -> Exit:
     results = played.results
     if not played.is_new and not is_quiet:
         say(f"{directory}: {results.ended}; nothing to run")
-    exit_code = print_results(results, is_quiet=is_quiet)
-    return ending(results, exit_code, str(directory), is_quiet=is_quiet) if played.is_new else exit_code
+    exit_code = print_results(results, directory, is_quiet=is_quiet)
+    return ending(results, exit_code, is_quiet=is_quiet) if played.is_new else exit_code
 
 
 def _say_planned(planned: PlannedFork, out: Path, *, is_dry: bool, is_quiet: bool) -> None:

@@ -101,8 +101,8 @@ def retry(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: 
     if results is None:
         if not is_quiet:
             say(f"{directory}: no conversation has failed; nothing to retry")
-        return print_results(Results(summary_of(contents), ""), is_quiet=is_quiet)
-    exit_code = ending(results, print_results(results, is_quiet=is_quiet), str(directory), is_quiet=is_quiet)
+        return print_results(Results(summary_of(contents), ""), directory, is_quiet=is_quiet)
+    exit_code = ending(results, print_results(results, directory, is_quiet=is_quiet), is_quiet=is_quiet)
     if not is_quiet:
         _say_tables(directory)
     return exit_code
@@ -119,7 +119,7 @@ def merge(target: Path, sources: Sequence[Path], *, is_quiet: bool) -> Exit:
     merged = merge_runs(target, sources, summarise=summary_of, plan=recorded_plan, clock=SystemClock())
     counts = merged.contents.counts
     ended = f"{counts.done} of {counts.planned} conversations have ended"
-    exit_code = print_results(Results(merged.summary, ended), is_quiet=is_quiet)
+    exit_code = print_results(Results(merged.summary, ended), target, is_quiet=is_quiet)
     is_whole = not merged.missing and counts.done == counts.planned
     if not is_quiet:
         for note in merged.notes:

@@ -10,7 +10,7 @@ import click
 from mac_runner.cli import results
 from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.options import count, trust_option
-from mac_runner.cli.show import View, list_conversations, show
+from mac_runner.cli.show import View, list_conversations, show, show_tables
 from mac_runner.cli.view import view, view_beside_run
 from mac_runner.data.files import CSV
 from mac_runner.reports import ALL
@@ -34,6 +34,7 @@ def status_command(directory: Path, as_json: bool) -> None:
 @click.argument("game", metavar="[GAME]", required=False)
 @click.option("--where", metavar="CONDITION", multiple=True, help="List only these; in quotes: 'days>5', failed.")
 @click.option("--limit", callback=count, metavar="N", help="List the first N at most.")
+@click.option("--tables", metavar="NAME", is_flag=False, flag_value=ALL, help="All tables, or those called NAME.")
 @click.option("--seat", metavar="NAME", help="Only what this agent saw, was sent, replied or thought.")
 @click.option("--truth", "has_truth", is_flag=True, help="Say who was what, which claims were true, who lied.")
 @click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
@@ -49,6 +50,7 @@ def show_command(
     game: str | None,
     where: tuple[str, ...],
     limit: int | None,
+    tables: str | None,
     seat: str | None,
     has_truth: bool,
     has_turns: bool,
@@ -58,7 +60,7 @@ def show_command(
     html: Path | None,
     is_trusted: bool,
 ) -> None:
-    """List the conversations of RUN, a run or a grid. With GAME: print that one as text.
+    """List the conversations of RUN, a run or a grid, or print its tables. With GAME: print that one as text.
 
     GAME is a task id or its number, from 0. A CONDITION compares a column (= != < <= > >=) or is `failed` or
     `finished`; several must all be met. On a terminal what models wrote is made printable; in a file or a pipe
@@ -80,11 +82,17 @@ def show_command(
             raise click.UsageError(
                 f"{given[0]} is about one conversation: name it, as in mac-run show RUN 0 {given[0]}"
             )
-        end_trusted([directory], is_trusted, lambda: list_conversations(directory, where=where, limit=limit))
-    for flag, is_given in (("--where", bool(where)), ("--limit", limit is not None)):
+        if tables is None:
+            end_trusted([directory], is_trusted, lambda: list_conversations(directory, where=where, limit=limit))
+        if where or limit is not None:
+            raise click.UsageError("--tables is of all conversations: leave out --where and --limit, or --tables")
+        name = tables
+        end_trusted([directory], is_trusted, lambda: show_tables(directory, name))
+    of_run = {"--where": bool(where), "--limit": limit is not None, "--tables": tables is not None}
+    for flag, is_given in of_run.items():
         if is_given:
             raise click.UsageError(
-                f"{flag} lists conversations, so it has no effect with a GAME: leave one of them out"
+                f"{flag} is about the whole run, so it has no effect with a GAME: leave one of them out"
             )
     chosen = [flag for flag in given if views.get(flag)]
     if len(chosen) > 1:

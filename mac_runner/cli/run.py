@@ -19,12 +19,10 @@ from mac_runner.extras import install_command
 from mac_runner.printable import printable
 from mac_runner.registry import Planned
 from mac_runner.reports import (
-    has_parquet,
     lacks_stats,
     printable_lines,
     prompt_text,
-    write_grid,
-    write_summary,
+    write_ending,
     write_tables,
 )
 from mac_runner.results import Table
@@ -55,7 +53,7 @@ def run(
         with mirrored(chosen, request.mirror, say, is_quiet=is_quiet):
             pass
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
-        return print_results(complete, is_quiet=is_quiet)
+        return print_results(complete, chosen.directory, is_quiet=is_quiet)
     for warning in chosen.warnings:
         _say(f"warning: {warning}", is_quiet=is_quiet)
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
@@ -63,8 +61,8 @@ def run(
         player = _attached(player, chosen, fleet)
     with mirrored(chosen, request.mirror, say, is_quiet=is_quiet) as on_complete, viewed(chosen.directory, pages):
         results = replace(player, on_complete=on_complete).play(chosen)
-    exit_code = print_results(results, is_quiet=is_quiet)
-    return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
+    exit_code = print_results(results, chosen.directory, is_quiet=is_quiet)
+    return ending(results, exit_code, is_quiet=is_quiet)
 
 
 def _attached(player: Player, chosen: ExperimentSet, fleet: Path) -> Player:
@@ -98,34 +96,24 @@ def player_of(
     )
 
 
-def print_results(results: Results, *, is_quiet: bool) -> Exit:
-    """Print the summary or the grid's table; the exit code says whether conversations failed or nothing was usable."""
+def print_results(results: Results, directory: Path, *, is_quiet: bool) -> Exit:
+    """Print what a run came to; the exit code says whether conversations failed or nothing was usable."""
     if not is_quiet and results.summary:
-        print_summary(results)
-    for line in results.unusable:
-        say(line)
+        with report() as stream:
+            write_ending(results.summary, directory, stream, rows=results.rows, compared=results.compared)
+        if lacks_stats(results.compared):
+            say(f"for paired differences and ratings: {install_command('stats')}")
+    else:
+        for line in results.unusable:
+            say(line)
     return Exit.FAILURES if results.has_failures else Exit.OK
 
 
-def print_summary(results: Results) -> None:
-    """Print the summary of an experiment, or the table of a grid."""
-    with report() as stream:
-        if results.rows is None:
-            write_summary(results.summary, stream)
-        else:
-            write_grid(results.summary, results.rows, stream, compared=results.compared)
-    if results.rows is not None and not has_parquet():
-        say(f"for Parquet beside it: {install_command('parquet')}")
-    if lacks_stats(results.compared):
-        say(f"for paired differences and ratings: {install_command('stats')}")
-
-
-def ending(results: Results, exit_code: Exit, directory: str, *, is_quiet: bool) -> Exit:
-    """Say where the results are, or how the run can go on; returns the exit code."""
+def ending(results: Results, exit_code: Exit, *, is_quiet: bool) -> Exit:
+    """The exit code of a run that was played; says how one that was interrupted can go on."""
     if results.is_interrupted:
         _say(f"interrupted: {results.ended}; run the same command again to go on", is_quiet=is_quiet)
         return Exit.INTERRUPTED
-    _say(f"written to {directory}", is_quiet=is_quiet)
     return exit_code
 
 

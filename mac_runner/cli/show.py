@@ -1,4 +1,4 @@
-"""`mac-run show`: the list of a run's conversations, and one of them as text, as prompts, as replies or as thoughts."""
+"""`mac-run show`: a run's conversations or its tables, and one conversation as text, prompts, replies or thoughts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from mac_runner.reports import (
     prompt_text,
     replies_text,
     reply_text,
+    tables_named,
     thoughts_text,
     turns_of,
     turns_text,
     unmet,
+    write_tables,
 )
 from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import ended_row, sent_prompt
+from mac_runner.runs.summary import run_tables
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
@@ -109,6 +112,14 @@ def refuse_grid(directory: Path) -> None:
         f"RUN: {directory} is a grid, and GAME is of one of its combinations; name its directory, such as "
         f"{directory / begun[0].slug}; there are: {', '.join(printable(entry.slug) for entry in begun)}"
     )
+
+
+def show_tables(directory: Path, name: str) -> Exit:
+    """Print the tables of a run or a grid, or those with `name` in their title."""
+    parts = run_tables(directory)
+    with report() as stream:
+        write_tables(parts if name == ALL else tables_named(parts, name), stream)
+    return Exit.OK
 
 
 def list_conversations(directory: Path, *, where: Sequence[str], limit: int | None) -> Exit:

@@ -48,15 +48,14 @@ def submit(request: SubmitRequest, *, is_dry: bool, is_quiet: bool) -> Exit:
         return Exit.OK
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
         words(f"{chosen.directory}: {complete.ended}; nothing to submit")
-        return print_results(complete, is_quiet=is_quiet)
+        return print_results(complete, chosen.directory, is_quiet=is_quiet)
     for warning in chosen.warnings:
         words(f"warning: {warning}")
     executor.check(job)
     code = Exit(executor.submit(job, Terminal(say=words, stopping=lambda stop: stop_on_signals(stop, say))))
     # A job that was handed over has only begun.
     if code in DONE and (complete := results_if_complete(chosen, SystemClock())) is not None:
-        words(f"written to {chosen.directory}")
-        return print_results(complete, is_quiet=is_quiet)
+        return print_results(complete, chosen.directory, is_quiet=is_quiet)
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
+from mac_runner.reports.ending import write_ending
 from mac_runner.reports.exports import (
     TextTable,
     cell_discrepancies,
@@ -37,7 +38,7 @@ from mac_runner.reports.status import (
     with_shards,
 )
 from mac_runner.reports.summary import summarise
-from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
+from mac_runner.reports.tables import grid_tables, summary_tables, tables_named, write_tables
 from mac_runner.reports.turns import (
     ALL,
     find_turn,
@@ -67,6 +68,7 @@ __all__ = [
     "grid_status_json",
     "grid_status_text",
     "grid_table",
+    "grid_tables",
     "has_parquet",
     "is_difference",
     "is_made_alike",
@@ -83,14 +85,14 @@ __all__ = [
     "parse_condition",
     "printable_lines",
     "prompt_text",
-    "render_grid",
-    "render_summary",
     "replies_text",
     "reply_text",
     "status_json",
     "status_text",
     "summarise",
     "summarise_grid",
+    "summary_tables",
+    "tables_named",
     "thoughts_text",
     "turns_of",
     "turns_text",
@@ -98,7 +100,6 @@ __all__ = [
     "usability_warning",
     "value_columns",
     "with_shards",
-    "write_grid",
-    "write_summary",
+    "write_ending",
     "write_tables",
 ]

@@ -108,6 +108,11 @@ def metric_tables(summary: JsonObject) -> Iterator[Table | str]:
         yield Table("metrics, by conversation", ("metric",), heads, rows)
     if (hidden := len(values) - len(rows)) > 0:
         yield f"and {hidden} more values: summary.json has them all."
+    yield from metric_warnings(summary)
+
+
+def metric_warnings(summary: JsonObject) -> Iterator[str]:
+    """The metrics and rewards that failed on some conversations."""
     for kind in ("metric", "reward"):
         errors = section(summary, f"{kind}_errors")
         for name in errors:

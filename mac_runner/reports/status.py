@@ -352,7 +352,9 @@ def _lives(deaths: int, restarts: int) -> str:
 
 
 def _turns(session: SessionStanding) -> int:
-    return turns_answered(session.usage.get("models")) or 0
+    """The turns that engines answered; of a combination, whose engines are the grid's, those of what ended."""
+    answered = turns_answered(session.usage.get("models"))
+    return session.turns_ended if answered is None else answered
 
 
 def _age_s(moment: str | None, now: datetime) -> float | None:

@@ -219,12 +219,25 @@ def models_of(models: JsonValue, decoding: Mapping[str, JsonObject] | None = Non
     return dict(sorted(found.items()))
 
 
+def slots_mean(account: JsonObject) -> float | None:
+    """The slots of an engine that were in effect, on the mean over the time of a session."""
+    return _ratio(number(account.get("available_slot_s")), number(account.get("played_s")))
+
+
+def slots_used(account: JsonObject) -> float | None:
+    """The part of the time of all slots of an engine in which they had a request.
+
+    Workers side by side and servers that come and go change the slots, so requests in flight over slots would not be a
+    part of anything.
+    """
+    return _ratio(number(account.get("busy_slot_s")), number(account.get("available_slot_s")))
+
+
 def _model(account: JsonObject) -> JsonObject:
-    available_slot_s = number(account.get("available_slot_s"))
     return {
         "capacity": account.get("capacity"),
-        "slots_mean": _ratio(available_slot_s, number(account.get("played_s"))),
-        "slot_utilisation": _ratio(number(account.get("busy_slot_s")), available_slot_s),
+        "slots_mean": slots_mean(account),
+        "slot_utilisation": slots_used(account),
         "requests": account.get("requests"),
     }
 

@@ -1,24 +1,20 @@
 """The summary of a run or a grid as tables for a terminal.
 
-Drawn from `summary.json`, so a table can be printed again from a run directory at any time. Names and reasons are shown
-through `printable` and never read as markup. A file or a pipe gets plain characters only.
+Made from `summary.json`, so a table can be printed from a run directory at any time. A file or a pipe gets plain
+characters only.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import StringIO
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TextIO
 
-from rich import box
-from rich.console import Console, OverflowMethod, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
-
+from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
+from mac_runner.reports.drawing import drawn
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcome_tables import outcome_tables
@@ -30,6 +26,7 @@ from mac_runner.results import (
     Table,
     count_text,
     decimal_text,
+    integer,
     number,
     percent_text,
     section,
@@ -41,33 +38,21 @@ _FURTHER_COMBINATIONS_MAX: Final = 16
 PARTS_MAX: Final = 12
 """How many sessions are printed with their part of the result."""
 _WIDTH_DEFAULT: Final = 100
-_WIDTH_MAX: Final = 4_000
 _WAIT_S_MIN: Final = 0.1
 _ENGINE_HEADS: Final = ("capacity", "slots", "slots used", "requests")
 
 
-def write_summary(summary: JsonObject, stream: TextIO) -> None:
-    """Print the tables of a run on `stream`, in colour and to its width where it is a terminal."""
-    _write(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
-
-
-def write_grid(
-    summary: JsonObject, rows: Sequence[GridRow], stream: TextIO, *, compared: JsonObject | None = None
-) -> None:
-    """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
-    _write(lambda width, has_style: render_grid(summary, rows, compared, width=width, has_style=has_style), stream)
-
-
 def write_tables(parts: Iterable[Table | str], stream: TextIO) -> None:
-    """Print tables and notes on `stream`, in colour where it is a terminal; a wide table folds."""
-    drawn = [_renderable(part, is_folded=True) for part in parts]
-    _write(lambda width, has_style: _drawn(drawn, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+    """Print tables and notes on `stream`, in colour and to its width where it is a terminal."""
+    stream.write(drawn(parts, width=stream_width(stream), has_style=has_style(stream)))
+    stream.flush()
 
 
-def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
-    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
-    parts: list[Table | str] = [part for spec in results_specs().values() for part in spec.tables(summary)]
-    parts += [
+def summary_tables(summary: JsonObject) -> list[Table | str]:
+    """The tables of a run, and notes below them; the first one is on the run as a whole."""
+    return [
+        Table(str(summary.get("experiment_name")), ("", ""), (), [*_overview_lines(summary)]),
+        *(part for spec in results_specs().values() for part in spec.tables(summary)),
         *outcome_tables(summary),
         *metric_tables(summary),
         *_unusable(summary),
@@ -75,94 +60,47 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         *_failures(summary),
         *_parts(summary),
     ]
-    return _drawn((_overview(summary), *map(_renderable, parts)), width=width, has_style=has_style)
 
 
-def render_grid(
-    summary: JsonObject,
-    rows: Sequence[GridRow],
-    compared: JsonObject | None = None,
-    *,
-    width: int | None = None,
-    has_style: bool = False,
-) -> str:
-    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`.
-
-    `compared` is what `compare_combinations` found.
-    """
-    # Its table may be wider than any screen, so figures fold there too.
-    table = _renderable(_grid_table(summary, rows), is_folded=True)
-    notes = _renderable("\n".join(_grid_notes(summary, rows)))
-    further: list[Table | str] = [*_further_figures(rows)]
-    further += [part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})]
-    further += _undeclared(summary, rows)
-    further += _engines(summary, "engines, over all combinations", "engine")
-    return _drawn(
-        (table, notes, *map(_renderable, further)), width=_WIDTH_MAX if width is None else width, has_style=has_style
-    )
+def grid_tables(summary: JsonObject, rows: Sequence[GridRow], compared: JsonObject | None = None) -> list[Table | str]:
+    """The tables of a grid, and notes below them. `compared` is what `compare_combinations` found."""
+    return [
+        _grid_table(summary, rows),
+        "\n".join(_grid_notes(summary, rows)),
+        *_further_figures(rows),
+        *(part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})),
+        *_undeclared(summary, rows),
+        *_engines(summary, "engines, over all combinations", "engine"),
+    ]
 
 
-def _write(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
-    """Print what `render` makes for the width of `stream`, None where it has none, with or without colour."""
-    is_terminal = stream.isatty()
-    width = _terminal_width(stream) if is_terminal else None
-    stream.write(render(width, is_terminal and "NO_COLOR" not in os.environ))
-    stream.flush()
+def tables_named(parts: Iterable[Table | str], name: str) -> list[Table | str]:
+    """The tables with `name` in their title, and the notes below them. Raises ConfigError where there is none."""
+    found, titles, is_chosen = list[Table | str](), list[str](), False
+    for part in parts:
+        if isinstance(part, Table):
+            titles.append(printable(part.title))
+            is_chosen = name.casefold() in part.title.casefold()
+        if is_chosen:
+            found.append(part)
+    if not found:
+        raise ConfigError(f"--tables: no table is called {name!r}; there are: {'; '.join(titles)}")
+    return found
 
 
-def _terminal_width(stream: TextIO) -> int:
+def has_style(stream: TextIO) -> bool:
+    """Whether headings on `stream` are in bold."""
+    return stream.isatty() and "NO_COLOR" not in os.environ
+
+
+def stream_width(stream: TextIO) -> int:
+    """The columns of a terminal; of a file or a pipe, as many as most readers have room for."""
+    if not stream.isatty():
+        return _WIDTH_DEFAULT
     try:
         return os.get_terminal_size(stream.fileno()).columns or _WIDTH_DEFAULT
     except (OSError, ValueError):
         return _WIDTH_DEFAULT
-
-
-def _drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
-    """The parts one below the other."""
-    out = StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=has_style,
-        color_system="standard" if has_style else None,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    for part in parts:
-        console.print(part)
-        console.print()
-    # Cells are padded to their column; the blanks at the ends of lines are of no use.
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().split("\n")) + "\n"
-
-
-def _renderable(part: Table | str, *, is_folded: bool = False) -> RenderableType:
-    if isinstance(part, str):
-        return Text("\n".join(map(printable, part.split("\n"))))
-    table = _rich_table(part.title)
-    for name in part.words:
-        table.add_column(Text(printable(name)), overflow="fold")
-    overflow: OverflowMethod = "fold" if is_folded else "ellipsis"
-    for name in part.numbers:
-        table.add_column(Text(printable(name)), justify="right", overflow=overflow, no_wrap=not is_folded)
-    for row in part.rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
-
-
-def _rich_table(title: str) -> RichTable:
-    shown = Text(printable(title), style="bold")
-    return RichTable(title=shown, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-
-
-def _overview(summary: JsonObject) -> RenderableType:
-    table = _rich_table(str(summary.get("experiment_name")))
-    table.show_header = False
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in _overview_lines(summary):
-        table.add_row(Text(printable(name)), Text(printable(value)))
-    return table
 
 
 def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
@@ -173,8 +111,6 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         by_arm = section(fork, "arms")
         arms = (f"{name} {count_text(section(by_arm, name).get('ended'))}" for name in by_arm)
         yield "fork", f"conversations forked: {count_text(fork.get('of'))}; ended by arm: {', '.join(arms)}"
-        if fork.get("off_policy"):
-            yield "off-policy", "every number: replies were kept for other prompts, or written by hand"
     for spec in results_specs().values():
         yield from spec.lines(summary)
     yield "turns", f"{count_text(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}"
@@ -185,6 +121,13 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
     if retried := section(summary, "retried"):
         counts = f"{count_text(retried.get('conversations'))}: {_listed(retried, ('finished', 'failed'))}"
         yield "tried again", f"{counts}; {count_text(retried.get('failed_attempts'))} failed attempts before"
+    yield from caveats(summary)
+
+
+def caveats(summary: JsonObject) -> Iterator[tuple[str, str]]:
+    """What is to be known of all numbers of a run."""
+    if section(summary, "fork").get("off_policy"):
+        yield "off-policy", "every number: replies were kept for other prompts, or written by hand"
     if repeated := section(summary, "repeated"):
         completion = count_text(section(repeated, "tokens").get("completion"))
         cost = f"{_listed(repeated, ('conversations', 'replies'))}, {completion} completion tokens"
@@ -245,6 +188,21 @@ def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str
         took = [(name, _request_s(model, played_s)) for name, model in engines.items()]
         if known := [f"{name} {decimal_text(seconds)}" for name, seconds in took if seconds is not None]:
             yield f"Seconds that a request took: {', '.join(known)}."
+        if lost := replies_not_noted(summary):
+            yield f"{lost:,} replies are not in this table: their session was killed before it noted them."
+
+
+def replies_not_noted(summary: JsonObject) -> int:
+    """How many replies of ended conversations are in no account of an engine.
+
+    A session notes what its engines did every few seconds, and one that is killed leaves what it noted last. The kept
+    replies of a fork are its parent's.
+    """
+    if "fork" in summary:
+        return 0
+    models = section(summary, "models")
+    requests = (number(section(models, name).get("requests")) for name in models)
+    return max(0, (integer(summary.get("turns")) or 0) - int(sum(count or 0 for count in requests)))
 
 
 def _request_s(model: JsonObject, played_s: float | None) -> float | None:
@@ -394,19 +352,20 @@ def figure_text(figure: Figure | None, *, has_n: bool, has_unit: bool = False) -
 
     `has_unit` puts a percent sign behind a rate.
     """
-    if figure is None or figure.value is None or figure.lo is None or figure.hi is None:
+    if figure is None or figure.value is None:
         return UNKNOWN
     scale, digits = (100, 1) if figure.unit == "rate" else (1, 2)
-    value, lo, hi = (f"{scale * end:.{digits}f}" for end in (figure.value, figure.lo, figure.hi))
+    value, *ends = (f"{scale * end:.{digits}f}" for end in (figure.value, figure.lo, figure.hi) if end is not None)
     value += " %" if has_unit and figure.unit == "rate" else ""
-    interval = f"{value} ({lo}–{hi})" if not lo.startswith("-") else f"{value} ({lo} to {hi})"
-    return f"{interval}, n {figure.n:,}" if has_n else interval
+    if len(ends) == 2:
+        value += f" ({' to '.join(ends)})" if ends[0].startswith("-") else f" ({'–'.join(ends)})"
+    return f"{value}, n {figure.n:,}" if has_n else value
 
 
 def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
     yield "Figures with their 95% interval, each on n cases."
-    warnings = [(row.slug, usability_warning(row.summary)) for row in rows if row.summary is not None]
-    yield from (f"{slug}: warning: {warning}." for slug, warning in warnings[:ROWS_SHOWN_MAX] if warning)
+    found = [(row.slug, usability_warning(row.summary)) for row in rows if row.summary is not None]
+    yield from (f"{slug}: warning: {warning}." for slug, warning in found[:ROWS_SHOWN_MAX] if warning)
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
     parts = _objects(summary, "parts")

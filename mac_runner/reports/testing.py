@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mac_runner.reports.conversations import Listed
+from mac_runner.reports.drawing import drawn
+from mac_runner.reports.ending import LINES_MAX, ending
 from mac_runner.reports.failures import REASONS_MAX
 from mac_runner.reports.filters import words_of
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, figures_of

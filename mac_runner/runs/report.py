@@ -33,11 +33,10 @@ from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.results import count_text, decimal_text, number, section
 from mac_runner.runs.report_data import run_data
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.summary import recorded_baseline, summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
     Disk,
-    GridRecord,
     is_grid,
     read_grid,
     read_grid_standing,
@@ -138,7 +137,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
         for source, (name, by_value) in zip(sources, names, strict=True)
     ]
     slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
-    baseline = _baseline(record)
+    baseline = recorded_baseline(record)
     primary = record.report.get("primary")
     disk, usage = sources[0].contents.disk, grid_usage(directory, record.name)
     logs = [directory / "events.jsonl", *worker_events(directory), *_logs(sources)]
@@ -261,15 +260,6 @@ def _short(names: Sequence[str]) -> list[str]:
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else yaml_text({"": value}).partition(":")[2].strip()
-
-
-def _baseline(record: GridRecord) -> str | None:
-    """The combination that the others are compared with, as the grid declares it."""
-    declared = record.report.get("baseline")
-    if isinstance(declared, dict):
-        fitting = [one.slug for one in record.entries if all(one.values.get(k) == v for k, v in declared.items())]
-        return fitting[0] if len(fitting) == 1 else None
-    return declared if isinstance(declared, str) else None
 
 
 def _is_paired(runs: Sequence[Played]) -> bool:

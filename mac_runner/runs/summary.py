@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_decoding, recorded_speakers
@@ -11,14 +12,27 @@ from mac_runner.reports import (
     compare_combinations,
     csv_bytes,
     grid_table,
+    grid_tables,
     has_parquet,
     parquet_bytes,
     summarise,
     summarise_grid,
+    summary_tables,
 )
-from mac_runner.results import section
+from mac_runner.results import Declared, Table, section
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
+from mac_runner.store import (
+    GridEntry,
+    GridRecord,
+    RunContents,
+    encode_for_reading,
+    grid_accounting,
+    has_run,
+    is_grid,
+    read_grid,
+    read_grid_standing,
+    read_run,
+)
 from mac_runner.store.fork import fork_summary
 from mac_runner.types import JsonObject
 
@@ -65,26 +79,80 @@ def grid_results(
     grid: ExperimentSet, record: GridRecord, accounting: JsonObject, is_complete: Callable[[Setup], bool]
 ) -> GridResults:
     """Read the run directories of the combinations that are asked for."""
-    sessions = {entry.slug: entry.session for entry in record.entries}
-    rows = tuple(
-        GridRow(
-            slug=setup.slug,
-            values={} if setup.combination is None else setup.combination.values,
-            session=sessions[setup.slug],
-            # Not its summary.json, which is for readers: what the directory holds now.
-            summary=summary_of(read_run(setup.directory)) if has_run(setup.directory) else None,
-        )
-        for setup in grid.setups
-    )
-    summary = summarise_grid(
-        name=grid.name,
-        profile=grid.profile,
-        rows=rows,
+    by_slug = {entry.slug: entry for entry in record.entries}
+    return _results(
+        grid.directory,
+        record,
+        [by_slug[setup.slug] for setup in grid.setups],
+        accounting,
         complete=sum(map(is_complete, grid.setups)),
         left_out=grid.left_out,
-        accounting=accounting,
         declared=grid.declared,
     )
-    directories = {setup.slug: setup.directory for setup in grid.setups}
-    compared = compare_combinations(rows, lambda slug: read_run(directories[slug]).rows(), grid.declared)
-    return GridResults(rows, summary, compared)
+
+
+def recorded_grid_results(directory: Path) -> GridResults:
+    """The same from the directory of a grid alone."""
+    record = read_grid(directory)
+    assert record is not None, "it is a grid"
+    baseline, primary = recorded_baseline(record), record.report.get("primary")
+    return _results(
+        directory,
+        record,
+        [entry for entry in record.entries if entry.is_asked],
+        grid_accounting(directory, record.name),
+        complete=read_grid_standing(directory).complete,
+        left_out=[entry.slug for entry in record.entries if not entry.is_asked],
+        declared=None if baseline is None else Declared(baseline, primary if isinstance(primary, str) else None),
+    )
+
+
+def run_tables(directory: Path) -> list[Table | str]:
+    """The tables of a run or a grid, and notes below them, from what its directory holds."""
+    if not is_grid(directory):
+        return summary_tables(summary_of(read_run(directory)))
+    results = recorded_grid_results(directory)
+    return grid_tables(results.summary, results.rows, results.compared)
+
+
+def recorded_baseline(record: GridRecord) -> str | None:
+    """The combination that the others are compared with, as the grid declares it."""
+    declared = record.report.get("baseline")
+    if isinstance(declared, dict):
+        fitting = [one.slug for one in record.entries if all(one.values.get(k) == v for k, v in declared.items())]
+        return fitting[0] if len(fitting) == 1 else None
+    return declared if isinstance(declared, str) else None
+
+
+def _results(
+    directory: Path,
+    record: GridRecord,
+    entries: Sequence[GridEntry],
+    accounting: JsonObject,
+    *,
+    complete: int,
+    left_out: Sequence[str],
+    declared: Declared | None,
+) -> GridResults:
+    rows = tuple(
+        GridRow(
+            slug=entry.slug,
+            values=entry.values,
+            session=entry.session,
+            # Not its summary.json, which is for readers: what the directory holds now.
+            summary=summary_of(read_run(directory / entry.slug)) if has_run(directory / entry.slug) else None,
+        )
+        for entry in entries
+    )
+    summary = summarise_grid(
+        name=record.name,
+        profile=record.profile,
+        rows=rows,
+        complete=complete,
+        left_out=left_out,
+        accounting=accounting,
+        declared=declared,
+    )
+    return GridResults(
+        rows, summary, compare_combinations(rows, lambda slug: read_run(directory / slug).rows(), declared)
+    )

@@ -24,7 +24,7 @@ from mac_runner.runs.report import report_of
 from mac_runner.runs.report_data import run_data
 from mac_runner.runs.resampling import Recorded, Resampled, recorded_conversations
 from mac_runner.runs.stream import OpenRun
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.summary import run_tables, summary_of
 from mac_runner.runs.sweeps import EngineName, calibrate
 from mac_runner.runs.tables import run_sources
 from mac_runner.runs.trust import trust

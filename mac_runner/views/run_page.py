@@ -14,6 +14,7 @@ from typing import Final
 from mac_runner.reports.conversations import Listed
 from mac_runner.reports.grid import figures_of
 from mac_runner.reports.status import duration_text, grid_status_json, status_json
+from mac_runner.reports.summary import slots_used
 from mac_runner.reports.tables import figure_text, value_text
 from mac_runner.results import Figure, count_text, integer, number, section
 from mac_runner.store import GridStanding, Standing
@@ -196,6 +197,7 @@ def _engines(status: JsonObject, definitions: JsonObject) -> Iterator[EngineView
             completion_tokens=integer(tokens.get("completion")) or 0,
             cached_tokens=integer(tokens.get("cached")) or 0,
             latency_s=round(busy_s / requests, 6) if busy_s is not None and requests else None,
+            slots_used=slots_used(account),
         )
 
 

@@ -22,8 +22,6 @@ from mac_runner.reports import (
     csv_bytes,
     grid_table,
     parquet_bytes,
-    render_grid,
-    render_summary,
     summarise,
     summarise_grid,
     turns_text,
@@ -35,6 +33,7 @@ from mac_runner.views.testing import transcript_text
 from tests.attacks.strings import ATTACKS, against_all
 from tests.environments.discussion.table import agent, opener, talk, turn_of
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game
+from tests.kit import render_grid, render_summary
 
 CLASSIC = ELEVEN[:10]
 HARMLESS = "hello"

@@ -302,7 +302,7 @@ def test_publication_opens(
     page = watch.open(url)
     page.get_by_text("2 of 2 ended").first.wait_for()
     page.get_by_role("link", name="Engines").first.click()
-    page.get_by_text("How many slots were in use?").first.wait_for()
+    page.get_by_text("How many requests were in flight?").first.wait_for()
     page.go_back()
     page.get_by_text("2 of 2 ended").first.wait_for()
 

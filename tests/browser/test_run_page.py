@@ -339,7 +339,7 @@ def _cells(page: Page) -> list[list[str]]:
 
 
 QUESTIONS = (
-    "How many slots were in use?",
+    "How many requests were in flight?",
     "How many tokens came back per second?",
     "How many replies came back per second?",
     "When were requests sent again?",
@@ -383,4 +383,4 @@ def test_the_engines_of_real_games_are_shown(watch: Watch, at_games: str) -> Non
     page = watch.open(at_games)
     page.get_by_role("link", name="Engines").first.click()
 
-    page.get_by_role("img", name="How many slots were in use?").wait_for()
+    page.get_by_role("img", name="How many requests were in flight?").wait_for()

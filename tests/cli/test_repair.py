@@ -61,7 +61,9 @@ def test_retry_of_failed_conversations_ends_like_a_run_that_never_failed(
     (lab.path / "q.jsonl").unlink()
     before = moody.requests
 
-    at_once("retry runs/talk").done(f"{failed}: {failed} finished, 0 failed; {failed} failed attempts before")
+    at_once("retry runs/talk").done()
+    told = f"{failed}: {failed} finished, 0 failed; {failed} failed attempts before"
+    at_once("show runs/talk --tables talk").done(told)
 
     assert moody.requests - before < failed * 4
     assert run.statuses == {"finished": 6}
@@ -78,7 +80,8 @@ def test_retry_that_fails_again_says_so_and_keeps_both_attempts(lab: Lab, at_onc
         at_once(talk(server))
         first = run.statuses["failed"]
         told = f"{first}: 0 finished, {first} failed; {first} failed attempts before"
-        at_once("retry runs/talk").ends(Exit.FAILURES, printed=told)
+        at_once("retry runs/talk").ends(Exit.FAILURES)
+        at_once("show runs/talk --tables talk").done(told)
 
     assert run.statuses["failed"] == first
     lab.verified(run.path)

@@ -31,13 +31,15 @@ def test_run_plays_everything_and_leaves_these_files(finished: Lab) -> None:
     finished.verified(run.path)
 
 
-def test_finished_run_again_changes_no_byte_and_prints_the_table(finished: Lab, at_once: AtOnce) -> None:
+def test_finished_run_again_changes_no_byte_and_prints_its_end(finished: Lab, at_once: AtOnce) -> None:
+    turns = finished.run_dir().summary["turns"]
     with finished.run_dir().unchanged():
         at_once("small.yaml").done(
-            *("2 finished, 0 failed", "wins by faction", "wins by role"),
-            f"turns           {finished.run_dir().summary['turns']}; 0 corrections, 0 defaults",
+            *("small   2 of 2 conversations finished, 0 failed", f"{turns} turns in", "Town", "All replies usable"),
+            *("mac-run view runs/small", "mac-run report runs/small", "mac-run show runs/small --tables"),
             told="nothing to run",
         )
+        at_once("show runs/small --tables").done("2 finished, 0 failed", "wins by faction", "wins by role")
 
 
 def test_summary_has_the_promised_numbers(finished: Lab) -> None:

@@ -135,8 +135,8 @@ def test_settings_that_an_environment_has_for_other_clients_change_nothing(
 def test_server_without_usage_is_said_not_to_count(lab: Lab, at_once: AtOnce) -> None:
     reply = {"choices": [{"message": {"content": "A bridge."}, "finish_reason": "stop"}]}
     with in_a_thread(OpenaiServer(script=lambda _received: Send(200, json.dumps(reply).encode()))) as server:
-        ended = at_once(talk(server)).done(told="tokens not counted")
-    summary = lab.run_dir("talk").summary
+        at_once(talk(server)).done(told="tokens not counted")
+    ended, summary = at_once("show runs/talk --tables"), lab.run_dir("talk").summary
 
     assert re.search(r"^tokens +not counted", ended.stdout, re.MULTILINE)
     assert summary["tokens"]["uncounted_turns"] == summary["turns"]
@@ -150,10 +150,10 @@ def test_odd_reply_is_kept_as_it_came_and_what_it_does_not_count_is_counted(lab:
         return Send(200, completion(Say("A bridge.", "repetition", usage=usage), received))
 
     with in_a_thread(OpenaiServer(script=script)) as server:
-        ended = at_once(talk(server)).done()
+        at_once(talk(server)).done()
     run = lab.run_dir("talk")
 
-    assert "; 1 turns were" in ended.stdout
+    at_once("show runs/talk --tables").done("; 1 turns were")
     assert {turn["reply"]["finish_reason"] for turn in run.turns} == {"repetition"}
     assert run.summary["tokens"]["uncounted_turns"] == 1
     assert run.summary["tokens"]["prompt"] == 9 * (run.summary["turns"] - 1)

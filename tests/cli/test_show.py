@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from operator import eq, ge, gt, le, lt, ne
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
 from mac_runner.printable import printable
+from mac_runner.reports.testing import LINES_MAX
+from mac_runner.results import Table
+from mac_runner.runs.testing import run_tables
 from mac_runner.types import Message, Prompt
 from tests.cli.lab import (
     MAC_RUN,
+    ROOT,
     AtOnce,
     Lab,
     Terminal,
@@ -32,6 +37,7 @@ from tests.cli.lab import (
     scripted,
     served,
 )
+from tests.kit import unreadable
 from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -236,6 +242,26 @@ def test_failed_conversations_are_listed_with_the_reason_and_meet_no_condition_o
         found = [row["number"] for row in listed(at_once("show runs/talk --where", condition).stdout)]
         assert len(found) == 2, condition
         assert failed["number"] not in found
+
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_every_table_of_an_experiment_is_readable_and_its_end_is_short(lab: Lab, at_once: AtOnce, file: Path) -> None:
+    ended = at_once(file, "--limit", "3", "--out", "runs/one").done("mac-run show runs/one --tables").stdout
+    run = lab.run_dir("one").path
+
+    assert len(ended.splitlines()) <= LINES_MAX
+    tables = run_tables(run)
+    assert len(tables) > 1
+    for width in (80, 100, 140):
+        assert unreadable(tables, width) == []
+    titles = [part.title for part in tables if isinstance(part, Table)]
+    at_once("show runs/one --tables").done(titles[0])
+    at_once("show runs/one --tables", titles[-1][:8].upper()).done(titles[-1])
+    at_once("show runs/one --tables absent").refused("no table is called 'absent'")
 
 
 def messages(stdout: str) -> tuple[Message, ...]:

@@ -28,7 +28,7 @@ def test_signal_lets_what_is_in_flight_end_and_sends_nothing_more(
 ) -> None:
     run, stopped = lab.run_dir(), lab.stop_held(5, lab.write(experiment()), by=number)
 
-    stopped.ends(Exit.INTERRUPTED, "stopping", printed="0 finished")
+    stopped.ends(Exit.INTERRUPTED, "stopping", printed="0 of 2 conversations finished")
     assert stopped.stderr.splitlines()[-1] == snapshot
     (stop,) = run.events("EVENT_RUN_STOP")
     assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)

@@ -119,7 +119,7 @@ def test_workers_here_that_are_killed_and_interrupted_end_like_a_single_run(
 
     ending(submitter).ends(Exit.INTERRUPTED)
     assert [one for one in (*workers, *guardians) if is_alive(one)] == []
-    at_once(*command).done(f"conversations   {CONVERSATIONS} finished")
+    at_once(*command).done(f"{CONVERSATIONS} of {CONVERSATIONS} conversations finished")
     check_equal(lab, shared, at_once)
 
 

@@ -229,7 +229,7 @@ def test_tokens_of_replies_are_shares_that_end_at_all() -> None:
     for line in lines:
         clock.add(line)
 
-    figure = next(one for one in engine_figures(clock.page(), clock.reply_tokens()) if one.id == "reply-tokens")
+    figure = next(one for one in engine_figures(clock.page(), clock.reply_tokens(), {}) if one.id == "reply-tokens")
 
     assert [one["share"] for one in figure.rows if one["tokens"] == 7] == [0.75]
     assert figure.rows[-1]["share"] == 1.0

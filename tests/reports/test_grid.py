@@ -7,9 +7,10 @@ import io
 
 import pyarrow.parquet
 
-from mac_runner.reports import GridRow, csv_bytes, grid_table, parquet_bytes, render_grid, summarise_grid
+from mac_runner.reports import GridRow, csv_bytes, grid_table, parquet_bytes, summarise_grid
 from mac_runner.reports.testing import ROWS_SHOWN_MAX
 from mac_runner.types import JsonObject, JsonValue
+from tests.kit import render_grid
 
 
 def rate(n: int, wins: int) -> JsonObject:

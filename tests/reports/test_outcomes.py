@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from mac_runner.reports import listed, matching, parse_condition, render_summary
+from mac_runner.reports import listed, matching, parse_condition
 from mac_runner.reports.testing import TEXTS_MAX, figures_of
 from mac_runner.types import JsonObject
-from tests.kit import index_row, summary_of
+from tests.kit import index_row, render_summary, summary_of
 
 NAMES = ("Abel", "Cain", "Seth")
 

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.environments.town_of_salem.testing import GameResults, win_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredRate, wilson
-from mac_runner.reports import GridRow, render_grid, render_summary, summarise, write_summary
-from mac_runner.reports.testing import PARTS_MAX, REASONS_MAX, STRETCHES_MAX, warnings
+from mac_runner.reports import GridRow, summarise, summary_tables, write_tables
+from mac_runner.reports.testing import LINES_MAX, PARTS_MAX, REASONS_MAX, STRETCHES_MAX, ending, warnings
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
-from tests.kit import index_row, known, summary_of
+from tests.kit import index_row, known, render_grid, render_summary, summary_of, unreadable
 
 MODEL: JsonObject = {"capacity": 8, "played_s": 20.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}
 PLAYED: JsonObject = {"wall_s": 122.0, "played_s": 20.0, "sessions": 2, "models": {"m1": MODEL}}
@@ -293,6 +294,53 @@ def test_tables_are_the_reviewed_ones_and_stay_within_the_width(summary: JsonObj
         assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
 
 
+WIDTHS = (80, 100, 140)
+
+
+def test_rows_of_any_table_keep_their_names_and_words_whole_at_every_width() -> None:
+    chance = Random(20)
+    for _ in range(60):
+        words, numbers = chance.randint(1, 4), chance.randint(0, 7)
+        rows = [
+            (*(some_words(chance) for _ in range(words)), *(some_words(chance, most=2) for _ in range(numbers)))
+            for _ in range(chance.randint(1, 4))
+        ]
+        heads = [some_words(chance, most=2) for _ in range(words + numbers)]
+        table = Table(some_words(chance), (*heads[:words],), (*heads[words:],), rows)
+        for width in WIDTHS:
+            assert unreadable([table], width) == [], table
+
+
+def some_words(chance: Random, most: int = 9) -> str:
+    return " ".join(
+        "".join(chance.choices("abßx-é漢", k=chance.randint(1, 14))) for _ in range(chance.randint(1, most))
+    )
+
+
+def test_a_run_ends_in_fourteen_lines_that_say_how_it_went_and_what_to_do_next(
+    summary: JsonObject, snapshot: SnapshotAssertion
+) -> None:
+    directory = Path("runs/tos demo")
+    whole = {**summary, "conversations": {"planned": 33, "finished": 33, "failed": 0}, "failures": []}
+    sides = section(section(whole, "wins"), "by_faction")
+    duel = {**whole, "wins": {"by_definition_and_faction": {"a": sides, "b": sides}}}
+    causes: JsonObject = {"m1": {"illegal": 400}}
+    bad = {**summary, "defaults": 200, "corrections": 100, "unusable_by_model": causes}
+    metric: JsonObject = {"conversations": 3, "errors": [{"error": "long " * 50, "count": 3, "first": "task-1"}]}
+    worst = {**bad, "failures": many_failures(), "metric_errors": {"words": metric}}
+    nothing = summary_of([], planned=3)
+    shown = [ending(each, directory) for each in (whole, duel, bad, worst, nothing)]
+
+    assert shown == snapshot
+    for text in shown:
+        assert len(text.splitlines()) <= LINES_MAX
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def many_failures() -> JsonValue:
+    return [{"reason": f"turn …: {n} " + "no legal vote " * 12, "count": n, "task_ids": ["task-1"]} for n in range(9)]
+
+
 def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:
     tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}}
     cases: list[tuple[JsonObject, str]] = [
@@ -333,10 +381,10 @@ def test_tables_have_style_on_a_terminal_alone(summary: JsonObject, monkeypatch:
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     styled, plain, file = Terminal(), Terminal(), io.StringIO()
-    write_summary(summary, styled)
-    write_summary(summary, file)
+    write_tables(summary_tables(summary), styled)
+    write_tables(summary_tables(summary), file)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_summary(summary, plain)
+    write_tables(summary_tables(summary), plain)
 
     assert "\x1b[1m" in styled.getvalue()
     assert file.getvalue() == render_summary(summary)

@@ -103,12 +103,12 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
 
     calm = at_once(file, "--out", str(undisturbed.path))
     errors = calm.stderr
-    assert calm.returncode == Exit.OK or "nothing was usable" in errors, errors
-    assert f"{GAMES} finished, 0 failed" in calm.stdout
+    assert calm.returncode == Exit.OK or "nothing was usable" in calm.stdout, errors
+    assert f"{GAMES} of {GAMES} conversations finished, 0 failed" in calm.stdout
     assert ": ready after" in errors
     assert "chat template opens" in errors
     assert "<think>" not in str(undisturbed.transcripts)
-    known = ("small: ", "model m: ", "nothing was usable", "written to ")
+    known = ("small: ", "model m: ", "for paired differences")
     assert all(line.startswith(known) for line in errors.splitlines()), errors
 
     # A process of the engine dies: the run ends with all of them, and can be gone on with.
@@ -150,7 +150,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     monkeypatch.delenv(THREADS, raising=False)
 
     last = at_once(file)
-    assert last.returncode == Exit.OK or "nothing was usable" in last.stderr, last.stderr
+    assert last.returncode == Exit.OK or "nothing was usable" in last.stdout, last.stderr
     assert run.transcripts == undisturbed.transcripts
     assert verify(run.path) == Exit.OK
     done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))

@@ -230,6 +230,7 @@ export interface EngineView {
   readonly completion_tokens?: number;
   readonly cached_tokens?: number;
   readonly latency_s?: number | null;
+  readonly slots_used?: number | null;
 }
 
 /** A combination of a grid. */

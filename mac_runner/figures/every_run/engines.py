@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.plots import steps
+from mac_runner.reports.summary import slots_mean, slots_used
+from mac_runner.results import section
+from mac_runner.types import JsonObject
 from mac_runner.view_model import EngineSeries, EnginesPage
 from mac_runner.views.engines import Classes
 
@@ -13,13 +16,13 @@ _POINTS_MAX = 150
 _MODEL = DataColumn(name="model", title="model")
 
 
-def engine_figures(page: EnginesPage, reply_tokens: Mapping[str, Classes]) -> Iterator[Figure]:
-    """Use of slots, tokens a second, latency, tokens of replies, and a table of all."""
+def engine_figures(page: EnginesPage, reply_tokens: Mapping[str, Classes], accounts: JsonObject) -> Iterator[Figure]:
+    """Requests in flight, tokens a second, latency, tokens of replies, and a table of all."""
     engines = [engine for engine in page.engines if sum(engine.done)]
     if not engines or not page.elapsed_s:
         return
     requests = sum(sum(engine.done) for engine in engines)
-    yield _table(engines, page, requests)
+    yield _table(engines, page, requests, accounts)
     yield from _over_time(engines, page, requests)
     if any(engine.latency_counts for engine in engines):
         yield _latency(engines, requests)
@@ -27,17 +30,17 @@ def engine_figures(page: EnginesPage, reply_tokens: Mapping[str, Classes]) -> It
         yield _lengths({name: found for name, found in reply_tokens.items() if found.counts})
 
 
-def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Figure:
+def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int, accounts: JsonObject) -> Figure:
     return Figure(
         id="engines",
         title="What did each engine do?",
         caption=f"{requests:,} replies in {_duration(page.elapsed_s)} of play."
-        + (" Used: the mean number of requests in flight, as a share of the slots." if engines[0].slots else ""),
+        + (" Used: the part of the time of all slots in which they had a request." if accounts else ""),
         n=requests,
         unit="replies",
         columns=(
             _MODEL,
-            DataColumn(name="slots", title="slots", kind="count"),
+            DataColumn(name="slots", title="slots, mean", kind="number"),
             DataColumn(name="used", title="used", kind="rate"),
             DataColumn(name="replies", title="replies", kind="count"),
             DataColumn(name="retries", title="retries", kind="count"),
@@ -48,16 +51,15 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) ->
             DataColumn(name="queue_p95", title="queue, 95th percentile", kind="number", unit="s"),
             DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
         ),
-        rows=tuple(_row(engine, page) for engine in engines),
+        rows=tuple(_row(engine, page, section(accounts, engine.model)) for engine in engines),
     )
 
 
-def _row(engine: EngineSeries, page: EnginesPage) -> dict[str, Value]:
-    busy = sum(engine.busy) / len(engine.busy) if engine.busy else 0.0
+def _row(engine: EngineSeries, page: EnginesPage, account: JsonObject) -> dict[str, Value]:
     return {
         "model": engine.model,
-        "slots": engine.slots or None,
-        "used": busy / engine.slots if engine.slots else None,
+        "slots": slots_mean(account),
+        "used": slots_used(account),
         "replies": sum(engine.done),
         "retries": sum(engine.retries),
         "per_s": sum(engine.tokens) / page.elapsed_s,
@@ -72,8 +74,6 @@ def _row(engine: EngineSeries, page: EnginesPage) -> dict[str, Value]:
 def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int) -> Iterator[Figure]:
     width, bins = _merged(page)
     unit, scale = _time_unit(page.elapsed_s)
-    # The log of a combination does not say how many slots its engines had; that of its grid does.
-    knows_slots = all(engine.slots for engine in engines)
     rows: list[dict[str, Value]] = []
     for engine in engines:
         for place in range(0, len(engine.busy), bins):
@@ -83,27 +83,23 @@ def _over_time(engines: Sequence[EngineSeries], page: EnginesPage, requests: int
                 {
                     "model": engine.model,
                     "at": place * page.bin_s / scale,
-                    "used": min(1.0, sum(busy) / len(busy) / engine.slots) if knows_slots else sum(busy) / len(busy),
+                    "busy": sum(busy) / len(busy),
                     "tokens_per_s": tokens / (len(busy) * page.bin_s),
                 }
             )
     sessions = f" {len(page.sessions)} sessions; the time between them is left out." if len(page.sessions) > 1 else ""
     caption = f"Means over {_duration(width)} each, over {_duration(page.elapsed_s)} of play.{sessions}"
     at = DataColumn(name="at", title="from", kind="number", unit=unit)
-    titles, used = f"time at play ({unit})", "slots used" if knows_slots else "requests in flight"
+    titles, busy_title = f"time at play ({unit})", "requests in flight"
     yield Figure(
         id="utilisation",
-        title="Were the slots of the engines in use all the time?"
-        if knows_slots
-        else "How many requests were in flight?",
+        title="How many requests were in flight?",
         caption=caption,
         n=requests,
         unit="replies",
-        columns=(_MODEL, at, DataColumn(name="used", title=used, kind="rate" if knows_slots else "number")),
-        rows=tuple({key: row[key] for key in ("model", "at", "used")} for row in rows),
-        spec=steps(
-            rows, x="at", y="used", unit="rate" if knows_slots else "number", titles=(titles, used), group="model"
-        ),
+        columns=(_MODEL, at, DataColumn(name="busy", title=busy_title, kind="number")),
+        rows=tuple({key: row[key] for key in ("model", "at", "busy")} for row in rows),
+        spec=steps(rows, x="at", y="busy", titles=(titles, busy_title), group="model"),
     )
     if any(sum(engine.tokens) for engine in engines):
         yield Figure(

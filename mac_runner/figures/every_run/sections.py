@@ -38,6 +38,6 @@ def engine_section(
     notes: tuple[str, ...] = (),
 ) -> Iterator[Section]:
     """What the engines did and cost; `notes` say what is left out."""
-    figures = (*engine_figures(page, reply_tokens), *cost_figures(definitions, accounts, finished))
+    figures = (*engine_figures(page, reply_tokens, accounts), *cost_figures(definitions, accounts, finished))
     if figures or notes:
         yield Section(id="engines-used", title="Engines and costs", figures=figures, notes=notes)

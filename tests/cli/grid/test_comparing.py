@@ -52,7 +52,9 @@ def compared_in(directory: Path) -> Any:
 
 @pytest.mark.ci
 def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(lab: Lab, at_once: AtOnce) -> None:
-    process = at_once(EXAMPLE, "--limit", "20", "--no-live").done()
+    ended = at_once(EXAMPLE, "--limit", "20", "--no-live").done("bias.final.ambiguous: largest difference from")
+    assert len(ended.stdout.splitlines()) <= 14
+    process = at_once("show runs/bbq_identity --tables differences").done()
 
     _, _, table = process.stdout.partition("differences from the baseline, presence_mode hidden, identity_shown false")
     assert table.splitlines()[3].startswith("bias.final.ambiguous *")
@@ -140,7 +142,8 @@ def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
     assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])
     at_once("verify runs/small").done()
 
-    at_once("small.yaml --limit 4 --no-live --set report=null --out runs/other").done("as `report.baseline`")
+    at_once("small.yaml --limit 4 --no-live --set report=null --out runs/other").done()
+    at_once("show runs/other --tables").done("as `report.baseline`")
     assert not (asked.path / "runs" / "other" / "comparisons.json").exists()
     at_once("verify runs/other").done()
 

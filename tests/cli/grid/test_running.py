@@ -116,7 +116,8 @@ def test_discussions_of_the_example_come_out_different_where_the_settings_matter
 
 def test_finished_grid_is_left_as_it_is_byte_for_byte_and_its_table_is_printed(run: RunDir, at_once: AtOnce) -> None:
     with run.unchanged():
-        printed = at_once("small.yaml").done("classic-10", "over all combinations", told="all 4 combinations").stdout
+        at_once("small.yaml").done("4 of 4 combinations", told="all 4 combinations")
+        printed = at_once("show runs/small --tables").done("classic-10", "over all combinations").stdout
 
     head = next(line for line in printed.splitlines() if line.startswith("lobby"))
     assert head.split() == ["lobby", "seed", "ended", "failed", "n", "wins.mafia", "%", "wins.neutral", "%",
@@ -126,7 +127,8 @@ def test_finished_grid_is_left_as_it_is_byte_for_byte_and_its_table_is_printed(r
 def test_grid_runs_only_what_is_new_and_says_which_part_came_when(run: RunDir, at_once: AtOnce) -> None:
     with kept(run.path):
         more = grid({"game.lobby": ["classic-7", "classic-10"], "seed": [1, 2, 3]})
-        at_once(more).done("came with session 2")
+        at_once(more).done()
+        at_once("show runs/small --tables").done("came with session 2")
 
     assert [row["session"] for row in table(run.path)] == ["1", "1", "2", "1", "1", "2"]
     assert [len(part["combinations"]) for part in run.summary["parts"]] == [4, 2]
@@ -135,7 +137,8 @@ def test_grid_runs_only_what_is_new_and_says_which_part_came_when(run: RunDir, a
 def test_a_combination_is_known_again_when_the_grid_varies_more_than_before(run: RunDir, at_once: AtOnce) -> None:
     key = "retry_config.max_retries"
     with kept(run.path):
-        at_once(grid({key: [2, 1], "game.lobby": ["classic-7"], **SEEDS})).done("2 combinations of earlier")
+        at_once(grid({key: [2, 1], "game.lobby": ["classic-7"], **SEEDS})).done()
+        at_once("show runs/small --tables").done("2 combinations of earlier")
 
     assert len(runs(run.path)) == 6
     assert [(row[key], row["session"]) for row in table(run.path)] == [("2", "1"), ("2", "1"), ("1", "2"), ("1", "2")]
@@ -146,7 +149,8 @@ def test_a_combination_is_known_again_when_the_grid_varies_more_than_before(run:
 
 def test_a_grid_that_asks_for_less_runs_nothing_and_notes_it(run: RunDir, at_once: AtOnce) -> None:
     with kept(run.path):
-        at_once(grid({"game.lobby": ["classic-7"], **SEEDS})).done("2 combinations of earlier")
+        at_once(grid({"game.lobby": ["classic-7"], **SEEDS})).done()
+        at_once("show runs/small --tables").done("2 combinations of earlier")
         at_once("small.yaml").done(told="nothing to run")
 
     assert len(table(run.path)) == 2
@@ -286,14 +290,15 @@ def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
     def files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in lab.run_dir().path.iterdir() if path.is_file()}
 
-    compared = at_once(grid({"game.flags.mafia_parity": [False, True]}, conversations=3)).done("paired differences")
+    compared = at_once(grid({"game.flags.mafia_parity": [False, True]}, conversations=3)).done()
+    at_once("show runs/small --tables paired").done("paired differences")
     with_stats = files()
     monkeypatch.setattr("mac_runner.comparisons.find_spec", lambda name: None)
     at_once("verify runs/small").done("are not judged")
-    alone = at_once("small.yaml").done(told=("pip install ", "[stats]"))
+    at_once("small.yaml").done(told=("pip install ", "[stats]"))
 
     assert "[stats]" not in compared.stderr
-    assert "paired differences" not in alone.stdout
+    at_once("show runs/small --tables paired").refused("no table is called 'paired'; there are: grid small")
     assert differing(with_stats, files()) == ["comparisons.json"]
     assert json.loads(files()["comparisons.json"])["differences"] is None
 

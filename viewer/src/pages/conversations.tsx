@@ -62,7 +62,7 @@ export function Conversations({ place, page }: { place: Place; page: RunPage }):
         </p>
       ) : isLoading ? (
         <p class="state-line quiet">Loading the conversations…</p>
-      ) : rows.count === 0 && page.is_reading ? (
+      ) : rows.count === 0 && (page.is_reading || page.done > 0) ? (
         <p class="state-line quiet">Reading the conversations…</p>
       ) : rows.count === 0 ? (
         <p class="state-line quiet">

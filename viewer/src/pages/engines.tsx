@@ -43,13 +43,26 @@ export function EnginesPage({ place, page }: PageProps): JSX.Element {
       </p>
       {engines.engines.length === 0 && <p class="state-line quiet">No request has been sent yet.</p>}
       {engines.engines.map((engine, place) => (
-        <Engine key={engine.model} engine={engine} engines={engines} title={`engine-${place}`} />
+        <Engine
+          key={engine.model}
+          engine={engine}
+          engines={engines}
+          used={page.engines.find(({ model }) => model === engine.model)?.slots_used}
+          title={`engine-${place}`}
+        />
       ))}
     </div>
   );
 }
 
-function Engine({ engine, engines, title }: { engine: EngineSeries; engines: Engines; title: string }): JSX.Element {
+interface EngineProps {
+  readonly engine: EngineSeries;
+  readonly engines: Engines;
+  readonly used: number | null | undefined; // The part of all slot time; a combination of a grid has none of its own.
+  readonly title: string;
+}
+
+function Engine({ engine, engines, used, title }: EngineProps): JSX.Element {
   const binS = engines.bin_s;
   const marks = engines.sessions.slice(1).map((at, place) => ({ at, text: `Session ${place + 2} begins` }));
   const over = (values: readonly number[], unit: string, kind: "steps" | "bars" = "steps"): TimeSeries => ({ values, binS, kind, unit, marks });
@@ -59,9 +72,9 @@ function Engine({ engine, engines, title }: { engine: EngineSeries; engines: Eng
       <h2 id={title}>
         <Text text={engine.model} />
       </h2>
-      <EngineFacts engine={engine} binS={binS} retries={retries} />
+      <EngineFacts engine={engine} binS={binS} retries={retries} used={used} />
       <div class="charts">
-        <TimeChart title="How many slots were in use?" series={{ ...over(engine.busy, "requests in flight"), limit: engine.slots }} />
+        <TimeChart title="How many requests were in flight?" series={{ ...over(engine.busy, "requests in flight"), limit: engine.slots }} />
         <TimeChart title="How many tokens came back per second?" series={over(perSecond(engine.tokens, binS), "completion tokens per second")} />
         <TimeChart title="How many replies came back per second?" series={over(perSecond(engine.done, binS), "replies per second")} />
         {retries > 0 && <TimeChart title="When were requests sent again?" series={over(engine.retries, "retries", "bars")} />}
@@ -76,14 +89,15 @@ function perSecond(values: readonly number[], binS: number): number[] {
   return values.map((value) => value / binS);
 }
 
-function EngineFacts({ engine, binS, retries }: { engine: EngineSeries; binS: number; retries: number }): JSX.Element {
+function EngineFacts({ engine, binS, retries, used }: Pick<EngineProps, "engine" | "used"> & { binS: number; retries: number }): JSX.Element {
   const replies = engine.done.reduce((sum, value) => sum + value, 0);
   const tokens = engine.tokens.reduce((sum, value) => sum + value, 0);
   const active = engine.busy.filter((value) => value > 0).length * binS;
   const mean = engine.busy.length ? engine.busy.reduce((sum, value) => sum + value, 0) / engine.busy.length : 0;
   const facts: [string, string][] = [
     ["replies", replies.toLocaleString("en")],
-    ["slots in use", engine.slots ? `${round(mean)} of ${engine.slots} (${Math.round((100 * mean) / engine.slots)} %)` : `${round(mean)}`],
+    ["requests in flight", `${round(mean)}`],
+    ["slots in use", used == null ? "–" : `${Math.round(100 * used)} %`],
     ["tokens per second", active ? `${round(tokens / active).toLocaleString("en")}` : "–"],
     ["latency p50 / p95", `${milliseconds(engine.latency_p50_ms)} / ${milliseconds(engine.latency_p95_ms)}`],
     ["queue p50 / p95", `${queue(engine.queue_p50_s)} / ${queue(engine.queue_p95_s)}`],
@@ -143,7 +157,7 @@ function AsTable({ engine, binS }: { engine: EngineSeries; binS: number }): JSX.
           <table class="plain">
             <thead>
               <tr>
-                {["from", "slots in use", "replies", "completion tokens", "retries"].map((name) => (
+                {["from", "requests in flight", "replies", "completion tokens", "retries"].map((name) => (
                   <th scope="col" class="num">
                     {name}
                   </th>

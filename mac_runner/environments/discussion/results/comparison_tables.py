@@ -8,14 +8,17 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
 from mac_runner.paired import CLUSTERS_MIN
+from mac_runner.printable import counted
 from mac_runner.results import UNKNOWN, Difference, Table, count_text, integer, number, objects, section
 from mac_runner.types import JsonObject, JsonValue
 
 ROWS_SHOWN_MAX: Final = 100
 """How many differences are printed; `comparisons.json` and the table of the grid hold all of them."""
+_Q_MAX: Final = 0.05
 UNDECLARED: Final = (
     "The combinations are not compared: declare the one they are compared with as `report.baseline`, by its values "
-    "or its\ndirectory's name, and the figure that the study is about as `report.primary`."
+    "or its "
+    "directory's name, and the figure that the study is about as `report.primary`."
 )
 
 
@@ -63,6 +66,27 @@ def paired_tables(compared: JsonObject) -> Iterator[Table | str]:
     yield "\n".join(_notes(section(compared, KEY), rows))
 
 
+def primary_words(compared: JsonObject) -> str:
+    """The primary outcome in a sentence: of several combinations the one that differs most from the baseline."""
+    paired = section(compared, KEY)
+    figure = next((each for each in _figures(compared) if each.get("is_primary")), {})
+    rows = sorted(_rows(figure), key=lambda row: -abs(number(row.get("difference")) or 0.0))
+    if not rows:
+        return ""
+    text, points = (_points, " points") if figure.get("unit") == "rate" else (_score, "")
+    ends = [text(end, "+") for end in _ends(rows[0].get("interval"))]
+    found = f"{text(rows[0].get('difference'), '+')}{points}{_span(ends)}, p {_p_text(rows[0].get('p'))}"
+    count = integer(rows[0].get("questions")) or 0
+    largest = "largest " if len(rows) > 1 else ""
+    here = _values(section(rows[0], "values"))
+    head = f"{figure.get('figure')}: {largest}difference from the baseline {found}"
+    head += f", n {counted(count, _unit(paired))} ({here})"
+    if len(rows) == 1:
+        return head
+    differing = sum((number(row.get("q")) or 1.0) < _Q_MAX for row in rows)
+    return f"{head}; {differing} of {len(rows)} combinations differ (q < {_Q_MAX})"
+
+
 def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iterator[str]:
     primary = found.get("primary")
     if not isinstance(primary, str):
@@ -85,8 +109,7 @@ def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iter
         yield "+: one of four counts was 0, so half a case was added to each (Haldane–Anscombe)."
     fewest = min(integer(row.get("questions")) or 0 for _, row in rows)
     if fewest < CLUSTERS_MIN:
-        counted = f"{fewest} {unit}{'' if fewest == 1 else 's'}"
-        yield f"Some rows have {counted} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+        yield f"Some rows have {counted(fewest, unit)} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
     left_out = max(integer(row.get("left_out")) or 0 for _, row in rows)
     if left_out:
         has = "had" if unit == "discussion" else "discussed"

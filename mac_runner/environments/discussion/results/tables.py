@@ -13,7 +13,12 @@ from mac_runner.environments.discussion.results.answer_table import (
     DISCUSSION_AGENT_COLUMNS,
     DISCUSSION_CONVERSATION_COLUMNS,
 )
-from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
+from mac_runner.environments.discussion.results.comparison_tables import (
+    UNDECLARED,
+    grid_differences,
+    paired_tables,
+    primary_words,
+)
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.environments.discussion.results.contexts import context_tables
 from mac_runner.environments.discussion.results.counter import DiscussionResults
@@ -47,6 +52,7 @@ from mac_runner.results import (
     parsed,
     percent_text,
     rate_texts,
+    rate_words,
     section,
     signed_text,
 )
@@ -66,6 +72,28 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
         yield from power_lines(report)
     yield from repetition_lines(summary)
+
+
+def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
+    """Of a study its primary outcome; of a run how often answers were right and all agreed, and the bias scores."""
+    if primary := primary_words(compared):
+        return primary
+    report = section(summary, "discussions")
+    right = [f"{rate_words(rate)} {name}" for name, rate in _sections(section(report, "accuracy")) if name != "final"]
+    found = [f"Right: {', '.join(right)}"] if right else []
+    if report:
+        found.append(f"consensus {rate_words(section(report, 'consensus'))}")
+    scores = section(section(section(report, "bias"), "group"), ALL)
+    found += [
+        f"bias score {signed_text(scored.get('score'))} ({interval_text(scored.get('interval'), _short_signed)}) {name}"
+        for name, scored in _sections(scores)
+        if scored.get("n")
+    ]
+    return f"{'; '.join(found)}; {count_text(report.get('n'))} discussions" if found else ""
+
+
+def _sections(source: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    return ((name, section(source, name)) for name in source)
 
 
 def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
@@ -270,6 +298,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 
 RESULTS: Final = ResultsSpec(
     counter=DiscussionResults,
+    headline=discussion_headline,
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,

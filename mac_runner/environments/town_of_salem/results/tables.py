@@ -18,8 +18,9 @@ from mac_runner.environments.town_of_salem.results.measure_results import Measur
 from mac_runner.environments.town_of_salem.results.measure_tables import measure_figures, measure_tables
 from mac_runner.environments.town_of_salem.results.rewards import game_rewards
 from mac_runner.environments.town_of_salem.results.scene import game_scene
-from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
+from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables, tournament_words
 from mac_runner.environments.town_of_salem.results.truth import game_truth
+from mac_runner.printable import counted
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -33,8 +34,11 @@ from mac_runner.results import (
     count_text,
     decimal_text,
     figure,
+    integer,
+    number,
     parsed,
     rate_texts,
+    rate_words,
     section,
     with_defaults_column,
 )
@@ -56,6 +60,29 @@ def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         mean, most = decimal_text(games.get("days_mean")), count_text(games.get("days_max"))
         counts = ", ".join(f"{count_text(games.get(key))} {key}" for key in ("won", "draws", "capped"))
         yield "games", f"{counts}; days {mean} on average, {most} at most"
+
+
+def game_headline(summary: JsonObject, compared: JsonObject) -> str:
+    """Which side won how often, or who won how often on which side; of a tournament, how strong players are."""
+    if found := tournament_words(compared):
+        return found
+    wins, games = section(summary, "wins"), section(summary, "games")
+    by_name = section(wins, "by_definition_and_faction")
+    if len(by_name) >= 2:
+        return "; ".join(f"{name} won {_sides_won(section(by_name, name))}" for name in by_name)
+    sides = section(wins, "by_faction")
+    ranked = sorted(sides, key=lambda side: -(number(section(sides, side).get("rate")) or 0.0))
+    won = ", ".join(
+        f"{side.capitalize()}{'' if place else ' won'} {rate_words(section(sides, side))}"
+        for place, side in enumerate(ranked)
+    )
+    draws, capped = (integer(games.get(key)) or 0 for key in ("draws", "capped"))
+    undecided = [*([counted(draws, "draw")] if draws else []), *([f"{capped} capped"] if capped else [])]
+    return "; ".join([won, *undecided]) if won else ""
+
+
+def _sides_won(sides: JsonObject) -> str:
+    return ", ".join(f"{rate_words(section(sides, side))} as {side.capitalize()}" for side in sides)
 
 
 def win_tables(summary: JsonObject) -> Iterator[Table | str]:
@@ -151,6 +178,7 @@ RESULTS: Final = ResultsSpec(
     counter=lambda: JoinedResults(GameResults(), MeasureResults()),
     comparisons=_compared,
     comparison_tables=comparison_tables,
+    headline=game_headline,
     lines=game_lines,
     tables=lambda summary: (*win_tables(summary), *measure_tables(summary)),
     figures=lambda summary: {**win_figures(summary), **dict(measure_figures(summary))},

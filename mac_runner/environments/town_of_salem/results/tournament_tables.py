@@ -86,8 +86,10 @@ def _differences(rows: list[JsonObject]) -> Table:
 
 
 def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
-    yield "Won: by first : second; draws and capped games count as not won. Difference: in points, with its"
-    yield "95% interval by bootstrap over deals. Ahead: deals that only first : second won, or won more of."
+    yield (
+        "Won: by first : second; draws and capped games count as not won. Difference: in points, with its 95% interval "
+        "by bootstrap over deals. Ahead: deals that only first : second won, or won more of."
+    )
     yield f"p: exact test of these (McNemar; of both sides, sign test), of one comparison alone; here are {len(rows)}."
     if any(row.get("left_out") for row in rows):
         yield "Left out: deals that did not finish in both, because a game failed or was not played."
@@ -127,6 +129,36 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
         f"is {found}.\nIntervals: bootstrap over deals. Not counted: {undecided} games that neither side won, "
         f"{left_out} that did not finish."
     )
+
+
+def tournament_words(compared: JsonObject) -> str:
+    """The ratings of each side in a sentence, the strongest player first; of two players by how much one is ahead."""
+    both = [row for row in objects(compared.get("differences")) if row.get("side") == "both"]
+    if len(both) == 1:
+        (row,) = both
+        points, n = _points(row.get("difference")), count_text(row.get("deals"))
+        return (
+            f"{row.get('first')} against {row.get('second')}, on both sides: {points} points of wins "
+            f"({_span(row.get('interval'), _points)}), p {_p_text(row.get('p'))}, n {n} deals"
+        )
+    rated = objects(compared.get("ratings"))
+    return _rating_words(rated[0]) if rated else ""
+
+
+def _rating_words(ratings: JsonObject) -> str:
+    sides: dict[str, list[JsonObject]] = {}
+    for row in objects(ratings.get("players")):
+        sides.setdefault(str(row.get("side")), []).append(row)
+    ranked = (
+        f"{side.capitalize()}: "
+        + ", ".join(
+            f"{row.get('player')} {_log_odds(row.get('rating'))} ({_span(row.get('interval'), _log_odds)})"
+            for row in sorted(rows, key=lambda row: -(number(row.get("rating")) or 0.0))
+        )
+        for side, rows in sides.items()
+    )
+    text = "; ".join(ranked)
+    return f"Strength in log odds, 0 the average. {text}" if text else ""
 
 
 def _texts(row: JsonObject, *keys: str) -> Iterable[str]:

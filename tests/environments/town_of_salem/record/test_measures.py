@@ -32,10 +32,10 @@ from mac_runner.environments.town_of_salem.testing import (
 )
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredMean, ClusteredRate
-from mac_runner.reports import render_summary
 from mac_runner.types import JsonObject, JsonValue, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play
+from tests.kit import render_summary
 from tests.tiers import first
 
 MOST = 60

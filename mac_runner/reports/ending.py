@@ -1,0 +1,167 @@
+"""The end of a run on a terminal: how far it is, its answer, what went wrong, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, TextIO
+
+from rich.cells import cell_len
+
+from mac_runner.printable import printable
+from mac_runner.registry import results_specs
+from mac_runner.reports.drawing import bold, wrapped
+from mac_runner.reports.grid import GridRow, figures_of
+from mac_runner.reports.metrics import metric_warnings
+from mac_runner.reports.tables import caveats, figure_text, has_style, stream_width
+from mac_runner.reports.usability import usability_warning
+from mac_runner.results import Figure, count_text, decimal_text, integer, number, objects, section
+from mac_runner.types import JsonObject
+
+LINES_MAX: Final = 14
+_WIDTH_MAX: Final = 100
+"""Sentences are not longer on a wide terminal."""
+_FIGURES_MAX: Final = 4
+_FAULTS_MAX: Final = 3
+"""How many reasons of failure, or combinations with a warning, are named."""
+_FAULT_LINES_MAX: Final = 2
+_WIDTH_MIN: Final = 20
+_WHOLE_S_MIN: Final = 10
+
+
+def write_ending(
+    summary: JsonObject,
+    directory: Path,
+    stream: TextIO,
+    *,
+    rows: Sequence[GridRow] | None = None,
+    compared: JsonObject | None = None,
+) -> None:
+    """Print the end of a run, or of a grid with `rows`, on `stream`."""
+    text = ending(
+        summary, directory, rows=rows, compared=compared, width=stream_width(stream), is_bold=has_style(stream)
+    )
+    stream.write(text)
+    stream.flush()
+
+
+def ending(
+    summary: JsonObject,
+    directory: Path,
+    *,
+    rows: Sequence[GridRow] | None = None,
+    compared: JsonObject | None = None,
+    width: int = 80,
+    is_bold: bool = False,
+) -> str:
+    """At most LINES_MAX lines of `width` columns; a command may be longer."""
+    commands = [*_commands(summary, directory, width)]
+    room = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
+    name = printable(str(summary.get("experiment_name", summary.get("grid"))))
+    status = wrapped(f"{name}   {_status(summary)}", room)
+    answer = wrapped(printable(_answer(summary, rows, compared or {})), room)
+    faults = [
+        line for fault in _faults(summary, rows) for line in _first(wrapped(printable(fault), room), _FAULT_LINES_MAX)
+    ]
+    lines = [*_first(status, 2), *_first([line for line in answer if line], LINES_MAX - 2 - 1 - 2 - len(commands))]
+    lines += [_replies(summary)] if summary.get("turns") else []
+    lines += [*_first(faults, LINES_MAX - len(lines) - len(commands)), *commands]
+    lines[0] = lines[0].replace(name, bold(name, is_bold), 1)
+    return "\n".join(lines) + "\n"
+
+
+def _first(lines: Sequence[str], most: int) -> Sequence[str]:
+    """So many lines; the tables have the rest."""
+    return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][:-2]} …"]
+
+
+def _status(summary: JsonObject) -> str:
+    conversations, combinations = section(summary, "conversations"), section(summary, "combinations")
+    finished, failed, planned = (count_text(conversations.get(key)) for key in ("finished", "failed", "planned"))
+    of_grid = (
+        f"{count_text(combinations.get('complete'))} of {count_text(combinations.get('asked'))} combinations, "
+        if combinations
+        else ""
+    )
+    played_s = number(summary.get("played_s"))
+    took = decimal_text(played_s) if played_s is None or played_s < _WHOLE_S_MIN else f"{played_s:,.0f}"
+    played = f"{count_text(summary.get('turns'))} turns in {took} s"
+    return f"{of_grid}{finished} of {planned} conversations finished, {failed} failed; {played}"
+
+
+def _answer(summary: JsonObject, rows: Sequence[GridRow] | None, compared: JsonObject) -> str:
+    """What the environment says in a sentence, or the first figures of any."""
+    one = [row.summary for row in rows or () if row.summary is not None]
+    of = one[0] if rows is not None and len(one) == 1 else summary
+    said = [text for spec in results_specs().values() if (text := spec.headline(of, compared))]
+    if said:
+        return "; ".join(said)
+    return "; ".join(_figures(of) if rows is None or len(one) == 1 else _ranges(rows))
+
+
+def _figures(summary: JsonObject) -> Iterator[str]:
+    for name, figure in _headlines(summary).items():
+        if figure.value is not None:
+            yield f"{name} {figure_text(figure, has_n=True, has_unit=True)}"
+
+
+def _ranges(rows: Sequence[GridRow]) -> Iterator[str]:
+    """Each figure with the combinations where it is least and greatest."""
+    found: dict[str, list[tuple[float, Figure, str]]] = {}
+    for row in rows:
+        for name, figure in _headlines(row.summary or {}).items():
+            if figure.value is not None:
+                found.setdefault(name, []).append((figure.value, figure, row.slug))
+    for name, of in islice(found.items(), _FIGURES_MAX):
+        ends = [min(of), max(of)] if min(of)[0] < max(of)[0] else [of[0]]
+        texts = [f"{figure_text(figure, has_n=False, has_unit=True)} with {slug}" for _, figure, slug in ends]
+        yield f"{name} {' to '.join(texts)}{'' if len(ends) > 1 or len(of) == 1 else ', as with all'}"
+
+
+def _headlines(summary: JsonObject) -> Mapping[str, Figure]:
+    named = ((name, figure) for name, figure in figures_of(summary).items() if figure.is_headline)
+    return dict(islice(named, _FIGURES_MAX))
+
+
+def _replies(summary: JsonObject) -> str:
+    corrections, defaults = (integer(summary.get(key)) or 0 for key in ("corrections", "defaults"))
+    usable = "Replies" if corrections or defaults else "All replies usable"
+    return f"{usable}: {corrections:,} corrections, {defaults:,} defaults"
+
+
+def _faults(summary: JsonObject, rows: Sequence[GridRow] | None) -> Iterator[str]:
+    """What went wrong, or changes what the numbers mean."""
+    parts = [("", summary)] if rows is None else [(f"{row.slug}: ", row.summary) for row in rows if row.summary]
+    warnings = [f"{name}warning: {found}" for name, each in parts if (found := usability_warning(each))]
+    failures = [
+        f"{name}failed: {count_text(failure.get('count'))} × {failure.get('reason')}"
+        for name, each in parts
+        for failure in objects(each.get("failures"))
+    ]
+    for found in (warnings, failures):
+        yield from found[:_FAULTS_MAX]
+        if (hidden := len(found) - _FAULTS_MAX) > 0:
+            yield f"and {hidden} more: --tables"
+    yield from metric_warnings(summary)
+    for name, value in caveats(summary):
+        yield f"{name}: {value}"
+
+
+def _commands(summary: JsonObject, directory: Path, width: int) -> Iterator[str]:
+    path = printable(shlex.quote(str(directory)))
+    has_failures = bool(section(summary, "conversations").get("failed"))
+    commands = {
+        f"mac-run view {path}": "conversations, in the browser",
+        **(
+            {f"mac-run show {path} --where failed": "those that failed, and why"}
+            if has_failures
+            else {f"mac-run report {path}": "figures with intervals, one page"}
+        ),
+        f"mac-run show {path} --tables": "all tables, here",
+    }
+    longest = max(map(cell_len, commands))
+    has_room = 2 + longest + 3 + max(map(len, commands.values())) <= width
+    for command, meaning in commands.items():
+        yield f"  {command}{' ' * (longest - cell_len(command))}   {meaning}" if has_room else f"  {command}"
