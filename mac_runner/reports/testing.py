@@ -10,7 +10,7 @@ from mac_runner.reports.filters import words_of
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, figures_of
 from mac_runner.reports.outcomes import TEXTS_MAX, OutcomeResults
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
-from mac_runner.reports.summary import STRETCHES_MAX
+from mac_runner.reports.summary import STRETCHES_MAX, models_of
 from mac_runner.reports.tables import PARTS_MAX
 from mac_runner.reports.turns import objects
 from mac_runner.reports.usability import warnings

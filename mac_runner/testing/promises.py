@@ -596,7 +596,9 @@ def _counted(counter: Results, outcomes: list[JsonObject]) -> JsonObject:
 
 
 def _assert_shown(results: ResultsSpec, report: JsonObject) -> None:
-    """Lines, tables and figures of a summary; none of a summary without the sections."""
+    """Headline, lines, tables and figures of a summary; none of a summary without the sections."""
+    assert isinstance(results.headline(report, {}), str), "headline: not text"
+    assert results.headline({}, {}) == "", "headline: said without being counted"
     for name, value in results.lines(report):
         assert isinstance(name, str), name
         assert isinstance(value, str), value

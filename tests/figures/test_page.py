@@ -30,6 +30,7 @@ from mac_runner.figures.testing import (
     report_json,
     ticks_of,
 )
+from mac_runner.reports.testing import models_of
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report, run
@@ -217,6 +218,30 @@ def test_axis_ends_at_round_ticks_that_stand_apart() -> None:
         assert ticks[-1] + hair >= max(values), values
         assert 2 <= len(ticks) <= 9, ticks
         assert len({f"{tick:,.6g}" for tick in ticks}) == len(ticks), ticks
+
+
+def test_slots_used_are_those_of_the_summary_also_where_workers_play_side_by_side() -> None:
+    """Two workers with two slots each have four requests in flight, for half of the time."""
+    clock = EngineClock()
+    time = b'{"time":"2026-01-01T00:00:0%dZ","event":"EVENT_'
+    for _ in range(2):
+        clock.add((time % 0) + b'RUN_START","models":{"m":2}}')
+    for turn in range(4):
+        head = b'","task":"a","turn":"%d","model":"m"' % turn
+        clock.add((time % 0) + b"INFER_START" + head + b"}")
+        clock.add((time % 4) + b"INFER_DONE" + head + b',"latency_ms":4000}')
+    clock.add((time % 8) + b'RUN_STOP"}')
+    account: JsonObject = {"played_s": 16.0, "busy_slot_s": 16.0, "available_slot_s": 32.0, "requests": 4}
+
+    figures = {one.id: one for one in engine_figures(clock.page(), {}, {"m": account})}
+
+    (used,) = figures["engines"].rows
+    (told,) = models_of({"m": account}).values()
+    assert isinstance(told, dict)
+    assert (used["slots"], used["used"]) == (told["slots_mean"], told["slot_utilisation"]) == (2.0, 0.5)
+    assert max(float(str(each["busy"])) for each in figures["utilisation"].rows) == 4.0
+    (unknown,) = next(engine_figures(clock.page(), {}, {})).rows
+    assert (unknown["slots"], unknown["used"]) == (None, None)
 
 
 def test_tokens_of_replies_are_shares_that_end_at_all() -> None:

@@ -77,6 +77,13 @@ def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
     assert told(is_owner_alive=False)["eta_s"] is None
 
 
+def test_a_combination_whose_engines_are_the_grids_counts_the_turns_of_what_ended() -> None:
+    session = told(models={})["session"]
+
+    assert (session["turns"], session["turns_per_s"]) == (400, round(400 / 60, 4))
+    assert told()["session"]["turns"] == 600
+
+
 def test_pace_and_time_left_of_shards_are_those_of_all_workers_at_work() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and two workers make twenty a second."""
     usage: JsonObject = {"played_s": 60.0, "models": {"m": {"requests": 600, "faults": 3}}}

@@ -341,6 +341,14 @@ def many_failures() -> JsonValue:
     return [{"reason": f"turn …: {n} " + "no legal vote " * 12, "count": n, "task_ids": ["task-1"]} for n in range(9)]
 
 
+def test_replies_that_a_killed_session_did_not_note_are_said_below_the_table_of_engines(summary: JsonObject) -> None:
+    killed = {**summary, "turns": 10_000, "models": {"m1": {"requests": 9_826}}}
+
+    assert "174 replies are not in this table" in render_summary(killed)
+    for whole in (summary, {**killed, "fork": {"of": 1}}):
+        assert "not in this table" not in render_summary(whole)
+
+
 def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:
     tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}}
     cases: list[tuple[JsonObject, str]] = [

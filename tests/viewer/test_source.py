@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError
 from mac_runner.reports import listed
-from mac_runner.runs.testing import sent_prompt
+from mac_runner.results import section
+from mac_runner.runs.testing import sent_prompt, summary_of
 from mac_runner.store import read_run
 from mac_runner.store.testing import done_frame, retry_frame
 from mac_runner.types import JsonObject, JsonValue
@@ -51,6 +52,7 @@ def test_pages_say_what_the_run_directory_says(played: Path) -> None:
     assert (engine.model, engine.backend, engine.slots) == ("m", "scripted", 8)
     assert engine.requests > 0
     assert engine.latency_s is not None
+    assert engine.slots_used == section(section(summary_of(contents), "models"), "m")["slot_utilisation"]
     (wins,) = (fact.text for fact in head.facts if fact.name == "wins.town")
     assert "%" in wins
     assert "n 3" in wins
