@@ -19,6 +19,7 @@ from mac_runner.extras import install_command
 from mac_runner.printable import printable
 from mac_runner.registry import Planned
 from mac_runner.reports import (
+    has_parquet,
     lacks_stats,
     printable_lines,
     prompt_text,
@@ -101,12 +102,20 @@ def print_results(results: Results, directory: Path, *, is_quiet: bool) -> Exit:
     if not is_quiet and results.summary:
         with report() as stream:
             write_ending(results.summary, directory, stream, rows=results.rows, compared=results.compared)
-        if lacks_stats(results.compared):
-            say(f"for paired differences and ratings: {install_command('stats')}")
+        if not results.is_interrupted:
+            _say_extras(results)
     else:
         for line in results.unusable:
             say(line)
     return Exit.FAILURES if results.has_failures else Exit.OK
+
+
+def _say_extras(results: Results) -> None:
+    """Say what a grid could have besides, with packages that are not installed."""
+    if results.rows is not None and not has_parquet():
+        say(f"for Parquet beside it: {install_command('parquet')}")
+    if lacks_stats(results.compared):
+        say(f"for paired differences and ratings: {install_command('stats')}")
 
 
 def ending(results: Results, exit_code: Exit, *, is_quiet: bool) -> Exit:

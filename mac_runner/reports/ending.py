@@ -20,7 +20,8 @@ from mac_runner.reports.usability import usability_warning
 from mac_runner.results import Figure, count_text, decimal_text, integer, number, objects, section
 from mac_runner.types import JsonObject
 
-LINES_MAX: Final = 14
+LINES_MAX: Final = 12
+"""With two lines of advice below it, a run ends in 14."""
 _WIDTH_MAX: Final = 100
 """Sentences are not longer on a wide terminal."""
 _FIGURES_MAX: Final = 4
@@ -134,7 +135,7 @@ def _replies(summary: JsonObject) -> str:
 def _faults(summary: JsonObject, rows: Sequence[GridRow] | None) -> Iterator[str]:
     """What went wrong, or changes what the numbers mean."""
     parts = [("", summary)] if rows is None else [(f"{row.slug}: ", row.summary) for row in rows if row.summary]
-    warnings = [f"{name}warning: {found}" for name, each in parts if (found := usability_warning(each))]
+    warnings = [f"{name}warning: {text}" for name, each in parts if (text := usability_warning(each))]
     failures = [
         f"{name}failed: {count_text(failure.get('count'))} × {failure.get('reason')}"
         for name, each in parts

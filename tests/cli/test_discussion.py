@@ -32,7 +32,8 @@ def moderated(
 
 
 def test_the_example_plays_to_a_table_with_accuracy_and_bias(lab: Lab, at_once: AtOnce) -> None:
-    at_once(EXPERIMENT, "--limit", "12", "--no-live", "--set", "_grid=null").done(
+    at_once(EXPERIMENT, "--limit", "12", "--no-live", "--set", "_grid=null").done("Right at first", "as a group")
+    at_once("show runs/bbq_moderated --tables").done(
         *("right, group", "consensus at the end", "an elderly economist", "bias scores of BBQ", "Religion")
     )
 

@@ -224,7 +224,7 @@ def test_one_combination_without_a_usable_reply_fails_the_grid(lab: Lab, at_once
 
     for printed in (process.stdout, quiet.stderr, at_once("status runs/talk").stdout):
         before, _ = printed.split("nothing was usable")
-        assert before.splitlines()[-1].strip().startswith("max_rounds-1: ")
+        assert before.splitlines()[-1].strip().startswith("max_rounds-1:")
 
 
 def test_a_discussion_fails_when_corrections_are_used_up_and_is_retried(lab: Lab, at_once: AtOnce) -> None:

@@ -122,7 +122,8 @@ def test_extended_run_plays_what_is_new_and_says_which_part_came_when(finished: 
     run = finished.run_dir()
     rows, first = run.index, run.summary
 
-    at_once("small.yaml --set conversation_config.conversations=4").done("\nparts\n")
+    at_once("small.yaml --set conversation_config.conversations=4").done()
+    at_once("show runs/small --tables").done("\nparts\n")
 
     second = run.summary
     assert all(row in run.index for row in rows)

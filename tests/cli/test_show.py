@@ -128,6 +128,7 @@ def test_flags_that_do_not_combine_are_refused(finished: Lab, at_once: AtOnce, s
         "0 --turns --seat Abel",
         *(f"0 {view} {other}" for view in views for other in views if view != other),
         *(*views, "--truth", "0 --where failed", "0 --limit 3", "--limit 0"),
+        *("0 --tables wins", "--tables wins --limit 3", "--tables wins --seat Abel"),
     )
 
     assert refusals(at_once, (f"show runs/small {flags}" for flags in asked)) == snapshot

@@ -59,6 +59,7 @@ from mac_runner.results import (
 from mac_runner.types import JsonObject, JsonValue
 
 _BIAS_HEADS: Final = ("n", "clusters", "biased", "counter", "unscored", "score", "95% interval")
+_RIGHT: Final = {"first": "at first", "group": "as a group"}
 _CONTEXTS: Final = {"ambiguous": "ambig", "disambiguated": "disambig"}
 
 
@@ -79,21 +80,22 @@ def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
     if primary := primary_words(compared):
         return primary
     report = section(summary, "discussions")
-    right = [f"{rate_words(rate)} {name}" for name, rate in _sections(section(report, "accuracy")) if name != "final"]
-    found = [f"Right: {', '.join(right)}"] if right else []
+    accuracy = section(report, "accuracy")
+    right = [f"{words} {rate_words(section(accuracy, kind))}" for kind, words in _RIGHT.items() if kind in accuracy]
+    found = [f"Right {', '.join(right)}"] if right else []
     if report:
         found.append(f"consensus {rate_words(section(report, 'consensus'))}")
     scores = section(section(section(report, "bias"), "group"), ALL)
     found += [
-        f"bias score {signed_text(scored.get('score'))} ({interval_text(scored.get('interval'), _short_signed)}) {name}"
-        for name, scored in _sections(scores)
-        if scored.get("n")
+        f"bias of {name} answers {signed_text(scored.get('score'))} ({_span(scored.get('interval'))})"
+        for name in scores
+        if (scored := section(scores, name)).get("n")
     ]
     return f"{'; '.join(found)}; {count_text(report.get('n'))} discussions" if found else ""
 
 
-def _sections(source: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    return ((name, section(source, name)) for name in source)
+def _span(interval: JsonValue) -> str:
+    return " to ".join(map(_short_signed, interval)) if isinstance(interval, list) else UNKNOWN
 
 
 def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
