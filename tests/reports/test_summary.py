@@ -321,13 +321,13 @@ def test_a_run_ends_in_fourteen_lines_that_say_how_it_went_and_what_to_do_next(
     summary: JsonObject, snapshot: SnapshotAssertion
 ) -> None:
     directory = Path("runs/tos demo")
-    whole = {**summary, "conversations": {"planned": 33, "finished": 33, "failed": 0}, "failures": []}
+    whole: JsonObject = {**summary, "conversations": {"planned": 33, "finished": 33, "failed": 0}, "failures": []}
     sides = section(section(whole, "wins"), "by_faction")
-    duel = {**whole, "wins": {"by_definition_and_faction": {"a": sides, "b": sides}}}
+    duel: JsonObject = {**whole, "wins": {"by_definition_and_faction": {"a": sides, "b": sides}}}
     causes: JsonObject = {"m1": {"illegal": 400}}
-    bad = {**summary, "defaults": 200, "corrections": 100, "unusable_by_model": causes}
+    bad: JsonObject = {**summary, "defaults": 200, "corrections": 100, "unusable_by_model": causes}
     metric: JsonObject = {"conversations": 3, "errors": [{"error": "long " * 50, "count": 3, "first": "task-1"}]}
-    worst = {**bad, "failures": many_failures(), "metric_errors": {"words": metric}}
+    worst: JsonObject = {**bad, "failures": many_failures(), "metric_errors": {"words": metric}}
     nothing = summary_of([], planned=3)
     shown = [ending(each, directory) for each in (whole, duel, bad, worst, nothing)]
 
@@ -342,10 +342,11 @@ def many_failures() -> JsonValue:
 
 
 def test_replies_that_a_killed_session_did_not_note_are_said_below_the_table_of_engines(summary: JsonObject) -> None:
-    killed = {**summary, "turns": 10_000, "models": {"m1": {"requests": 9_826}}}
+    killed: JsonObject = {**summary, "turns": 10_000, "models": {"m1": {"requests": 9_826}}}
 
     assert "174 replies are not in this table" in render_summary(killed)
-    for whole in (summary, {**killed, "fork": {"of": 1}}):
+    fork: JsonObject = {**killed, "fork": {"of": 1}}
+    for whole in (summary, fork):
         assert "not in this table" not in render_summary(whole)
 
 

@@ -87,7 +87,7 @@ def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
         found.append(f"consensus {rate_words(section(report, 'consensus'))}")
     scores = section(section(section(report, "bias"), "group"), ALL)
     found += [
-        f"bias of {name} answers {signed_text(scored.get('score'))} ({_span(scored.get('interval'))})"
+        f"bias in {name} contexts {signed_text(scored.get('score'))} ({_span(scored.get('interval'))})"
         for name in scores
         if (scored := section(scores, name)).get("n")
     ]
