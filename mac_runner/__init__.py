@@ -14,6 +14,7 @@ __all__ = [
     "IDENTITY",
     "RUNTIME",
     "Agent",
+    "AlikeFailuresError",
     "Ask",
     "AskView",
     "Backend",
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
+        AlikeFailuresError,
         BackendError,
         BroadcastError,
         ConfigError,

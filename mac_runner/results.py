@@ -407,6 +407,8 @@ def rate_texts(record: JsonObject) -> tuple[str, str]:
     return percent_text(record.get("rate")), interval_text(record.get("interval"))
 
 
+COPIED: Final = "placeholder"
+"""The cause of a reply that copies its form."""
 DEFAULTS_NOTED: Final = 0.05
 """A side that took its default on a larger part of its turns says so beside its row."""
 DEFAULTS_HEAD: Final = "defaults"

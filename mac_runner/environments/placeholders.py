@@ -15,8 +15,6 @@ from mac_runner.environments.markup import compatible
 
 BLANK: Final = "..."
 """What a form shows in the place of free words."""
-CAUSE: Final = "placeholder"
-"""The cause of a reply that copies its form."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _LOOKED_AT_CHARS_MAX: Final = 1_000

@@ -16,7 +16,7 @@ from mac_runner.reports.drawing import bold, wrapped
 from mac_runner.reports.grid import GridRow, figures_of
 from mac_runner.reports.metrics import metric_warnings
 from mac_runner.reports.tables import caveats, figure_text, has_style, stream_width
-from mac_runner.reports.usability import usability_warning
+from mac_runner.reports.usability import warnings
 from mac_runner.results import Figure, count_text, decimal_text, integer, number, objects, section
 from mac_runner.types import JsonObject
 
@@ -135,13 +135,13 @@ def _replies(summary: JsonObject) -> str:
 def _faults(summary: JsonObject, rows: Sequence[GridRow] | None) -> Iterator[str]:
     """What went wrong, or changes what the numbers mean."""
     parts = [("", summary)] if rows is None else [(f"{row.slug}: ", row.summary) for row in rows if row.summary]
-    warnings = [f"{name}warning: {text}" for name, each in parts if (text := usability_warning(each))]
+    told = [f"{name}warning: {text}" for name, each in parts for text in warnings(each)]
     failures = [
         f"{name}failed: {count_text(failure.get('count'))} × {failure.get('reason')}"
         for name, each in parts
         for failure in objects(each.get("failures"))
     ]
-    for found in (warnings, failures):
+    for found in (told, failures):
         yield from found[:_FAULTS_MAX]
         if (hidden := len(found) - _FAULTS_MAX) > 0:
             yield f"and {hidden} more: --tables"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from mac_runner.environments.placeholders import CAUSE
-from mac_runner.results import DEFAULTS_NOTED, integer, is_noted, section
+from mac_runner.results import COPIED, DEFAULTS_NOTED, integer, is_noted, section
 from mac_runner.types import JsonObject
 
 _WARN_SHARE = 0.5
@@ -65,7 +64,7 @@ def usability_warning(counts: JsonObject) -> str | None:
     asked = turns - corrections
     causes = section(counts, "unusable_by_model")
     if not defaults or defaults <= _WARN_SHARE * asked:
-        copied = {model: integer(section(causes, model).get(CAUSE)) or 0 for model in causes}
+        copied = {model: integer(section(causes, model).get(COPIED)) or 0 for model in causes}
         listed = ", ".join(f"{model} {count:,}" for model, count in copied.items() if count)
         return f"replies copied the form in place of an answer, and were asked for again: {listed}" if listed else None
     listed = "; ".join(f"{model}: {_commonest(section(causes, model))}" for model in causes)

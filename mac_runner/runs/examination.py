@@ -21,7 +21,7 @@ from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.backends.forms import held
 from mac_runner.clock import Clock
 from mac_runner.config import FleetConfig, ModelDefinition, decoding_of, reply_form_of
-from mac_runner.environments import build_environment, placeholders
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import (
     BackendError,
@@ -35,6 +35,7 @@ from mac_runner.errors import (
 from mac_runner.fleet.model import no_events
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
+from mac_runner.results import COPIED
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.fleet import local_fleet
 from mac_runner.runs.setup import Setup, located
@@ -281,7 +282,7 @@ def _end_of(opening: _Opening, prompt: Prompt, reply: Reply) -> tuple[TrialEnd, 
     if receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION):
         end = TrialEnd.OBEYED
     else:
-        end = TrialEnd.COPIED if receipt.cause == placeholders.CAUSE else TrialEnd.UNREADABLE
+        end = TrialEnd.COPIED if receipt.cause == COPIED else TrialEnd.UNREADABLE
     return end, printable(receipt.detail[:_SHOWN_CHARS])
 
 

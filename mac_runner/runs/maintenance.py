@@ -108,7 +108,7 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
     try:
         contents = read_run(directory)
     except RunDirectoryError:
-        if (found := unreadable(directory)) is None:
+        if not directory.is_dir() or (found := unreadable(directory)) is None:
             raise
         return found
     try:

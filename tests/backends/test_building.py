@@ -201,7 +201,7 @@ def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.delattr(mac_runner.backends, "ollama")
     monkeypatch.setitem(sys.modules, "ollama", None)
 
-    with pytest.raises(ConfigError, match=r"'ollama'.*mac_runner\[ollama\]") as raised:
+    with pytest.raises(ConfigError, match=r"'ollama'.*\[ollama\]") as raised:
         built(defined(ollama()))
 
     assert raised.value.key == ("model_definitions", "m", "backend")
@@ -209,7 +209,7 @@ def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_missing_vllm_is_told_before_anything_starts() -> None:
-    with pytest.raises(ConfigError, match=r"vLLM .*mac_runner\[vllm\]") as caught:
+    with pytest.raises(ConfigError, match=r"vLLM .*\[vllm\]") as caught:
         built(defined(VllmConfig(model="some/model")))
 
     assert caught.value.key == ("model_definitions", "m", "backend")
@@ -219,6 +219,6 @@ def test_recording_tokens_without_the_package_for_their_files_is_refused_by_name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(factory, "find_spec", lambda _name: None)
-    with pytest.raises(MissingPackageError, match=r"record_tokens: .*'pyarrow'.*mac_runner\[data\]"):
+    with pytest.raises(MissingPackageError, match=r"record_tokens: .*'pyarrow'.*\[data\]"):
         built(defined(ScriptedConfig(policy="echo"), record_tokens=True))
     built(defined(ScriptedConfig(policy="echo")))

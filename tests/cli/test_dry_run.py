@@ -39,7 +39,8 @@ def test_dry_run_needs_no_package_of_an_engine_and_says_what_is_missing(
     for module in ("nano.settings", "vllm.arguments"):
         monkeypatch.setattr(f"mac_runner.backends.{module}.find_spec", lambda _name: None)
     if backend in ("ollama", "anthropic"):
-        monkeypatch.delitem(sys.modules, f"mac_runner.backends.{backend}.backend", raising=False)
+        for name in [name for name in sys.modules if name.startswith(f"mac_runner.backends.{backend}.")]:
+            monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, backend, None)
     lab.write(experiment(models={"m": {"backend": backend, f"{backend}_config": {"model": "stub"}}}))
     extra = f"[{backend}]"

@@ -15,6 +15,7 @@ from mac_runner.secrecy import says_secret
 NANO_ARGS: Final = frozenset(
     {
         *(
+            "admission",
             "cache_type",
             "divergence_check_every",
             "device",

@@ -12,7 +12,8 @@ from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.generators.table import Ask
 from mac_runner.environments.json_objects import mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
-from mac_runner.environments.placeholders import CAUSE, is_placeholder
+from mac_runner.environments.placeholders import is_placeholder
+from mac_runner.results import COPIED
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, Reply
 
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -56,7 +57,7 @@ def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
         raise UnusableError("cut_off" if is_cut else "no_object", "there was no JSON object in it")
     constants = frozenset(_constants(schema))
     if _is_copied(value or {}, tuple(_parts(schema)), constants):
-        raise UnusableError(CAUSE, "it holds what the schema says of an answer; give your own")
+        raise UnusableError(COPIED, "it holds what the schema says of an answer; give your own")
     value = _harmless(value or {}, constants)
     if ask.model is not None:
         return _instance(ask.model, value)

@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from mac_runner.environments import placeholders
 from mac_runner.environments.discussion.reading.marks import (
     answer_name,
     emphasis,
@@ -27,6 +26,7 @@ from mac_runner.environments.discussion.reading.marks import (
 )
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, opens_thought
+from mac_runner.results import COPIED
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, JsonValue, Reply
 
 
@@ -44,7 +44,7 @@ class Cause(StrEnum):
     UNMATCHED = "unmatched"
     NO_CHALLENGE = "no_challenge"
     REFUSAL = "refusal"
-    PLACEHOLDER = placeholders.CAUSE
+    PLACEHOLDER = COPIED
 
 
 @dataclass(frozen=True, slots=True)

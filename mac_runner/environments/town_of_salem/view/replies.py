@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from mac_runner.environments import placeholders
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
 from mac_runner.environments.placeholders import is_placeholder
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
@@ -25,6 +24,7 @@ from mac_runner.environments.town_of_salem.game.rules import IllegalActError, ch
 from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
 from mac_runner.environments.town_of_salem.view.mending import REMARK, NotPlainError, mended
 from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
+from mac_runner.results import COPIED
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 
@@ -67,7 +67,7 @@ class Cause(StrEnum):
     SEVERAL_ACTS = "several_acts"
     ILLEGAL = "illegal"
     TOO_MANY_TOOLS = "too_many_tools"
-    PLACEHOLDER = placeholders.CAUSE
+    PLACEHOLDER = COPIED
 
 
 @dataclass(frozen=True, slots=True)
