@@ -411,7 +411,8 @@ def printed_grid(text: str) -> str:
     rows = grid_rows(text)
     accounting: JsonObject = {"models": {text: {}}}
     whole = summarise_grid(name=text, profile=text, rows=rows, complete=1, left_out=[], accounting=accounting)
-    return render_grid(whole, rows)
+    # A line that is longer than the terminal is wide goes on below; here none is.
+    return render_grid(whole, rows, width=100_000)
 
 
 SURFACES: dict[str, Callable[[str], str]] = {

@@ -220,8 +220,9 @@ def test_repeated_questions_are_announced_and_places_are_counted(asked: Lab, at_
     asked.write(sampled(50, sample=40))
 
     at_once("small.yaml --no-live --set discussion.prompt.choice_order=permuted").done(
-        "50 discussions over 40 questions", "of the choice", told="50 conversations over 40 questions"
+        told="50 conversations over 40 questions"
     )
+    at_once("show runs/small --tables").done("50 discussions over 40 questions", "of the choice")
 
     positions: Any = asked.run_dir().summary["discussion_positions"]
     for kind, at in (("first", 0), ("final", -1)):

@@ -97,7 +97,7 @@ def test_verbs_that_read_a_run_do_their_work_without_importing_its_code(bombed: 
         "verify runs/small": (0, "nothing was played again"),
         "repair runs/small": (2, "add --trust"),
         "retry runs/small": (0, "nothing to retry"),
-        "merge merged runs/small": (0, "12 finished"),
+        "merge merged runs/small": (0, "12 conversations finished"),
         "doctor": (0, "mac_runner"),
     }
 

@@ -162,7 +162,7 @@ def test_live_view_shows_the_pools_within_the_screen(
     assert "BLOCKED" in shown.upper()
     assert re.search(r"[12]/8", shown)
     assert "ETA" in shown
-    assert "wins by faction" in shown
+    assert "--tables" in shown
     assert max(map(len, view.replace("\r", "\n").split("\n"))) <= columns
     assert HIDE_CURSOR not in terminal.text
     assert ALTERNATE_SCREEN not in terminal.text

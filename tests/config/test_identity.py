@@ -167,8 +167,8 @@ discussion: {topics: [Bridge or ferry?], identity_reveal_config: {persona: true}
 model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
 agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}]
 """
-    now = loaded(text)
-    then = loaded(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1"])
+    now = loaded(text, overrides=["discussion.edition=3"])
+    then = loaded(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1", "discussion.edition=3"])
     key = "discussion.identity_reveal_config.reveal_from_round"
     recorded = copy.deepcopy(then.resolved)
     section = recorded["discussion"]

@@ -158,9 +158,9 @@ def forgotten_deaths(patch: pytest.MonkeyPatch) -> None:
     """Each session counts the deaths over a turn from the beginning."""
     apply = RunState.apply
 
-    def forget(state: RunState, record: JsonObject) -> None:
+    def forget(state: RunState, record: JsonObject, end: int) -> None:
         if record["kind"] != "death":
-            apply(state, record)
+            apply(state, record, end)
 
     patch.setattr(RunState, "apply", forget)
 

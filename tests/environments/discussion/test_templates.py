@@ -101,7 +101,7 @@ def test_own_template_replaces_the_blocks_it_has(rehearsed: list[str], snapshot:
 
     all_say(conversation, "The boy")
     say(conversation, "mod", "They agree.")
-    assert "bob=The boy;mod=; Reply" in read_by(conversation, "ann")
+    assert "bob=The boy;mod=; In " in read_by(conversation, "ann")
 
 
 BAD = {
