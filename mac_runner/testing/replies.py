@@ -19,6 +19,7 @@ GARBAGE: Final = (
 )
 """Replies that say nothing that can be used."""
 _BLANK_TAG: Final = re.compile(rf"<([a-z_]+)[^<>]*>{re.escape(BLANK)}</\1>")
+_BARE_FORM: Final = re.compile(rf'{{"[^{{}}]*: {re.escape(BLANK)}[^{{}}]*}}')
 _WRONG: Final[tuple[JsonValue, ...]] = (None, True, -1, 10**30, 0.5, "", "nobody", [], [1, "a"], {}, {"a": {"b": 1}})
 
 
@@ -35,7 +36,9 @@ def copied_forms(prompt: Prompt) -> list[str]:
     """What a model sends that copies what it is shown: each blank form, and a schema as an answer."""
     text = "\n".join(message.content for message in prompt.messages)
     copies = [tag[0] for tag in _BLANK_TAG.finditer(text)]
-    copies += [json.dumps(form) for form in _objects(text) if BLANK in form.values()]
+    copies += [form[0] for form in _BARE_FORM.finditer(text)]
+    quoted = text.replace(f": {BLANK}", f": {json.dumps(BLANK)}")
+    copies += [json.dumps(form) for form in _objects(quoted) if BLANK in form.values()]
     for schema in filter(_is_schema, _objects(text)):
         said = {name: part.get("description") for name, part in schema["properties"].items()}
         copies += [json.dumps(form) for form in (schema, schema["properties"], said) if all(form.values())]

@@ -124,7 +124,9 @@ def other_rank(path: Path, **sizes: Any) -> Iterator[tuple[dict[str, str], subpr
 def rank_0(path: Path, environ: dict[str, str], **sizes: Any) -> Any:
     """An engine of both, of the same settings."""
     numbers = {name: value for name, value in sizes.items() if name.endswith("size")}
-    return make_engine(settings(path, num_blocks=None, max_waiting=1024, admission="preempt", **sizes), world_of(environ, **numbers))
+    return make_engine(
+        settings(path, num_blocks=None, max_waiting=1024, admission="preempt", **sizes), world_of(environ, **numbers)
+    )
 
 
 @needs_packing

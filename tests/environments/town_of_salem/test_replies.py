@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.placeholders import BLANK, is_placeholder
 from mac_runner.environments.testing import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
@@ -97,6 +97,8 @@ CUT: list[tuple[str, bool, Cause | None]] = [
     ('{"act": "whisper", "target": "Beatrice", "text": "..."}', False, Cause.PLACEHOLDER),
     ("<speak>Hello.</speak><notes>...</notes>", False, Cause.PLACEHOLDER),
     (f"<speak>{ACTS['speak'].help}: I am the Sheriff</speak>", False, Cause.PLACEHOLDER),
+    ('{"act": "speak", "text": ...}', False, Cause.PLACEHOLDER),
+    ('{"act": "speak", "text": "text"}', False, Cause.PLACEHOLDER),
     ("<speak>... so it was you.</speak>", False, None),
 ]
 
@@ -235,8 +237,11 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
     assert {"speak", "whisper", "vote", "ballot", "wait", "swap"} < verbs
 
 
+OWN_WORDS = st.text(min_size=1, max_size=200).filter(lambda text: not is_placeholder(text, ("text", *ACTS)))
+
+
 @settings(max_examples=100)
-@given(st.text(min_size=1, max_size=200), st.sampled_from(["speak", "whisper"]), st.text(min_size=1, max_size=100))
+@given(OWN_WORDS, st.sampled_from(["speak", "whisper"]), OWN_WORDS)
 def test_any_text_in_a_json_reply_is_the_text_that_is_said(text: str, verb: str, notes: str) -> None:
     reply = {"thinking": notes, "act": verb, "text": text, "notes": notes}
     targets = () if verb == "speak" else (1,)

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
-from mac_runner.environments.placeholders import is_placeholder
+from mac_runner.environments.placeholders import BLANK, is_placeholder
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
@@ -52,6 +52,7 @@ class Chosen:
 _ACTS_NAMED_MAX: Final = 10
 _ADDRESSES: Final = ("to", "target", "recipient", "audience")
 _FENCES = ("```json", "```")
+_BARE_BLANK: Final = re.compile(rf":\s*{re.escape(BLANK)}\s*[,}}]")
 _BEGINNING = re.compile(r'\{\s*["}]')
 _CUT_OFF: Final = "the reply was cut off at its token limit"
 
@@ -112,7 +113,11 @@ def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
         if written is not None:
             return _read_object(written, state, seat)
     except NotJsonError as problem:
-        return Problem(Cause.CUT_OFF, _CUT_OFF) if is_cut else Problem(Cause.MALFORMED, str(problem))
+        if is_cut:
+            return Problem(Cause.CUT_OFF, _CUT_OFF)
+        if state.options.edition > 2 and _BARE_BLANK.search(reply.text):
+            return Problem(Cause.PLACEHOLDER, f"it holds the {BLANK} of the form; write your own words there")
+        return Problem(Cause.MALFORMED, str(problem))
     markup = scan(reply.text, ACTS)
     if markup.unclosed is not None:
         why = _CUT_OFF if is_cut else f"there is no </{markup.unclosed}>"
@@ -169,10 +174,14 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
 
 
+_KEYS: Final = ("text", *(name for name, spec in ACTS.items() if spec.form is Form.TEXT))
+"""The names of what takes words. Small models repeat them in its place."""
+
+
 def _is_copied(tag: Tag) -> bool:
     """Whether the words of an act are those that the prompt shows in their place."""
     spec = ACTS[tag.name]
-    return spec.form in (Form.TEXT, Form.NAME_AND_TEXT) and is_placeholder(tag.text, (spec.help,))
+    return spec.form in (Form.TEXT, Form.NAME_AND_TEXT) and is_placeholder(tag.text, (spec.help, *_KEYS))
 
 
 def _check_audience(*tags: Tag, players: Collection[str]) -> None:
