@@ -57,13 +57,15 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "LiteLLM": r"jsonschemavalidationerror",
     },
     Refusal.TOO_LONG: {
-        # Also llama.cpp's, SGLang's, Ollama's, Fireworks', Mistral's, MiniMax's and Anthropic's. A `context deadline
-        # exceeded` is Go's word for a timeout.
-        "many": r"(?:exceed|(?:long|larg|great)er than|too (?:long|large))[^\n]{0,120}(?<!cuda )\bcontext\b"
-        r"(?! deadline| cancell?ed)|\bcontext[ _](?:length|size|window)[^\n]{0,60}exceed|contextwindowexceeded",
+        # Also llama.cpp's, SGLang's, Ollama's, Fireworks', Mistral's, MiniMax's and Anthropic's. What is too long must be
+        # so for the context: many refusals of other things speak of a context, of tokens and of what exceeds what.
+        "many": r"(?:exceed(?:s|ed)?|(?:long|larg|great)er than|too (?:long|large) for)"
+        r"(?: (?:the|this|your|its|model(?:'s)?|with|available|max|maximum|total|\d+)){0,6}"
+        r" context[ _](?:length|size|window|limit)|\bcontext[ _](?:length|size|window)(?: is| was| has been)?[ _]"
+        r"exceed(?:ed|s (?:the )?limit)|contextwindowexceeded",
         "Alibaba": r"range of input length should be",
         "Anthropic, Bedrock": r"(?:prompt|input) is too long",
-        "Cohere": r"too many tokens\b[^\n]{0,60}\b(?:prompt|limit)",
+        "Cohere": r"too many tokens: (?:total number of tokens|size limit)",
         "DeepInfra, Poolside": r"input length \d+ exceeds (?:the )?max",
         "DeepSeek, OpenRouter, vLLM": r"maximum context length is \d",
         "Gemini": r"input token count[^\n]{0,20} exceeds the maximum",
@@ -71,6 +73,7 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "Groq, Cerebras": r"reduce (?:the length of )?(?:the|your) (?:input )?(?:messages?|prompt)",
         "llama.cpp": r"exceed_context_size",
         "LM Studio": r"keep the first \d+ tokens when (?:the )?context",
+        "mac-serve": r"the request exceeds the context: the prompt",
         "Moonshot": r"exceeded model token limit",
         "OpenAI": r"input tokens exceed the configured limit",
         "Text Generation Inference, Together": r"`inputs` (?:tokens \+ `max_new_tokens` must be|must have less than)",
@@ -80,13 +83,17 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "Zhipu": r"prompt exceeds (?:the )?max",
     },
     Refusal.SYSTEM: {
-        "chat templates": r"system role (?:is )?not supported|system message must be (?:at the|the first)"
+        "many": r"system (?:role|message|prompt|instruction)s? (?:is |are )?not (?:supported|allowed|enabled)"
+        r"|not support (?:the )?['\"]?system['\"]? (?:role|message|prompt|instruction)"
+        r"|(?:unsupported|unknown|invalid|unexpected) role:? ['\"]?system\b|role:? ['\"]?system['\"]? (?:is )?not \w+ed",
+        "chat templates": r"system message must be (?:at the|the first)"
         r"|only user(?:, assistant and tool|,? and assistant) roles are",
         "Gemini": r"developer instruction is not enabled",
         "OpenAI": r"does not support '?system'? with this model",
     },
     Refusal.ALTERNATION: {
         "chat templates": r"roles must alternate",
+        "Gemini": r"requests alternate between user and model",
         "Perplexity": r"should alternate with assistant",
     },
     Refusal.FORM: {

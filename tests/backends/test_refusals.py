@@ -66,6 +66,9 @@ TOO_LONG = {
 SYSTEM = {
     "Gemini": "Developer instruction is not enabled for models/gemma-3-27b-it",
     "OpenAI": "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+    "a gateway": "role 'system' is not supported",
+    "a gateway, of a model": "This model does not support system messages.",
+    "a gateway, of a role": "messages[0]: Unsupported role 'system'",
     "a template, Gemma": "System role not supported",
     "a template, Mistral": "Only user and assistant roles are supported!",
     "a template, Ministral": "Only user, assistant and tool roles are supported, got system.",
@@ -73,6 +76,7 @@ SYSTEM = {
     "llama.cpp": "Jinja Exception: System role not supported",
 }
 ALTERNATION = {
+    "Gemini": "Please ensure that multiturn requests alternate between user and model.",
     "Perplexity": "After the (optional) system message(s), user or tool message(s) should alternate with assistant",
     "a template": "Conversation roles must alternate user/assistant/user/assistant/... ",
     "a template, Mistral": "After the optional system message, conversation roles must alternate user and assistant",
@@ -98,6 +102,15 @@ UNKNOWN = {
     "a filter": "The response was filtered due to the prompt triggering the content management policy",
     "a timeout": 'Post "http://127.0.0.1:41/completion": context deadline exceeded',
     "a timeout, too long": "waited too long: context canceled",
+    "a file": "image is too large for the context",
+    "a field": "Invalid 'user': string too long. Expected at most 64 characters in the context of chat",
+    "a schema": "3 tools exceed the 128 tools in the context of a request",
+    "a setting": "temperature must not exceed 2.0 in this context",
+    "a stop": "Stop sequence is longer than the maximum context of 16 characters",
+    "a quota": "You exceeded your current quota, please check your plan; context: organization",
+    "memory, for a context": "model requires more system memory; context size 8192 exceeds available memory",
+    "throttling, of a window": "Rate limit exceeded: too many tokens per minute for this context window",
+    "throttling, of prompts": "Too many tokens in prompt per minute; limit exceeded for organization",
     "memory": "allocation too large: CUDA context is lost",
     "throttling": "Too many tokens, please wait before trying again.",
 }
