@@ -43,6 +43,8 @@ from enum import Enum, StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from mac_runner.secrecy import without_secrets
+
 if TYPE_CHECKING:
     from mac_runner.types import Destination
 
@@ -75,8 +77,8 @@ class MacRunnerError(Exception):
 
     @property
     def words(self) -> str:
-        """The text alone."""
-        return super().__str__()
+        """The text alone. An address in it may come from anywhere, and shows no password."""
+        return without_secrets(super().__str__())
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by another call of `__init__`, which may take other things than the words that it made.

@@ -15,10 +15,18 @@ from urllib.parse import unquote
 _CHARS_MIN: Final = 5
 """A shorter value of a variable is a switch or a number."""
 _SAYS_SECRET: Final = re.compile(
-    r"(?:^|[_-])(?:api)?(?:key|key[_-]id|token|secret|password|passwd|passphrase)$", re.IGNORECASE
+    r"(?:^|[_-]|(?-i:(?<=[a-z])(?=[A-Z])))(?:api|private)?(?:key|key[_-]?id|token|secret|password|passwd|passphrase)$"
+    r"|^(?:authorization|sig|signature)$",
+    re.IGNORECASE,
 )
 _PASSWORD: Final = re.compile(r"://[^\s/@]*:([^\s/@]+)@")
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/+(?P<rest>.*)", re.DOTALL)
+_ADDRESS_IN_TEXT: Final = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]+:/+)((?:\S*@)?[^\s\"'<>]*)")
+_AFTER_ADDRESS: Final = ".,;:!?)]}…"
+_SETTING: Final = re.compile(
+    r"""([A-Za-z][\w-]*)["']?\s*[:=]\s*(?:(?:Bearer|Basic|Token) )?(?:"([^"]*)|'([^']*)|([^\s"',;&]+))"""
+)
+"""A name and its value: in JSON, a connection string, a header, a query."""
 _PORT_OR_NONE: Final = re.compile(r"\d*")
 _NAMED_BEFORE_HOST: Final = frozenset(
     {"abfs", "abfss", "ftp", "hdfs", "sftp", "smb", "ssh", "wasb", "wasbs", "webhdfs"}
@@ -33,8 +41,12 @@ def says_secret(name: str) -> bool:
 
 
 def secrets_in(environ: Mapping[str, str], names: Collection[str] = ()) -> list[str]:
-    """The secrets in variables: of those whose names say so, of `names`, and the passwords of addresses."""
+    """The secrets in variables: of those whose names say so, of `names`, the passwords of addresses, and the values
+    beside names that say so in a longer value, such as JSON or a connection string.
+    """
     found = [value.strip() for name, value in environ.items() if name in names or says_secret(name)]
+    settings = (setting.groups("") for value in environ.values() for setting in _SETTING.finditer(value))
+    found += ["".join(value) for name, *value in settings if says_secret(name)]
     passwords = [password for value in environ.values() for password in _PASSWORD.findall(value)]
     return [value for value in (*found, *passwords, *map(unquote, passwords)) if len(value) >= _CHARS_MIN]
 
@@ -52,6 +64,17 @@ def holds_secret(address: str) -> bool:
         or bool(has_login and not is_named)
         or _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None
     )
+
+
+def without_secrets(text: str) -> str:
+    """`text` with `***` behind the scheme of each address that may hold a secret."""
+    return _ADDRESS_IN_TEXT.sub(_shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    scheme, rest = found.groups()
+    bare = rest.rstrip(_AFTER_ADDRESS)
+    return f"{scheme}***{rest[len(bare) :]}" if holds_secret(scheme + bare) else found.group()
 
 
 def command_of(argv: Sequence[str]) -> str:

@@ -36,12 +36,12 @@ from mac_runner.descriptors import (
     kept,
     runs_within,
 )
-from mac_runner.errors import WeightUpdateError, lacks_descriptors, shortage_of
+from mac_runner.errors import MacRunnerError, WeightUpdateError, lacks_descriptors, shortage_of
 from mac_runner.extras import install_command
 from mac_runner.files import IrregularFileError, obstacle, open_regular, read_regular
 from mac_runner.printable import counted, printable, spelt_out
 from mac_runner.runs.testing import DESCRIPTORS_MIN, bound
-from mac_runner.secrecy import command_of, holds_secret, says_secret, secrets_in
+from mac_runner.secrecy import command_of, holds_secret, says_secret, secrets_in, without_secrets
 from mac_runner.steps import StepLimit, StepTooLongError
 from mac_runner.structs import encode
 from mac_runner.threads import on_thread
@@ -402,7 +402,8 @@ def test_command_for_an_extra_needs_no_index_to_have_the_package(
 
 def test_names_of_secrets_are_told_from_others() -> None:
     secret = "HF_TOKEN OPENAI_API_KEY APIKEY aws_secret_access_key AWS_ACCESS_KEY_ID hf-token DB_PASSWORD TOKEN"
-    other = "TOKENIZERS_PARALLELISM HF_TOKEN_PATH max_tokens KEYBOARD MONKEY skip-tokenizer-init SECRETARY keys"
+    secret += " AccountKey privateKey"
+    other = "TOKENIZERS_PARALLELISM HF_TOKEN_PATH max_tokens KEYBOARD MONKEY skip-tokenizer-init SECRETARY keys TURKEY"
 
     assert [name for name in secret.split() if not says_secret(name)] == []
     assert [name for name in other.split() if says_secret(name)] == []
@@ -419,6 +420,24 @@ def test_secrets_of_variables_are_those_named_so_and_passwords_of_addresses(name
     assert secrets_in({"NAMED": value, "HOME": value}) == []
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{{"key": "ID", "secret": "{}"}}',
+        '{{"client_kwargs": {{"aws_secret_access_key":"{}"}}}}',
+        "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={};EndpointSuffix=net",
+        "x-api-key: {}",
+        "Authorization: Bearer {}\nother: x",
+        "region = eu, token = '{}'",
+        "?se=2027&sig={}&sv=1",
+    ],
+)
+def test_secret_beside_its_name_in_a_longer_value_is_known(form: str) -> None:
+    secret = "Zq7/Wv9+Jp3Gf5Ty2Ub8Nd=="
+
+    assert secrets_in({"FSSPEC_S3": form.format(secret)}) == [secret]
+
+
 LETTERS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=6, max_size=40)
 
 
@@ -433,7 +452,13 @@ LETTERS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=
 def test_address_with_a_secret_is_known_in_every_form(scheme: str, form: str, secret: str, slashes: str) -> None:
     is_name = form == "{}@s3" and scheme in ("sftp", "abfs")
 
-    assert holds_secret(f"{scheme}:{slashes}{form.format(secret)}") != is_name
+    address = f"{scheme}:{slashes}{form.format(secret)}"
+    assert holds_secret(address) != is_name
+    for text in (address, f"{address}: no such file", f"cannot read '{address}', nor x@y", f"Path({address!r})"):
+        error = MacRunnerError(text)
+        assert (secret in str(error)) is is_name
+        assert str(error) == without_secrets(str(error))
+        assert (str(error) == text) is is_name
 
 
 @given(path=st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="/-._=@"), max_size=40))
@@ -444,6 +469,8 @@ def test_address_of_a_place_holds_no_secret(path: str) -> None:
 
     addresses = (*(f"{place}/{path}" for place in places), *(f"{port}/{path.replace('@', '')}" for port in ports))
     assert [address for address in addresses if holds_secret(address)] == []
+    text = "; ".join(addresses) + ": not found, did you mean http://host:80/v1?"
+    assert without_secrets(text) == text
 
 
 @given(words=st.lists(st.text(max_size=30) | st.sampled_from(["--set=a=b", "\0", "x" * 5000]), max_size=6))

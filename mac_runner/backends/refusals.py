@@ -57,7 +57,7 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "LiteLLM": r"jsonschemavalidationerror",
     },
     Refusal.TOO_LONG: {
-        # Also llama.cpp's, SGLang's, Ollama's, Fireworks', Mistral's, MiniMax's and Anthropic's. What is too long must be
+        # Also llama.cpp's, SGLang's, Ollama's, Fireworks', Mistral's, MiniMax's and Anthropic's. What is too long is
         # so for the context: many refusals of other things speak of a context, of tokens and of what exceeds what.
         "many": r"(?:exceed(?:s|ed)?|(?:long|larg|great)er than|too (?:long|large) for)"
         r"(?: (?:the|this|your|its|model(?:'s)?|with|available|max|maximum|total|\d+)){0,6}"
@@ -85,7 +85,8 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
     Refusal.SYSTEM: {
         "many": r"system (?:role|message|prompt|instruction)s? (?:is |are )?not (?:supported|allowed|enabled)"
         r"|not support (?:the )?['\"]?system['\"]? (?:role|message|prompt|instruction)"
-        r"|(?:unsupported|unknown|invalid|unexpected) role:? ['\"]?system\b|role:? ['\"]?system['\"]? (?:is )?not \w+ed",
+        r"|(?:unsupported|unknown|invalid|unexpected) role:? ['\"]?system\b"
+        r"|role:? ['\"]?system['\"]? (?:is )?not \w+ed",
         "chat templates": r"system message must be (?:at the|the first)"
         r"|only user(?:, assistant and tool|,? and assistant) roles are",
         "Gemini": r"developer instruction is not enabled",

@@ -17,10 +17,11 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.fleet_commands import fleet
 from mac_runner.cli.init import init, write_examples
-from mac_runner.cli.options import count, profile_option, quiet_option, set_option, trust_option
+from mac_runner.cli.options import LOCAL_PATH, count, profile_option, quiet_option, set_option, trust_option
 from mac_runner.cli.planning_commands import calibrate_command, plan_command
 from mac_runner.cli.process import Exit, report
 from mac_runner.runs.setup import RunRequest
+from mac_runner.secrecy import without_secrets
 from mac_runner.testing.request import CheckRequest
 
 _DEFAULT_VERB = "run"
@@ -100,8 +101,8 @@ for _verb in (
 
 
 @cli.command(name="merge")
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=LOCAL_PATH)
+@click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=LOCAL_PATH)
 @trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors and what is missing.")
 def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, quiet: bool) -> None:
@@ -117,7 +118,7 @@ def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, qui
 
 
 @cli.command(name="repair")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @trust_option
 @quiet_option
 def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
@@ -132,7 +133,7 @@ def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
 
 
 @cli.command(name="verify")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @trust_option
 def verify_command(directory: Path, is_trusted: bool) -> None:
     """Check the run directory RUN, and play every transcript again.
@@ -143,7 +144,7 @@ def verify_command(directory: Path, is_trusted: bool) -> None:
 
 
 @cli.command(name="doctor")
-@click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
+@click.argument("file", metavar="[EXPERIMENT]", type=LOCAL_PATH, required=False)
 @profile_option
 @set_option
 def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...]) -> None:
@@ -188,9 +189,9 @@ def check_command(
 
 
 @cli.command(name="init")
-@click.argument("folder", metavar="[NAME]", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", metavar="[NAME]", type=LOCAL_PATH, required=False)
 @click.option("--example", metavar="GAME", help="Begin with an example: werewolf, negotiation, twenty_questions.")
-@click.option("--examples", type=click.Path(path_type=Path), metavar="DIR", help="Write all examples to DIR instead.")
+@click.option("--examples", type=LOCAL_PATH, metavar="DIR", help="Write all examples to DIR instead.")
 def init_command(folder: Path | None, example: str | None, examples: Path | None) -> None:
     """Write a new project to the folder NAME: a game of your own, its experiment, its tests.
 
@@ -224,13 +225,11 @@ _METADATA = " or ".join(f"{found.metadata} ({name})" for name, found in results.
     """,
 )
 @click.argument("name", metavar="FORMAT", type=click.Choice(list(results.formats())))
-@click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
-)
+@click.argument("files", metavar="FILE...", type=LOCAL_PATH, nargs=-1, required=True)
+@click.option("--out", type=LOCAL_PATH, metavar="FILE", required=True, help="The question file to write.")
 @click.option(
     "--metadata",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="FILE",
     help=f"What else is known of the questions: {_METADATA}.",
 )
@@ -252,8 +251,8 @@ _RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in result
     """,
 )
 @click.argument("runner", metavar="RUNNER", type=click.Choice(list(results.importers())))
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The experiment file to write.")
+@click.argument("file", metavar="FILE", type=LOCAL_PATH)
+@click.option("--out", type=LOCAL_PATH, metavar="FILE", help="The experiment file to write.")
 def import_command(runner: str, file: Path, out: Path | None) -> None:
     """Write an experiment file."""
     end(lambda: results.import_experiment(runner, file, out))
@@ -266,6 +265,7 @@ def obey() -> int:
         with report():
             return int(cli.main(prog_name="mac-run", standalone_mode=False) or Exit.OK)
     except click.ClickException as error:
+        error.message = without_secrets(error.message)
         with suppress(OSError):
             error.show()
         return error.exit_code

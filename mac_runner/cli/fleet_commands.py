@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mac_runner.cli.ending import end
-from mac_runner.cli.options import profile_option, quiet_option, set_option
+from mac_runner.cli.options import LOCAL_PATH, profile_option, quiet_option, set_option
 from mac_runner.runs.setup import RunRequest
 
 _FLEET_FILE = Path("fleet.json")
@@ -22,13 +22,11 @@ def fleet() -> None:
     """
 
 
-_file_argument = click.argument(
-    "file", metavar="[FLEET]", type=click.Path(path_type=Path), required=False, default=_FLEET_FILE
-)
+_file_argument = click.argument("file", metavar="[FLEET]", type=LOCAL_PATH, required=False, default=_FLEET_FILE)
 
 
 @fleet.command(name="plan")
-@click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
+@click.argument("file", metavar="EXPERIMENT", type=LOCAL_PATH)
 @profile_option
 @set_option
 def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) -> None:
@@ -44,17 +42,17 @@ def plan_command(file: Path, profile: str | None, overrides: tuple[str, ...]) ->
 
 
 @fleet.command(name="up")
-@click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
+@click.argument("file", metavar="EXPERIMENT", type=LOCAL_PATH)
 @profile_option
 @set_option
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="FLEET",
     default=_FLEET_FILE,
     help="The file that describes the fleet [fleet.json].",
 )
-@click.option("--logs", type=click.Path(path_type=Path), metavar="DIR", help="Where the engines' logs go.")
+@click.option("--logs", type=LOCAL_PATH, metavar="DIR", help="Where the engines' logs go.")
 @quiet_option
 def up_command(
     file: Path, profile: str | None, overrides: tuple[str, ...], out: Path, logs: Path | None, quiet: bool

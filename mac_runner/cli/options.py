@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 import click
 
 from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import AutoShard, Shard, parse_shard
+from mac_runner.store.mirror import is_url
 
 _T = TypeVar("_T")
+
+
+class _LocalPath(click.Path):
+    """A path on this machine. An address would become a folder named `s3:`, and may hold a password."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        if is_url(str(value)):
+            self.fail("this is the address of another file system; give a path on this machine", param, ctx)
+        return super().convert(value, param, ctx)  # type: ignore[arg-type]
+
+
+LOCAL_PATH: Final = _LocalPath(path_type=Path)
 
 
 def shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | AutoShard | None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from mac_runner.cli.ending import end
-from mac_runner.cli.options import counts, profile_option, set_option
+from mac_runner.cli.options import LOCAL_PATH, counts, profile_option, set_option
 from mac_runner.runs.setup import RunRequest
 
 _CALIBRATION_FILE = Path("calibration.json")
 
 
 @click.command(name="calibrate")
-@click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
+@click.argument("file", metavar="[EXPERIMENT]", type=LOCAL_PATH, required=False)
 @profile_option
 @set_option
 @click.option("--base-url", metavar="URL", help="Without EXPERIMENT: a server of the OpenAI protocol.")
@@ -36,7 +36,7 @@ _CALIBRATION_FILE = Path("calibration.json")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="FILE",
     default=_CALIBRATION_FILE,
     help="The file that keeps what was measured [calibration.json].",
@@ -82,10 +82,10 @@ def _price(ctx: click.Context, param: click.Parameter, value: float | None) -> f
 
 
 @click.command(name="plan")
-@click.argument("file", metavar="EXPERIMENT", type=click.Path(path_type=Path))
+@click.argument("file", metavar="EXPERIMENT", type=LOCAL_PATH)
 @click.option(
     "--calibration",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="RUN|FILE",
     required=True,
     help="A run of the experiment, such as a pilot of 20 conversations, or a file of mac-run calibrate.",

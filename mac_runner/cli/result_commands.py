@@ -9,7 +9,7 @@ import click
 
 from mac_runner.cli import results
 from mac_runner.cli.ending import end, end_trusted
-from mac_runner.cli.options import count, trust_option
+from mac_runner.cli.options import LOCAL_PATH, count, trust_option
 from mac_runner.cli.show import View, list_conversations, show, show_tables
 from mac_runner.cli.view import view, view_beside_run
 from mac_runner.data.files import CSV
@@ -19,7 +19,7 @@ from mac_runner.viewer.listening import Address
 
 
 @click.command(name="status")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status_command(directory: Path, as_json: bool) -> None:
     """Print how far RUN is, during the run or after it. Reads only.
@@ -30,7 +30,7 @@ def status_command(directory: Path, as_json: bool) -> None:
 
 
 @click.command(name="show")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.argument("game", metavar="[GAME]", required=False)
 @click.option("--where", metavar="CONDITION", multiple=True, help="List only these; in quotes: 'days>5', failed.")
 @click.option("--limit", callback=count, metavar="N", help="List the first N at most.")
@@ -41,9 +41,7 @@ def status_command(directory: Path, as_json: bool) -> None:
 @click.option("--prompt", metavar="TURN", help="What was sent for a turn, such as 12/Abel/0/0 or 12/Abel.")
 @click.option("--raw", metavar="TURN", is_flag=False, flag_value=ALL, help="What came back for a turn, or for all.")
 @click.option("--thoughts", "has_thoughts", is_flag=True, help="What was thought at each turn, beside what was said.")
-@click.option(
-    "--html", metavar="FILE", type=click.Path(path_type=Path), help="Write it as one page that can be mailed."
-)
+@click.option("--html", metavar="FILE", type=LOCAL_PATH, help="Write it as one page that can be mailed.")
 @trust_option
 def show_command(
     directory: Path,
@@ -111,7 +109,7 @@ def show_command(
 
 
 @click.command(name="view")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=0, help="The port [one that is free].")
 @click.option("--no-open", "is_opened", is_flag=True, flag_value=False, default=True, help="Open no browser.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", help="Where to listen [127.0.0.1].")
@@ -141,8 +139,8 @@ def view_command(
 
 
 @click.command(name="publish")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
+@click.argument("out", metavar="OUT", type=LOCAL_PATH)
 @click.option("--no-thoughts", "has_thoughts", is_flag=True, flag_value=False, default=True, help="Leave thoughts out.")
 @click.option("--no-prompts", "has_prompts", is_flag=True, flag_value=False, default=True, help="Leave prompts out.")
 @click.option("--only", metavar="CONDITION", multiple=True, help="Only these, as show --where takes them: 'days>5'.")
@@ -176,8 +174,8 @@ def publish_command(
 
 
 @click.command(name="export")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
+@click.option("--to", type=LOCAL_PATH, metavar="DIR", required=True, help="Where the files are put.")
 @click.option(
     "--tables",
     multiple=True,
@@ -239,11 +237,11 @@ def _names(texts: Iterable[str]) -> list[str]:
 
 
 @click.command(name="report")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("other", metavar="[RUN2]", type=click.Path(path_type=Path), required=False)
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The HTML page [RUN.report.html].")
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
+@click.argument("other", metavar="[RUN2]", type=LOCAL_PATH, required=False)
+@click.option("--out", type=LOCAL_PATH, metavar="FILE", help="The HTML page [RUN.report.html].")
 @click.option("--pdf", "has_pdf", is_flag=True, help="Print it as PDF too, by Chromium.")
-@click.option("--json", "numbers", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers as JSON.")
+@click.option("--json", "numbers", type=LOCAL_PATH, metavar="FILE", help="Write the numbers as JSON.")
 @click.option("--viewer", metavar="ADDRESS", default="", help="Link to a published run, such as published/index.html.")
 @trust_option
 def report_command(
@@ -272,11 +270,9 @@ def report_command(
 
 
 @click.command(name="metrics")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.argument("names", metavar="[METRIC]...", nargs=-1)
-@click.option(
-    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON object for each conversation."
-)
+@click.option("--to", type=LOCAL_PATH, metavar="FILE", help="Write a JSON object for each conversation.")
 @trust_option
 def metrics_command(directory: Path, names: tuple[str, ...], to: Path | None, is_trusted: bool) -> None:
     """Compute metrics over the finished conversations of RUN: each METRIC, such as ./metrics.py:words.

@@ -10,6 +10,7 @@ from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance
 from mac_runner.cli.ending import end, end_trusted
 from mac_runner.cli.options import (
+    LOCAL_PATH,
     concurrency_option,
     count,
     limit_option,
@@ -34,7 +35,7 @@ from mac_runner.runs.setup import RunRequest
 
 
 @click.command(name="run")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=LOCAL_PATH)
 @profile_option
 @set_option
 @limit_option
@@ -57,7 +58,7 @@ from mac_runner.runs.setup import RunRequest
 @click.option(
     "--fleet",
     "held",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="FLEET",
     help="The file of a fleet that mac-run fleet up holds: models on a fleet use its engines.",
 )
@@ -137,7 +138,7 @@ def run(
 
 
 @click.command(name="submit")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=LOCAL_PATH)
 @click.option(
     "--executor",
     type=click.Choice([*EXECUTORS]),
@@ -218,7 +219,7 @@ def submit_command(
 
 
 @click.command(name="retry")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @concurrency_option
 @trust_option
 @quiet_option
@@ -245,7 +246,7 @@ policy_option = click.option(
 
 
 @click.command(name="fork")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.argument("game", metavar="[GAME]", required=False)
 @click.option("--turn", metavar="TURN", help="The turn to draw again: 12/Abel/0/0, 12/Abel, or #60 for its place.")
 @click.option("--where", metavar="CONDITION", multiple=True, help="In place of GAME: all that meet these, as in show.")
@@ -254,10 +255,10 @@ policy_option = click.option(
 @click.option("--seat", "seats", metavar="AGENT.model=NAME", multiple=True, help="Another model for one agent.")
 @click.option("--draws", callback=count, metavar="N", help="So many conversations, which differ in their seeds [1].")
 @click.option("--reply", metavar="TEXT", help="Give this reply to TURN in place of the engine.")
-@click.option("--reply-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, from a file.")
+@click.option("--reply-file", type=LOCAL_PATH, metavar="FILE", help="The same, from a file.")
 @click.option("--rebase", "is_rebased", is_flag=True, help="Keep replies whose prompts change; marked as off-policy.")
 @policy_option
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork.")
+@click.option("--out", type=LOCAL_PATH, metavar="DIR", help="The directory of the fork.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
 @trust_option
 @concurrency_option
@@ -337,7 +338,7 @@ def fork_command(
 
 
 @click.command(name="value")
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=LOCAL_PATH)
 @click.argument("game", metavar="GAME")
 @click.option("--turn", metavar="TURN", required=True, help="The turn: 12/Abel/0/0, 12/Abel, or #60 for its place.")
 @click.option("--draws", callback=count, metavar="N", required=True, help="So many conversations of each arm.")
@@ -345,7 +346,7 @@ def fork_command(
 @click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
 @click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
 @policy_option
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork [in runs/].")
+@click.option("--out", type=LOCAL_PATH, metavar="DIR", help="The directory of the fork [in runs/].")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
 @trust_option
 @concurrency_option

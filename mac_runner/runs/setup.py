@@ -21,7 +21,6 @@ from mac_runner.registry import backend_specs
 from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
-from mac_runner.secrecy import holds_secret
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
@@ -221,7 +220,7 @@ def set_up(request: RunRequest) -> ExperimentSet:
     if request.out is not None and is_url(str(request.out)):
         url = str(request.out).replace(":/", "://", 1)  # A path keeps one slash of them.
         raise ConfigError(
-            f"--out: {'the URL' if holds_secret(url) else url} is no directory, and a journal cannot be appended to on "
+            f"--out: {url} is no directory, and a journal cannot be appended to on "
             "object storage; give a directory, and add --mirror URL to copy there what has ended"
         )
     if request.mirror is not None:

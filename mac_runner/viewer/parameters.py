@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiohttp import web
-
+from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import ConfigError
+
+with no_client_settings(KEY_LOG):
+    from aiohttp import web
 
 _DIGITS_MAX: Final = 15
 

@@ -13,10 +13,9 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
+from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.threads import DaemonExecutor
@@ -29,6 +28,10 @@ from mac_runner.viewer.parameters import Parameters
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.search import search
 from mac_runner.viewer.source import NotThereError, Source
+
+with no_client_settings(KEY_LOG):
+    from aiohttp import web
+    from aiohttp.http_exceptions import HttpProcessingError
 
 T = TypeVar("T")
 

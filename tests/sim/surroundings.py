@@ -14,6 +14,7 @@ SETTINGS: Final = (
     ("HTTPS_PROXY", "ftp://127.0.0.1"),
     ("SSL_CERT_FILE", "/nowhere/ca.pem"),
     ("SSL_CERT_DIR", "/nowhere"),
+    ("SSLKEYLOGFILE", "/nowhere/keys"),
     ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem"),
     ("OLLAMA_HOST", "[::1:11434"),
     ("OLLAMA_HOST", "0.0.0.0:port"),

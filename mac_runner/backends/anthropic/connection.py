@@ -18,9 +18,9 @@ import anthropic
 import httpx2
 
 from mac_runner.backends.anthropic.errors import BROKEN, refusal
-from mac_runner.backends.client_settings import no_client_settings
 from mac_runner.backends.http_errors import error_body_of, resending, retry_after_s
 from mac_runner.backends.redaction import Redactor
+from mac_runner.client_settings import no_client_settings
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, TransientBackendError
 
@@ -33,7 +33,8 @@ _REDIRECTS: Final = range(300, 400)
 @cache
 def _certificates() -> SSLContext:
     """Those that are trusted; to read them takes 20 ms."""
-    return httpx2.create_ssl_context(trust_env=False)
+    with no_client_settings():
+        return httpx2.create_ssl_context(trust_env=False)
 
 
 class Transport(httpx2.AsyncHTTPTransport):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.backends.client_settings import no_client_settings
+from mac_runner.client_settings import no_client_settings
 
 with no_client_settings():
     import ollama

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 import httpx
 
-from mac_runner.backends.client_settings import no_client_settings
 from mac_runner.backends.http_errors import error_body_of, resending, retry_after_s
 from mac_runner.backends.ollama.client import ollama
 from mac_runner.backends.ollama.errors import CUT_OFF, refusal, verdicts
 from mac_runner.backends.redaction import Redactor, bearer, key_in, redacting
+from mac_runner.client_settings import no_client_settings
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, ConfigError, TransientBackendError
 from mac_runner.printable import printable
@@ -45,7 +45,8 @@ _WHOLE: Final = b',"truncate":false,"shift":false}'
 @cache
 def _certificates() -> SSLContext:
     """Those that are trusted; to read them takes 20 ms."""
-    return httpx.create_ssl_context(trust_env=False)
+    with no_client_settings():
+        return httpx.create_ssl_context(trust_env=False)
 
 
 class Transport(httpx.AsyncHTTPTransport):

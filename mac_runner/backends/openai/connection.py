@@ -15,15 +15,18 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 from weakref import WeakSet
 
-import aiohttp
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
 from yarl import URL
 
 from mac_runner.backends.http_errors import resending
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, malformed
 from mac_runner.backends.redaction import Redactor, bearer
+from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import NO_DESCRIPTORS, lacks_descriptors
+
+with no_client_settings(KEY_LOG):
+    import aiohttp
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
 
 HTTP_BODY_BYTES_MAX: Final = 8 << 20
 HTTP_GZIP_MEMBERS_MAX: Final = 256
