@@ -53,6 +53,7 @@ WHAT = {
     "mutated-run": "run directories with a damaged file: no verb fails, nothing is silently other",
     "altered-transcript": "altered transcripts: found, marked or refused by every verb, and published by none",
     "mutated-file": "altered experiment files: taken or refused by name, nothing written",
+    "address": "addresses with a secret in any place of a command or a file: no part of it comes out",
     "canary": "games and discussions of marked words: no prompt of a seat holds what it may not know",
 }
 """What holds, by the kind of play or the test that shows it."""
@@ -109,7 +110,8 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Figure("B2", "mutated-run", 10_000, 0.07, first=10_000, chunk=20),
     Figure("B6", "altered-transcript", 2_000, 0.01, first=10_000, chunk=20),
     Figure("B3", "mutated-file", 20_000, 0.04, first=100_000, chunk=50),
-    Figure("B4", "canary", 5_000, 0.03, first=100_000, chunk=20),
+    Figure("B7", "address", 5_000, 0.01, first=100_000, chunk=20),
+    Figure("B4", "canary", 5_000, 0.02, first=100_000, chunk=20),
 )
 
 

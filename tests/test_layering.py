@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
     *("calibration", "intervals", "bottleneck", "comparisons", "paired", "flat", "results", "view_model", "structs"),
-    *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
+    *(
+        "rewards",
+        "weights",
+        "checkpoints",
+        "threads",
+        "plugins",
+        "registry",
+        "secrecy",
+        "extras",
+        "__init__",
+        "client_settings",
+    ),
     *("failures", "steps"),
 )
 

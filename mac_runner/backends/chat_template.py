@@ -125,6 +125,8 @@ def apart(text: str, thought: str = "") -> tuple[str, str | None]:
 
 
 _CHANNEL: Final = re.compile(r"(?:<\|start\|>)?(?:assistant)?<\|channel\|>")
+_NO_CHANNEL: Final = re.compile(r"(?:<\|start\|>)?(?:assistant)?<\|message\|>")
+_NEXT_CHANNEL: Final = "<|start|>assistant<|channel|>"
 _CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call|start)\|>")
 _BARE_CHANNEL: Final = re.compile(r"(?:^|assistant)(analysis|commentary|final)")
 _BARE_THOUGHT: Final = re.compile(r"analysis[A-Z]")
@@ -132,21 +134,29 @@ _BARE_THOUGHT: Final = re.compile(r"analysis[A-Z]")
 
 
 def _channels(text: str) -> list[tuple[str, str]]:
-    """The channels of a reply of gpt-oss, each with its name; none in a text that does not begin with one.
+    """The channels of a reply of gpt-oss, each with its name; none in a text that has none, or only speaks of them.
 
     The model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`
     (https://github.com/openai/harmony, read 2026-11-26). A server that has no parser for it leaves that in the text, or
     drops the special tokens, and leaves `analysis…assistantfinal…`.
     """
+    if _NO_CHANNEL.match(text):
+        text = _NO_CHANNEL.sub("<|channel|>final<|message|>", text)
+    elif not _CHANNEL.match(text) and _NEXT_CHANNEL in text:
+        text = f"<|channel|>analysis<|message|>{text}"  # The prompt began the thought.
     if _CHANNEL.match(text):
-        parts = (part.partition("<|message|>") for part in text.split("<|channel|>")[1:])
-        return [
-            (re.split(r"\W", head.strip(), maxsplit=1)[0], _CHANNEL_END.split(said, 1)[0]) for head, _, said in parts
-        ]
+        return [_channel(part) for part in text.split("<|channel|>")[1:]]
     if not text.startswith("analysis"):
         return []
     bare = _BARE_CHANNEL.split(text)
     return list(zip(bare[1::2], bare[2::2], strict=True)) if "final" in bare[1::2] or _BARE_THOUGHT.match(text) else []
+
+
+def _channel(part: str) -> tuple[str, str]:
+    """The name of a channel and what is said in it, also where `<|message|>` is left out between them."""
+    head, mark, said = part.partition("<|message|>")
+    name, *rest = re.split(r"\W", head.strip(), maxsplit=1)
+    return name, _CHANNEL_END.split(said if mark or "<|constrain|>" in head else "".join(rest), 1)[0]
 
 
 def notice_of_forms(model: str) -> str:

@@ -31,7 +31,7 @@ RECORD: Final = "mirror.json"
 RECORD_FORMAT: Final = 1
 BATCH_FILES: Final = 64
 """So many files are copied between two writings of the record."""
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_URL: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Copied(msgspec.Struct, frozen=True):

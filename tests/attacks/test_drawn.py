@@ -98,6 +98,11 @@ def test_altered_transcript_is_found_marked_or_refused_by_every_verb(draw: Draw)
     draw("altered-transcript", range(10), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
+@pytest.mark.ci
+def test_address_with_a_secret_comes_out_nowhere(draw: Draw) -> None:
+    draw("address", range(24), lambda came: f"{len({*came})} places")
+
+
 CONVERSATIONS = 40
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")

@@ -230,3 +230,20 @@ def test_text_that_only_speaks_of_channels_stays_as_it_is() -> None:
         assert apart(text) == (text, None)
     assert apart("<|channel|>final<|message|>Aye.") == ("Aye.", None)
     assert apart("<|start|>assistant<|channel|>ana") == ("<think>", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We think.<|end|><|start|>assistant<|channel|>final<|message|>Aye.",
+        "<|channel|>analysis<|message|>We think.<|channel|>final Aye.",
+        "<|channel|>analysis We think.<|end|><|start|>assistant<|channel|>final<|message|>Aye.<|return|>",
+        "<|channel|>analysis<|message|>We think.<|channel|>commentary<|channel|>final<|message|>Aye.<|end|>x",
+    ],
+)
+def test_broken_channels_lose_neither_answer_nor_thought(text: str) -> None:
+    assert apart(text) == ("Aye.", "We think.")
+    assert (
+        apart(text.replace("final<|message|>Aye.", "final <|constrain|>json").replace("final Aye.", "final"))[0] == ""
+    )
+    assert apart("<|start|>assistant<|message|>Aye.<|return|>") == ("Aye.", None)

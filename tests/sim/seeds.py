@@ -34,6 +34,7 @@ PLAYS = {
     "altered-transcript": Play("tests.attacks.run_mutation", "play_altered"),
     "mutated-file": Play("tests.attacks.file_mutation", "play"),
     "canary": Play("tests.attacks.canary", "play"),
+    "address": Play("tests.attacks.addresses", "play"),
     "hostile": Play("tests.attacks.hostile_run", "play"),
 }
 
