@@ -266,6 +266,25 @@ async def test_messages_that_a_chat_template_refuses_are_rewritten_and_each_way_
     assert (refused > 0) is (takes != ChatShape()) is bool(said)
 
 
+@pytest.mark.parametrize("protocol", ["ollama", "anthropic"])
+@held
+async def test_refused_system_message_goes_into_the_first_of_the_user_over_other_wires_too(protocol: str) -> None:
+    wire, chance = WIRES[protocol], Random(protocol)
+    words, status = chance.choice([*SYSTEM.values()]), chance.choice((400, 422, 500))
+    seen: list[bool] = []
+
+    def script(received: Received) -> Behaviour:
+        seen.append("system" in received.json or b'"role":"system"' in received.body.replace(b'": "', b'":"'))
+        return wire.fail(status, words) if seen[-1] else Say()
+
+    prompt = Prompt(messages=(Message(role="system", content="rules"), Message(role="user", content="?")))
+    async with up(wire.serve(script), key=KEY) as backend:
+        for _ in range(3):
+            await backend.generate(request(prompt=prompt))
+
+    assert seen == [True, False, False, False]
+
+
 def test_chat_template_that_takes_no_messages_at_all_refuses_the_request() -> None:
     messages = (
         Message(role="system", content="s"),

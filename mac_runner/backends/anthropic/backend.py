@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anthropic
@@ -25,7 +26,7 @@ from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.backends.anthropic.translation import decoded, parameters_of, reply_of
 from mac_runner.backends.http_errors import error_body_in
 from mac_runner.backends.redaction import Redactor, redacting
-from mac_runner.backends.refusals import AnsweredError
+from mac_runner.backends.refusals import AnsweredError, ChatTemplate
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     ConfigError,
@@ -55,6 +56,7 @@ class AnthropicBackend:
         self._key = key
         self._redactor = Redactor(key)
         self._clock = clock
+        self._template = ChatTemplate()
         self._client: anthropic.AsyncAnthropic | None = None
         self._proven: set[Sampling] = set()
         """Settings of agents that the API has answered a request with."""
@@ -70,7 +72,7 @@ class AnthropicBackend:
             if self._client is None:
                 raise EngineDeadError("this backend was not started")
             try:
-                reply = await self._reply(self._client, request)
+                reply = await self._template.ask(request, partial(self._reply, self._client))
             except AnsweredError as error:
                 return error.reply
             except FormRefusedError as error:

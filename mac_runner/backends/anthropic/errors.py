@@ -25,7 +25,7 @@ import httpx2
 
 from mac_runner.backends.http_errors import ErrorBody, Meaning, is_busy, meaning_of
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to, worth_trying
+from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to, roles_refused, worth_trying
 from mac_runner.errors import (
     NO_DESCRIPTORS,
     BackendError,
@@ -93,6 +93,8 @@ def refusal(status: int, error: ErrorBody, url: str, *, retry_after_s: float | N
     meaning, refused = meaning_of(status), refusal_of(status, error)
     if (reply := reply_to(refused, error)) is not None:
         return AnsweredError(words, reply)
+    if (roles := roles_refused(refused, words)) is not None:
+        return roles
     if meaning is Meaning.REFUSED and _NO_CREDIT.search(error.text):
         return DeniedError(words)
     if refused is Refusal.FORM and status != _NOT_FOUND:

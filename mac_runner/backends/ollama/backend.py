@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mac_runner.backends.chat_template import conversation_of
@@ -28,7 +29,7 @@ from mac_runner.backends.ollama.errors import DeniedError, UnknownModelError, is
 from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
 from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of, think_of
 from mac_runner.backends.redaction import Redactor, key_in, redacting
-from mac_runner.backends.refusals import AnsweredError, worth_trying
+from mac_runner.backends.refusals import AnsweredError, ChatTemplate, worth_trying
 from mac_runner.clock import Clock
 from mac_runner.errors import (
     BackendError,
@@ -87,6 +88,7 @@ class OllamaBackend:
         self._clock = clock
         self._say = say
         self._context_tokens = config.num_ctx
+        self._template = ChatTemplate()
         self._transport: Transport | None = None
         self._client: AsyncClient | None = None
 
@@ -101,8 +103,7 @@ class OllamaBackend:
             if self._client is None:
                 raise EngineDeadError("this backend was not started")
             try:
-                chat = self._chat(self._client, request.prompt, request.sampling)
-                response = await watched(chat, self._is_there, host=self._config.host)
+                response = await self._template.ask(request, partial(self._answer, self._client))
             except AnsweredError as error:
                 return error.reply
             except FormRefusedError as error:
@@ -120,6 +121,10 @@ class OllamaBackend:
                     error.is_engine_death = not await self._is_there()
                 raise
             return reply_of(response, request, context_tokens=self._context_tokens, redactor=self._redactor)
+
+    async def _answer(self, client: AsyncClient, request: Request) -> ChatResponse:
+        chat = self._chat(client, request.prompt, request.sampling)
+        return await watched(chat, self._is_there, host=self._config.host)
 
     async def _chat(self, client: AsyncClient, prompt: Prompt, sampling: Sampling) -> ChatResponse:
         config = self._config

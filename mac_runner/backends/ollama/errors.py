@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from mac_runner.backends.http_errors import ErrorBody, Meaning, error_body_saying, is_busy, meaning_of
 from mac_runner.backends.ollama.client import ollama
 from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to
+from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to, roles_refused
 from mac_runner.config import allowed
 from mac_runner.errors import (
     NO_DESCRIPTORS,
@@ -83,6 +83,8 @@ def refusal(status: int | None, error: ErrorBody, host: str, *, retry_after_s: f
     meaning, refused = Meaning.BROKEN if status is None else meaning_of(status), refusal_of(status, error)
     if (reply := reply_to(refused, error)) is not None:
         return AnsweredError(words, reply)
+    if (roles := roles_refused(refused, words)) is not None:
+        return roles
     if status == _NOT_FOUND or _NO_MANIFEST in text:
         return UnknownModelError(words)
     if refused is Refusal.FORM:
