@@ -265,7 +265,7 @@ def obey() -> int:
         with report():
             return int(cli.main(prog_name="mac-run", standalone_mode=False) or Exit.OK)
     except click.ClickException as error:
-        error.message = without_secrets(error.message)
+        error.message = without_secrets(error.message)  # type: ignore[misc] - it quotes words of the command line
         with suppress(OSError):
             error.show()
         return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,10 +20,12 @@ _T = TypeVar("_T")
 class _LocalPath(click.Path):
     """A path on this machine. An address would become a folder named `s3:`, and may hold a password."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+    def convert(
+        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
         if is_url(str(value)):
             self.fail("this is the address of another file system; give a path on this machine", param, ctx)
-        return super().convert(value, param, ctx)  # type: ignore[arg-type]
+        return super().convert(value, param, ctx)
 
 
 LOCAL_PATH: Final = _LocalPath(path_type=Path)
