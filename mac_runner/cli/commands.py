@@ -265,7 +265,8 @@ def obey() -> int:
         with report():
             return int(cli.main(prog_name="mac-run", standalone_mode=False) or Exit.OK)
     except click.ClickException as error:
-        error.message = without_secrets(error.message)  # type: ignore[misc] - it quotes words of the command line
+        # It quotes words of the command line.
+        error.message = without_secrets(error.message)  # type: ignore[misc]
         with suppress(OSError):
             error.show()
         return error.exit_code
