@@ -76,7 +76,7 @@ _WORDS: Final[Mapping[Refusal, Mapping[str, str]]] = {
         "Groq, Cerebras": r"reduce (?:the length of )?(?:the|your) (?:input )?(?:messages?|prompt)",
         "llama.cpp": r"exceed_context_size",
         "LM Studio": r"keep the first \d+ tokens when (?:the )?context",
-        "mac-serve": r"the request exceeds the context: the prompt",
+        "mac-serve, Ollama": r"\b(?:request|prompt|input)\b[^\n,;]{0,30} (?:exceeds|is longer than) the context\b",
         "Moonshot": r"exceeded model token limit",
         "OpenAI": r"input tokens exceed the configured limit",
         "Text Generation Inference, Together": r"`inputs` (?:tokens \+ `max_new_tokens` must be|must have less than)",
