@@ -20,6 +20,7 @@ from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import Fact, Scene
 
 UNKNOWN: Final = "–"
+NOUN: Final = "conversations"
 RATE_HEADS: Final = ("rate", "95% interval")
 _T = TypeVar("_T")
 
@@ -242,6 +243,8 @@ class ResultsSpec:
 
     counter: Callable[[], Results]
     """Begins to count."""
+    noun: str = NOUN
+    """What its conversations are called, several of them."""
     headline: Callable[[JsonObject, JsonObject], str] = lambda _summary, _compared: ""
     """The answer in a sentence, from the summary of a run or a grid, and of a grid from `comparisons.json`.
 
@@ -416,6 +419,20 @@ DEFAULTS_NOTE: Final = (
     f"Defaults: turns that ended with the default act, because no reply to them could be used. Above "
     f"{DEFAULTS_NOTED:.0%} the result is in part that of the default act."
 )
+
+
+def default_shares(counts: JsonObject, of: str = "definition") -> dict[str, float]:
+    """By agent definition or model, the part of its turns that ended with the default act, from a summary.
+
+    Earlier versions did not count it.
+    """
+    counted = section(counts, f"turns_by_{of}")
+    taken = {name: section(counted, name) for name in counted}
+    return {
+        name: (integer(found.get("defaults")) or 0) / turns
+        for name, found in taken.items()
+        if (turns := integer(found.get("turns")))
+    }
 
 
 def is_noted(share: float | None) -> bool:

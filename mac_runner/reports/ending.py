@@ -17,7 +17,7 @@ from mac_runner.reports.grid import GridRow, figures_of
 from mac_runner.reports.metrics import metric_warnings
 from mac_runner.reports.tables import caveats, figure_text, has_style, stream_width
 from mac_runner.reports.usability import warnings
-from mac_runner.results import Figure, count_text, decimal_text, integer, number, objects, section
+from mac_runner.results import NOUN, Figure, count_text, decimal_text, integer, number, objects, section
 from mac_runner.types import JsonObject
 
 LINES_MAX: Final = 12
@@ -58,10 +58,11 @@ def ending(
     is_bold: bool = False,
 ) -> str:
     """At most LINES_MAX lines of `width` columns; a command may be longer."""
-    commands = [*_commands(summary, directory, width)]
+    noun = _noun([summary] if rows is None else [row.summary for row in rows if row.summary])
+    commands = [*_commands(summary, directory, noun, width)]
     room = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     name = printable(str(summary.get("experiment_name", summary.get("grid"))))
-    status = wrapped(f"{name}   {_status(summary)}", room)
+    status = wrapped(f"{name}   {_status(summary, noun)}", room)
     answer = wrapped(printable(_answer(summary, rows, compared or {})), room)
     faults = [
         line for fault in _faults(summary, rows) for line in _first(wrapped(printable(fault), room), _FAULT_LINES_MAX)
@@ -78,7 +79,13 @@ def _first(lines: Sequence[str], most: int) -> Sequence[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][:-2]} …"]
 
 
-def _status(summary: JsonObject) -> str:
+def _noun(summaries: Sequence[JsonObject]) -> str:
+    """What the conversations are called, where all are of one environment."""
+    nouns = {spec.noun for each in summaries for spec in results_specs().values() if any(spec.lines(each))}
+    return nouns.pop() if len(nouns) == 1 else NOUN
+
+
+def _status(summary: JsonObject, noun: str) -> str:
     conversations, combinations = section(summary, "conversations"), section(summary, "combinations")
     finished, failed, planned = (count_text(conversations.get(key)) for key in ("finished", "failed", "planned"))
     of_grid = (
@@ -89,7 +96,7 @@ def _status(summary: JsonObject) -> str:
     played_s = number(summary.get("played_s"))
     took = decimal_text(played_s) if played_s is None or played_s < _WHOLE_S_MIN else f"{played_s:,.0f}"
     played = f"{count_text(summary.get('turns'))} turns in {took} s"
-    return f"{of_grid}{finished} of {planned} conversations finished, {failed} failed; {played}"
+    return f"{of_grid}{finished} of {planned} {noun} finished, {failed} failed; {played}"
 
 
 def _answer(summary: JsonObject, rows: Sequence[GridRow] | None, compared: JsonObject) -> str:
@@ -150,11 +157,11 @@ def _faults(summary: JsonObject, rows: Sequence[GridRow] | None) -> Iterator[str
         yield f"{name}: {value}"
 
 
-def _commands(summary: JsonObject, directory: Path, width: int) -> Iterator[str]:
+def _commands(summary: JsonObject, directory: Path, noun: str, width: int) -> Iterator[str]:
     path = printable(shlex.quote(str(directory)))
     has_failures = bool(section(summary, "conversations").get("failed"))
     commands = {
-        f"mac-run view {path}": "conversations, in the browser",
+        f"mac-run view {path}": f"{noun}, in the browser",
         **(
             {f"mac-run show {path} --where failed": "those that failed, and why"}
             if has_failures

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from mac_runner.reports.outcomes import OUTCOMES
-from mac_runner.reports.usability import default_shares
 from mac_runner.results import (
     UNKNOWN,
     Column,
@@ -16,6 +15,7 @@ from mac_runner.results import (
     Table,
     Value,
     count_text,
+    default_shares,
     figure,
     integer,
     interval_text,
@@ -49,8 +49,8 @@ def outcome_tables(summary: JsonObject) -> Iterator[Table | str]:
         if rows := [*_agent_rows(section(counted, "agents"))]:
             heads = ("n", "conversations", "mean", "95% interval")
             table = Table(f"outcomes of {kind}, by agent", ("value", "of", "name"), heads, rows)
-            shares = default_shares(summary)
-            by_row = [[shares.get(name) if head == _GROUPS["by_definition"] else None] for _, head, name, *_ in rows]
+            shares = {head: default_shares(summary, head) for head in {row[1] for row in rows}}
+            by_row = [[shares[head].get(name)] for _, head, name, *_ in rows]
             yield with_defaults_column(table, by_row, len(heads))
         if left_out := section(counted, "not_counted"):
             names = ", ".join(f"{name} ({count_text(count)})" for name, count in left_out.items())

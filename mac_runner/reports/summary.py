@@ -80,6 +80,7 @@ def summarise(
         summary["unusable_by_model"] = unusable
     if totals.taken:
         summary["turns_by_definition"] = {name: dict(found) for name, found in sorted(totals.taken.items())}
+        summary["turns_by_model"] = by_model(section(summary, "turns_by_definition"), speakers or {})
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
     if "repeated" in accounting:

@@ -18,6 +18,7 @@ from mac_runner.reports.drawing import drawn
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcome_tables import outcome_tables
+from mac_runner.reports.summary import turns_answered
 from mac_runner.reports.usability import noted_defaults, usability_warning, warnings
 from mac_runner.results import (
     DEFAULTS_HEAD,
@@ -71,6 +72,7 @@ def grid_tables(summary: JsonObject, rows: Sequence[GridRow], compared: JsonObje
         *(part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})),
         *_undeclared(summary, rows),
         *_engines(summary, "engines, over all combinations", "engine"),
+        *_not_noted(summary),
     ]
 
 
@@ -188,21 +190,17 @@ def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str
         took = [(name, _request_s(model, played_s)) for name, model in engines.items()]
         if known := [f"{name} {decimal_text(seconds)}" for name, seconds in took if seconds is not None]:
             yield f"Seconds that a request took: {', '.join(known)}."
-        if lost := replies_not_noted(summary):
-            yield f"{lost:,} replies are not in this table: their session was killed before it noted them."
 
 
-def replies_not_noted(summary: JsonObject) -> int:
-    """How many replies of ended conversations are in no account of an engine.
+def _not_noted(summary: JsonObject) -> Iterator[str]:
+    """How many replies of ended conversations are in no account of a grid's engines.
 
-    A session notes what its engines did every few seconds, and one that is killed leaves what it noted last. The kept
-    replies of a fork are its parent's.
+    A session of a grid notes what its engines did every few seconds, and one that is killed leaves what it noted last.
+    The accounts of a run count what was recorded later besides.
     """
-    if "fork" in summary:
-        return 0
-    models = section(summary, "models")
-    requests = (number(section(models, name).get("requests")) for name in models)
-    return max(0, (integer(summary.get("turns")) or 0) - int(sum(count or 0 for count in requests)))
+    lost = (integer(summary.get("turns")) or 0) - (turns_answered(summary.get("models")) or 0)
+    if lost > 0 and section(summary, "models"):
+        yield f"{lost:,} replies are not in this table: their session was killed before it noted them."
 
 
 def _request_s(model: JsonObject, played_s: float | None) -> float | None:

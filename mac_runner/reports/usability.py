@@ -10,33 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from mac_runner.results import COPIED, DEFAULTS_NOTED, integer, is_noted, section
+from mac_runner.results import COPIED, DEFAULTS_NOTED, default_shares, integer, is_noted, section
 from mac_runner.types import JsonObject
 
 _WARN_SHARE = 0.5
 """Above this share of defaults there is a warning."""
 
 
-def by_model(unusable: JsonObject, models: Mapping[str, str]) -> JsonObject:
-    """Unusable replies by model and cause, from those by agent definition; `models` has the model of each of these."""
+def by_model(counts: JsonObject, models: Mapping[str, str]) -> JsonObject:
+    """Counts by model and name, from those by agent definition; `models` has the model of each of these."""
     found: dict[str, Counter[str]] = {}
-    for name in unusable:
-        causes = section(unusable, name)
-        found.setdefault(models.get(name, name), Counter()).update(
-            {each: integer(causes[each]) or 0 for each in causes}
-        )
-    return {model: dict(sorted(causes.items())) for model, causes in sorted(found.items())}
-
-
-def default_shares(counts: JsonObject) -> dict[str, float]:
-    """By agent definition, the part of its turns that ended with the default act; earlier versions did not count it."""
-    counted = section(counts, "turns_by_definition")
-    taken = {name: section(counted, name) for name in counted}
-    return {
-        name: (integer(found.get("defaults")) or 0) / turns
-        for name, found in taken.items()
-        if (turns := integer(found.get("turns")))
-    }
+    for definition in counts:
+        named = section(counts, definition)
+        of_model = found.setdefault(models.get(definition, definition), Counter())
+        of_model.update({each: integer(named[each]) or 0 for each in named})
+    return {model: dict(sorted(named.items())) for model, named in sorted(found.items())}
 
 
 def noted_defaults(counts: JsonObject) -> str:

@@ -16,7 +16,8 @@ from mac_runner.reports.grid import figures_of
 from mac_runner.reports.status import duration_text, grid_status_json, status_json
 from mac_runner.reports.summary import slots_used
 from mac_runner.reports.tables import figure_text, value_text
-from mac_runner.results import Figure, count_text, integer, number, section
+from mac_runner.reports.usability import noted_defaults
+from mac_runner.results import DEFAULTS_HEAD, Figure, count_text, integer, number, section
 from mac_runner.store import GridStanding, Standing
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import CombinationView, EngineView, Fact, RunPage
@@ -130,11 +131,13 @@ def grid_page(
 
 
 def _figures(summary: JsonObject | None) -> dict[str, str]:
-    """The headline figures of a summary with their intervals."""
+    """The headline figures of a summary with their intervals, and whose turns often ended with the default act."""
     found: dict[str, Figure] = {} if summary is None else figures_of(summary)
-    return {
+    texts = {
         name: figure_text(figure, has_n=True, has_unit=True) for name, figure in found.items() if figure.is_headline
     }
+    noted = noted_defaults(summary or {})
+    return {**texts, f"{DEFAULTS_HEAD} of": noted} if noted else texts
 
 
 def _figure_facts(summary: JsonObject | None) -> Iterator[Fact]:

@@ -341,13 +341,26 @@ def many_failures() -> JsonValue:
     return [{"reason": f"turn …: {n} " + "no legal vote " * 12, "count": n, "task_ids": ["task-1"]} for n in range(9)]
 
 
-def test_replies_that_a_killed_session_did_not_note_are_said_below_the_table_of_engines(summary: JsonObject) -> None:
-    killed: JsonObject = {**summary, "turns": 10_000, "models": {"m1": {"requests": 9_826}}}
+def test_replies_that_a_killed_session_did_not_note_are_said_below_the_engines_of_a_grid() -> None:
+    killed: JsonObject = {"grid": "g", "turns": 10_000, "models": {"m1": {"requests": 9_826}, "m2": {"requests": 100}}}
 
-    assert "174 replies are not in this table" in render_summary(killed)
-    fork: JsonObject = {**killed, "fork": {"of": 1}}
-    for whole in (summary, fork):
-        assert "not in this table" not in render_summary(whole)
+    assert "74 replies are not in this table" in render_grid(killed, [])
+    for whole in ({**killed, "turns": 9_926}, {**killed, "models": {}}):
+        assert "not in this table" not in render_grid(whole, [])
+
+
+def test_an_ending_calls_conversations_what_their_only_environment_does(summary: JsonObject) -> None:
+    talks, other = {"discussions": {"n": 3}}, summary_of([index_row(0)])
+    cases: list[tuple[str, list[JsonObject | None]]] = [
+        ("games", [summary, summary, None]),
+        ("discussions", [talks]),
+        *(("conversations", each) for each in ([summary, talks], [other], [None])),
+    ]
+    for noun, summaries in cases:
+        rows = [GridRow(slug="s", values={}, session=1, summary=each) for each in summaries]
+        text = ending({"grid": "g"}, Path("runs/g"), rows=rows)
+        assert f" {noun} finished" in text
+        assert f"   {noun}, in the browser" in text
 
 
 def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:

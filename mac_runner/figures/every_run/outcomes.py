@@ -5,7 +5,7 @@ The numbers are those of the summary, which counts them exactly; a plug-in needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from mac_runner.figures.estimates import ends_of
@@ -17,8 +17,7 @@ from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval
 from mac_runner.figures.plots import forest
 from mac_runner.printable import printable
 from mac_runner.reports.outcomes import OUTCOMES
-from mac_runner.reports.usability import default_shares
-from mac_runner.results import integer, number, section, with_defaults
+from mac_runner.results import default_shares, integer, number, section, with_defaults
 from mac_runner.types import JsonObject, JsonValue
 
 _GROUPS: Final = {"by_definition": "definition", "by_model": "model", "by_seat": "seat"}
@@ -199,7 +198,7 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
     for key in dict.fromkeys(key for _, agents in found for key in agents):
         rows: list[dict[str, Value]] = []
         for run, agents in found:
-            for label, record in _members(section(agents, key), default_shares(run.summary)):
+            for label, record in _members(section(agents, key), run.summary):
                 rows.append(
                     {"run": run.name, **_row("of", _Named(label, record)), "games": integer(record.get("games"))}
                 )
@@ -236,7 +235,7 @@ def _agents(found: Sequence[tuple[Played, JsonObject]], suffix: str, has_runs: b
         )
 
 
-def _members(record: JsonObject, shares: Mapping[str, float]) -> Iterator[tuple[str, JsonObject]]:
+def _members(record: JsonObject, summary: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     yield "all agents", section(record, "all")
     shown: list[list[JsonValue]] = []
     for group, head in _GROUPS.items():
@@ -244,8 +243,8 @@ def _members(record: JsonObject, shares: Mapping[str, float]) -> Iterator[tuple[
         # Where each definition has one seat, both groups are the same agents.
         if len(members) > 1 and [*members.values()] not in shown:
             shown.append([*members.values()])
-            found = shares if head == "definition" else {}
-            yield from ((with_defaults(f"{head} {name}", found.get(name)), section(members, name)) for name in members)
+            shares = default_shares(summary, head)
+            yield from ((with_defaults(f"{head} {name}", shares.get(name)), section(members, name)) for name in members)
 
 
 def _slug(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -11,11 +12,17 @@ import pytest
 from statsmodels.stats.power import NormalIndPower
 
 from mac_runner.environments.discussion.testing import Rate, Share, discussion_lines, discussion_tables
+from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.figures.testing import Study
 from mac_runner.intervals import ClusteredDifference, detectable_difference
-from mac_runner.results import Table
+from mac_runner.reports import summarise
+from mac_runner.results import Table, section
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import counted, outcome
+from tests.figures.reports import run
+from tests.kit import index_row
 
+WHO = ("agent", "author", "identity", "model")
 NO_TARGET = "the data does not name the target"
 AGENTS = {"ann": "big", "bob": "big", "cat": "small"}
 ROUNDS = 3
@@ -279,3 +286,41 @@ def test_outcomes_of_earlier_versions_are_counted_without_what_they_lack() -> No
     assert not {"by_agent", "by_model", "moved", "judge"} & report.keys()
     assert any("bias scores of BBQ" in title for title in titles)
     assert report["refusals"] is None
+
+
+def test_agents_models_and_runs_that_took_their_default_often_say_so_beside_their_name() -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        taken = {agent: chance.choice([0, 5, 6, 40]) for agent in AGENTS}
+        turns: JsonObject = {agent: {"turns": 100, "defaults": count} for agent, count in taken.items()}
+        played = outcomes(seed, questions=4, per_question=1)
+        rows = [index_row(place, one) for place, one in enumerate(played)]
+        for row in rows:
+            row["counts"] = {**section(row, "counts"), "turns_by_definition": turns}
+        shares = {**taken, "big": (taken["ann"] + taken["bob"]) / 2, "small": taken["cat"]}
+        shares["talks"] = sum(taken.values()) / 3
+        labels = {name: f"{name} (defaults {share:.0f}%)" if share > 5 else name for name, share in shares.items()}
+
+        definitions: JsonValue = [{"agent_id": agent, "model": model} for agent, model in AGENTS.items()]
+        data = replace(run("talks", rows, environment="discussion"), experiment={"agent_definitions": definitions})
+        figures = {one.id: one for part in run_sections(data) for one in part.figures}
+        for figure, key, names in (
+            ("accuracy-by-agent", "of", AGENTS),
+            ("accuracy-by-model", "of", ("big", "small")),
+            ("influence-matrix", "author", AGENTS),
+            ("influence-matrix", "reader", AGENTS),
+        ):
+            assert {row[key] for row in figures[figure].rows} == {labels[name] for name in names}, (seed, figure)
+        study = Study(runs=[data, replace(data, name="other")], baseline="talks", is_paired=True)
+        compared = {one.id: one for part in study_sections(study) for one in part.figures}
+        other = labels["talks"].replace("talks", "other")
+        assert {row["run"] for row in compared["accuracy-compared"].rows} == {labels["talks"], other}
+
+        summary = summarise(experiment_name="talks", rows=rows, planned=4, accounting={}, speakers=AGENTS)
+        marked = [part for part in discussion_tables(summary) if isinstance(part, Table) and part.words[0] in WHO]
+        assert {part.words[0] for part in marked} == {*WHO}
+        for part in marked:
+            due = {row[0]: f"{shares[row[0]]:.1f}%" for row in part.rows if row[0] in shares}
+            is_due = any(shares[name] > 5 for name in due)
+            assert ("defaults" in part.numbers) is is_due, (seed, part.title)
+            assert not is_due or due.items() <= {row[0]: row[-1] for row in part.rows}.items()

@@ -37,6 +37,8 @@ from mac_runner.environments.discussion.results.repetition import repetition_lin
 from mac_runner.environments.discussion.results.transitions import transition_tables
 from mac_runner.environments.discussion.scene import STANCES, discussion_scene
 from mac_runner.results import (
+    DEFAULTS_HEAD,
+    DEFAULTS_NOTE,
     RATE_HEADS,
     UNKNOWN,
     Column,
@@ -46,6 +48,7 @@ from mac_runner.results import (
     Table,
     Value,
     count_text,
+    default_shares,
     figure,
     integer,
     interval_text,
@@ -55,11 +58,17 @@ from mac_runner.results import (
     rate_words,
     section,
     signed_text,
+    with_defaults_column,
 )
 from mac_runner.types import JsonObject, JsonValue
 
 _BIAS_HEADS: Final = ("n", "clusters", "biased", "counter", "unscored", "score", "95% interval")
 _RIGHT: Final = {"first": "at first", "group": "as a group"}
+_WHOSE: Final = {"agent": "definition", "author": "definition", "identity": "definition", "model": "model"}
+"""Whose defaults the rows of a table are marked with, by the head of their names.
+
+An agent without a persona is its own identity.
+"""
 _CONTEXTS: Final = {"ambiguous": "ambig", "disambiguated": "disambig"}
 
 
@@ -91,7 +100,8 @@ def discussion_headline(summary: JsonObject, compared: JsonObject) -> str:
         for name in scores
         if (scored := section(scores, name)).get("n")
     ]
-    return f"{'; '.join(found)}; {count_text(report.get('n'))} discussions" if found else ""
+    text = f"{'; '.join(found)}; {count_text(report.get('n'))} discussions" if found else ""
+    return text[:1].upper() + text[1:]
 
 
 def _span(interval: JsonValue) -> str:
@@ -99,7 +109,21 @@ def _span(interval: JsonValue) -> str:
 
 
 def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
-    """A table for each thing that was counted."""
+    """A table for each thing that was counted; rows of agents and models say how often they took their default."""
+    has_defaults = False
+    for part in _tables(summary):
+        if isinstance(part, str) or (whose := _WHOSE.get(part.words[0])) is None:
+            yield part
+            continue
+        shares = default_shares(summary, whose)
+        marked = with_defaults_column(part, [[shares.get(name)] for name, *_ in part.rows], len(part.numbers))
+        has_defaults = has_defaults or DEFAULTS_HEAD in marked.numbers
+        yield marked
+    if has_defaults:
+        yield DEFAULTS_NOTE
+
+
+def _tables(summary: JsonObject) -> Iterator[Table | str]:
     report = section(summary, "discussions")
     if not report:
         return
@@ -300,6 +324,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 
 RESULTS: Final = ResultsSpec(
     counter=DiscussionResults,
+    noun="discussions",
     headline=discussion_headline,
     lines=discussion_lines,
     tables=discussion_tables,

@@ -176,6 +176,7 @@ def _compared(played: Sequence[PlayedCombination], has_stats: bool, _declared: D
 
 RESULTS: Final = ResultsSpec(
     counter=lambda: JoinedResults(GameResults(), MeasureResults()),
+    noun="games",
     comparisons=_compared,
     comparison_tables=comparison_tables,
     headline=game_headline,
