@@ -122,7 +122,7 @@ def grid_page(
                 planned=0 if found is None else found.planned,
                 done=0 if found is None else found.ended,
                 failed=0 if found is None else found.failed,
-                figures=_figures((summaries or {}).get(known.slug)),
+                figures=combination_figures((summaries or {}).get(known.slug, {})),
             )
             for known, found in standing.combinations
         ),
@@ -130,14 +130,18 @@ def grid_page(
     )
 
 
+def combination_figures(summary: JsonObject) -> dict[str, str]:
+    """The headline figures of a combination, and who took the default act often."""
+    noted = noted_defaults(summary)
+    return _figures(summary) | ({f"{DEFAULTS_HEAD} of": noted} if noted else {})
+
+
 def _figures(summary: JsonObject | None) -> dict[str, str]:
-    """The headline figures of a summary with their intervals, and whose turns often ended with the default act."""
+    """The headline figures of a summary with their intervals."""
     found: dict[str, Figure] = {} if summary is None else figures_of(summary)
-    texts = {
+    return {
         name: figure_text(figure, has_n=True, has_unit=True) for name, figure in found.items() if figure.is_headline
     }
-    noted = noted_defaults(summary or {})
-    return {**texts, f"{DEFAULTS_HEAD} of": noted} if noted else texts
 
 
 def _figure_facts(summary: JsonObject | None) -> Iterator[Fact]:

@@ -11,5 +11,6 @@ from mac_runner.views.forks import fork_trees
 from mac_runner.views.index import column_views, index_columns
 from mac_runner.views.inspector import difference, turn_view
 from mac_runner.views.perspective import perspective
+from mac_runner.views.run_page import combination_figures
 from mac_runner.views.text import transcript_text
 from mac_runner.views.typescript import typescript

@@ -127,7 +127,7 @@ def test_control_fork_is_a_run_equal_to_its_parent(forked: Lab, at_once: AtOnce)
     assert {key: row[key] for key in due} == due
     forked.verified(forked.path / "fk")
     at_once(command).done(told="nothing to run")
-    at_once("fork fk").done("1 of 1 conversations finished")
+    at_once("fork fk").done("1 of 1 games finished")
 
 
 @pytest.mark.ci

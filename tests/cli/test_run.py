@@ -35,7 +35,7 @@ def test_finished_run_again_changes_no_byte_and_prints_its_end(finished: Lab, at
     turns = finished.run_dir().summary["turns"]
     with finished.run_dir().unchanged():
         at_once("small.yaml").done(
-            *("small   2 of 2 conversations finished, 0 failed", f"{turns} turns in", "Town", "All replies usable"),
+            *("small   2 of 2 games finished, 0 failed", f"{turns} turns in", "Town", "All replies usable"),
             *("mac-run view runs/small", "mac-run report runs/small", "mac-run show runs/small --tables"),
             told="nothing to run",
         )

@@ -20,7 +20,7 @@ def test_a_run_that_is_killed_goes_on_to_what_an_undisturbed_one_has(finished: L
 
     assert run.statuses == {"finished": 2}
     assert run.transcripts == finished.run_dir().transcripts
-    assert "2 of 2 conversations finished, 0" in resumed.stdout
+    assert "2 of 2 games finished, 0" in resumed.stdout
 
 
 @pytest.mark.parametrize(

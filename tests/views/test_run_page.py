@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed
 from mac_runner.reports.testing import Listed, words_of
-from mac_runner.results import Column, Value
+from mac_runner.results import Column, Value, section
 from mac_runner.store.testing import DoneRow, encode_json, event_line
 from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import EnginesPage, IndexColumns
@@ -21,6 +21,7 @@ from mac_runner.views.testing import (
     FIRST_BIN_S,
     EngineClock,
     column_views,
+    combination_figures,
     engines_page,
     index_columns,
     is_met,
@@ -28,7 +29,7 @@ from mac_runner.views.testing import (
     typescript,
 )
 from tests.cli.lab import ROOT
-from tests.kit import index_row
+from tests.kit import index_row, summary_of
 
 
 def test_pages_are_compiled_against_the_structs_that_python_sends() -> None:
@@ -47,6 +48,19 @@ COLUMNS = {
     "even": Column("truth"),
 }
 ROW: dict[str, Value] = {"number": 7, "status": "finished", "winner": ["town", "Jester"], "days": 5, "even": True}
+
+
+@given(st.lists(st.integers(0, 100), max_size=4))
+def test_combinations_on_pages_say_who_took_the_default_often(taken: list[int]) -> None:
+    row = index_row(0)
+    turns: JsonObject = {f"d{place}": {"turns": 100, "defaults": count} for place, count in enumerate(taken)}
+    row["counts"] = {**section(row, "counts"), "turns_by_definition": turns}
+
+    texts = combination_figures(summary_of([row]))
+
+    noted = [f"d{place} {count}.0% of 100 turns" for place, count in enumerate(taken) if count > 5]
+    assert texts.get("defaults of", "") == ", ".join(noted)
+    assert set(combination_figures(summary_of([index_row(0)]))) == set(texts) - {"defaults of"}
 
 
 def test_filters_choose_what_the_page_chooses() -> None:
