@@ -350,11 +350,13 @@ def test_replies_that_a_killed_session_did_not_note_are_said_below_the_engines_o
 
 
 def test_an_ending_calls_conversations_what_their_only_environment_does(summary: JsonObject) -> None:
-    talks, other = {"discussions": {"n": 3}}, summary_of([index_row(0)])
+    talks: JsonObject = {"discussions": {"n": 3}}
     cases: list[tuple[str, list[JsonObject | None]]] = [
         ("games", [summary, summary, None]),
         ("discussions", [talks]),
-        *(("conversations", each) for each in ([summary, talks], [other], [None])),
+        ("conversations", [summary, talks]),
+        ("conversations", [summary_of([index_row(0)])]),
+        ("conversations", [None]),
     ]
     for noun, summaries in cases:
         rows = [GridRow(slug="s", values={}, session=1, summary=each) for each in summaries]

@@ -289,7 +289,7 @@ def test_outcomes_of_earlier_versions_are_counted_without_what_they_lack() -> No
 
 
 def test_agents_models_and_runs_that_took_their_default_often_say_so_beside_their_name() -> None:
-    for seed in range(8):
+    for seed in range(4):
         chance = random.Random(seed)
         taken = {agent: chance.choice([0, 5, 6, 40]) for agent in AGENTS}
         turns: JsonObject = {agent: {"turns": 100, "defaults": count} for agent, count in taken.items()}
@@ -311,10 +311,10 @@ def test_agents_models_and_runs_that_took_their_default_often_say_so_beside_thei
             ("influence-matrix", "reader", AGENTS),
         ):
             assert {row[key] for row in figures[figure].rows} == {labels[name] for name in names}, (seed, figure)
-        study = Study(runs=[data, replace(data, name="other")], baseline="talks", is_paired=True)
+        other = run("other", [index_row(0, outcomes(seed + 100, questions=1)[0])], environment="discussion")
+        study = Study(runs=[data, other], baseline="talks")
         compared = {one.id: one for part in study_sections(study) for one in part.figures}
-        other = labels["talks"].replace("talks", "other")
-        assert {row["run"] for row in compared["accuracy-compared"].rows} == {labels["talks"], other}
+        assert {row["run"] for row in compared["accuracy-compared"].rows} == {labels["talks"], "other"}
 
         summary = summarise(experiment_name="talks", rows=rows, planned=4, accounting={}, speakers=AGENTS)
         marked = [part for part in discussion_tables(summary) if isinstance(part, Table) and part.words[0] in WHO]
