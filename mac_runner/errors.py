@@ -41,7 +41,7 @@ import sys
 import threading
 from enum import Enum, StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from mac_runner.secrecy import without_secrets
 
@@ -264,12 +264,22 @@ class AlikeFailuresError(MacRunnerError):
 def text_of(fault: BaseException) -> str:
     """What an exception says, cut to FAULT_CHARS_MAX. Its `__str__` may be anyone's code, and raise in turn."""
     try:
-        text = str(fault)
+        text = str.__str__(str(fault))  # A text of a class of its own would be anyone's code as well.
     except BaseException as other:
         if _is_of_the_process(other, sys.exc_info()[2]):
             raise
-        return f"its text cannot be had ({type(other).__name__})"
+        return f"its text cannot be had ({name_of(other)})"
     return text if len(text) <= FAULT_CHARS_MAX else f"{text[:FAULT_CHARS_MAX]} …"
+
+
+def name_of(fault: BaseException) -> str:
+    """The name of an exception's class, whatever a class of that class makes of the name."""
+    return cast("str", type.__dict__["__name__"].__get__(type(fault)))
+
+
+def said_by(fault: BaseException) -> str:
+    """The class of an exception, and what it says."""
+    return f"{name_of(fault)}: {text_of(fault)}"
 
 
 def shortage_of(fault: BaseException, what: str) -> ShortageError | None:
@@ -367,22 +377,25 @@ class boundary:  # noqa: N801 - it reads as a verb
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Code that ends the process would take all conversations with it.
-        if not isinstance(fault, Exception) and (fault is None or _is_of_the_process(fault, trace)):
+        if fault is None or _is_of_the_process(fault, trace):
             return
         try:
             ours = self._ours(fault)
-        except Exception:  # noqa: BLE001 - an attribute of an exception may be foreign code, as its text may
-            ours = self._error(f"{self._what}: {type(fault).__name__}: {text_of(fault)}")
+        except BaseException as other:
+            # An attribute of an exception may be foreign code, as its text may.
+            if _is_of_the_process(other, sys.exc_info()[2]):
+                raise
+            ours = self._error(f"{self._what}: {said_by(fault)}")
         if self._model is not None and not isinstance(ours, ConfigError):
             ours.model = self._model
         if ours is not fault:
             raise ours from fault
 
     def _ours(self, fault: BaseException) -> MacRunnerError:
-        if isinstance(fault, MacRunnerError):
-            return fault
+        if issubclass(type(fault), MacRunnerError):
+            return cast("MacRunnerError", fault)
         where = line_of(fault) if self._error in (ConversationError, ConfigError) else ""
-        said = f"{self._what}: {type(fault).__name__}: {text_of(fault)}{where and f' ({where})'}"
+        said = f"{self._what}: {said_by(fault)}{where and f' ({where})'}"
         return shortage_of(fault, self._what) or self._error(said)
 
 
@@ -392,12 +405,13 @@ def _is_of_the_process(fault: BaseException, trace: TracebackType | None) -> boo
     Foreign code may raise each of them by itself: CancelledError from a future of its own that was cancelled, say. If
     that passed for a cancellation, its request would never be answered.
     """
-    if isinstance(fault, KeyboardInterrupt):
+    kind = type(fault)  # Not `isinstance`, which asks the exception for its class.
+    if issubclass(kind, KeyboardInterrupt):
         return _may_be_a_signal(trace)
-    if isinstance(fault, GeneratorExit):
+    if issubclass(kind, GeneratorExit):
         return _is_thrown_in(trace)
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None or not isinstance(fault, asyncio.CancelledError):
+    if asyncio is None or not issubclass(kind, asyncio.CancelledError):
         return False
     try:
         task = asyncio.current_task()

@@ -33,7 +33,7 @@ from threading import RLock
 from types import CodeType, FunctionType, ModuleType
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from mac_runner.errors import ConfigError, boundary, text_of
+from mac_runner.errors import ConfigError, boundary, said_by
 from mac_runner.files import read_regular
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
@@ -439,7 +439,7 @@ def place_of(fault: BaseException, *, has_folder: bool = True) -> str:
 
     What is stored names the file without its folder: it is the same on another machine.
     """
-    said = printable(f"{type(fault).__name__}: {text_of(fault)}".removesuffix(": "))
+    said = printable(said_by(fault).removesuffix(": "))
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if not _is_machinery(frame.filename)]
     if isinstance(fault, SyntaxError) and fault.filename is not None:
         file, line, said = fault.filename, fault.lineno, f"{type(fault).__name__}: {fault.msg}"

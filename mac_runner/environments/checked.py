@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
-from mac_runner.errors import ConversationError, MacRunnerError, ShortageError, text_of
+from mac_runner.errors import ConversationError, MacRunnerError, ShortageError, name_of, text_of
 from mac_runner.steps import StepLimit
 from mac_runner.types import JsonObject, Lineup, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
@@ -88,7 +88,7 @@ class _Steps:
         except ShortageError:
             raise
         except MacRunnerError as fault:
-            raise ConversationError(text_of(fault) or type(fault).__name__) from fault
+            raise ConversationError(text_of(fault) or name_of(fault)) from fault
 
 
 class CheckedConversation:

@@ -17,7 +17,7 @@ from mac_runner.errors import (
     RequestTimeoutError,
     TransientBackendError,
     boundary,
-    text_of,
+    said_by,
 )
 from mac_runner.types import REPLY_CHARS_MAX, THINKING_CHARS_MAX, FinishReason, Reply, Request
 
@@ -67,8 +67,7 @@ async def _asked(backend: Backend, request: Request) -> Reply:
     try:
         return await backend.generate(request)
     except (ConnectionError, TimeoutError) as fault:
-        text = f"{type(fault).__name__}: {text_of(fault)}"
-        raise TransientBackendError(text, is_unreachable=isinstance(fault, ConnectionError)) from fault
+        raise TransientBackendError(said_by(fault), is_unreachable=isinstance(fault, ConnectionError)) from fault
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mac_runner.environments.base import Conversation
-from mac_runner.errors import ConversationError, MacRunnerError, boundary, text_of
+from mac_runner.errors import ConversationError, MacRunnerError, boundary, said_by
 from mac_runner.testing.promises import PROMISES, BrokenPromiseError, Promise, Subject
 
 
@@ -41,7 +41,7 @@ def examine(subject: Subject, begin: Callable[[Promise], None] = lambda _promise
 
 
 def _broken(subject: Subject, promise: Promise, fault: BaseException) -> Finding:
-    what = str(fault) if isinstance(fault, BrokenPromiseError) else f"{type(fault).__name__}: {text_of(fault)}"
+    what = str(fault) if isinstance(fault, BrokenPromiseError) else said_by(fault)
     what = what.removeprefix(f"{subject.place}: ")
     where = "" if isinstance(fault, BrokenPromiseError) else _where(subject, fault)
     return Finding(promise.name, promise.text, False, what, subject.place, where, promise.remedy)
