@@ -16,6 +16,9 @@ from mac_runner.environments.markup import compatible
 BLANK: Final = "..."
 """What a form shows in the place of free words."""
 
+_SHOWN: Final = r"""(?:\s*[:=]|\b[^<>\n]*>)[\s\[(<*`]*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\n<]+))"""
+"""What stands behind the name of a field: in an object, a line or a tag."""
+_JINJA: Final = re.compile(r"\{[{%#]")
 _WORD: Final = re.compile(r"[^\W_]+")
 _LOOKED_AT_CHARS_MAX: Final = 1_000
 _BEGINNING_WORDS_MIN: Final = 3
@@ -33,6 +36,17 @@ def is_placeholder(text: str, shown: Iterable[str] = ()) -> bool:
         said == words or (len(words) >= _BEGINNING_WORDS_MIN and said[: len(words)] == words)
         for words in map(_words, shown)
     )
+
+
+@lru_cache(maxsize=256)
+def shown_in(template: str, name: str) -> tuple[str, ...]:
+    """What a template shows as the value of the field `name`, each up to what is filled in; no single words.
+
+    One word may be an answer as well as an example of one.
+    """
+    found = re.finditer(rf"(?i)(?<![\w-]){re.escape(name)}[\"'*_`]*{_SHOWN}", template)
+    values = (_JINJA.split(next(filter(None, each.groups()), ""))[0] for each in found)
+    return tuple(value for value in values if len(_words(value)) > 1)
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from mac_runner.environments.base import exhausted
@@ -129,10 +130,10 @@ class DiscussionConversation:
 
 def _copied(found: Found, form: Form) -> str | None:
     """What of the form is given back in the place of an answer."""
-    for name, meaning in zip(form.names, form.meanings, strict=True):
-        if is_placeholder(found.get(name), (meaning,)):
+    for name, shown in zip(form.names, form.shown, strict=True):
+        if is_placeholder(found.get(name), shown):
             return f"its {name} is what the form shows and no answer; give your own"
-    if is_placeholder(found.prose, form.meanings):
+    if is_placeholder(found.prose, chain(*form.shown)):
         return "it is what the form shows and no answer; give your own"
     return None
 

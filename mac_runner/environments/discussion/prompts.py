@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.reading.matching import Matcher, listed
+from mac_runner.environments.discussion.reading.matching import Match, Matcher, listed
 from mac_runner.environments.discussion.reading.unknowns import unknown_choice
 from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.placeholders import BLANK
+from mac_runner.environments.placeholders import BLANK, shown_in
 from mac_runner.environments.templates import Blocks
 from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
 
@@ -178,11 +178,14 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The reply asked of a role: its fields and their meanings, in words, and as a schema; `own` are the role's."""
+    """The reply asked of a role: its fields, in words, and as a schema; `own` are the role's.
+
+    `shown` is what prompts show in the place of each field: its meaning, and examples in a template of a user's.
+    """
 
     names: tuple[str, ...]
     own: tuple[str, ...]
-    meanings: tuple[str, ...]
+    shown: tuple[tuple[str, ...], ...]
     words: str
     schema: JsonObject
 
@@ -248,11 +251,18 @@ class PromptWriter:
             form = self._forms[key] = Form(
                 names=tuple(field.name for field in fields),
                 own=tuple(field.name for field in own),
-                meanings=tuple(field.meaning for field in fields),
+                shown=tuple((field.meaning, *self._examples(field.name)) for field in fields),
                 words=reply_format(fields, self._rules.settings.edition),
                 schema=reply_schema(fields),
             )
         return form
+
+    def _examples(self, name: str) -> Iterator[str]:
+        """What the template shows in the place of a field; a choice among it may be an answer."""
+        for example in shown_in(self._rules.settings.prompt.template or "", name):
+            match = self._matcher and self._matcher.match(example)
+            if not isinstance(match, Match) or match.how not in ("exact", "normalised", "label"):
+                yield example
 
     def _known(self, seat: Seat) -> Known:
         return known_to(self._state, seat, self._rules.settings.routing_strategy)

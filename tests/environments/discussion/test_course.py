@@ -16,6 +16,7 @@ from tests.environments.discussion.table import (
     agent,
     all_say,
     opened,
+    opener,
     read_by,
     reply,
     result,
@@ -282,6 +283,35 @@ def test_a_copy_of_the_form_is_no_answer_and_editions_that_showed_examples_take_
         '{"rationale": "", "answer": "Your bridge"}',
     ):
         assert cause(text, **ask) is None, text
+
+
+def test_copy_of_an_example_of_a_template_is_no_answer_in_any_form_and_role(rehearsed: list[str]) -> None:
+    forms = (
+        '{"%s": "%s", "%s": "%s"}',
+        "{'%s': '%s', '%s': '%s'}",
+        "%s: %s\n%s: %s",
+        "**%s**: [%s]\n**%s**: [%s]",
+        "<%s>%s</%s>",
+    )
+    fields = {
+        "participant": ("rationale", "answer"),
+        "moderator": ("question", "summary"),
+        "devils_advocate": ("alternative", "argument"),
+        "judge": ("rationale", "verdict"),
+    }
+    shown = [
+        form % ((first, example, second, example) if form.count("%") > 3 else (second, example, second))
+        for first, second in fields.values()
+        for number, form in enumerate(forms)
+        for example in (f"Your own words here, as in line {number}", f"Take {BOY}")
+    ]
+    template = "\n".join(["{% block first_round %}", *shown, f'"answer": "{GRAN}"', "{% endblock %}"])
+    again = opener(talk(*(agent(role, role) for role in fields), agent("bob"), prompt={"template": template}))
+    for copy, role in ((copy, role) for copy in shown for role in fields if all(map(copy.count, fields[role][1:]))):
+        assert say(again(), role, copy).cause == "placeholder", copy
+    assert rehearsed
+    assert say(again(), "participant", f"answer: {GRAN}").detail.startswith("y ")
+    assert say(again(), "participant", f"answer: {BOY}").detail.startswith("x ")
 
 
 def test_an_open_question_takes_any_answer_and_compares_the_words() -> None:
