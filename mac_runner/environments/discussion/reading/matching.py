@@ -28,7 +28,7 @@ from mac_runner.environments.discussion.reading.phrases import (
     phrase_tokens,
     stems,
 )
-from mac_runner.environments.discussion.reading.signs import spoken, telling, with_signs
+from mac_runner.environments.discussion.reading.signs import plain, spoken, telling, with_signs
 from mac_runner.environments.discussion.reading.unknowns import refuses, says_unknown
 from mac_runner.environments.discussion.reading.words import (
     ARTICLES,
@@ -93,7 +93,7 @@ _LEAD: Final = re.compile(
 _BETWEEN_LABELS: Final = frozenset({"or", "and", "either", "both", "option", "options", "choice", "choices"})
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s|\n")
 _REASON: Final = re.compile(
-    r"\b(?:because|since|given that|due to|as (?:the|it|he|she|they|there|we)|for the reason)\b"
+    r"\b(?:because|since|given that|due to|as (?:the|it|he|she|they|there|we)|for the reason)\b", re.IGNORECASE
 )
 _LABEL: Final = re.compile(r"[\s(\[*_\"'#]*(?:(?:option|choice|answer)\s+)?([a-z]{1,6}|\d{1,2})(?![\w'’])")
 _LABEL_END: Final = re.compile(r"[\s)\]*_\"']*([).:,;=\-–—]|$)[\s).:,;=*_\"'\-–—]*")
@@ -144,9 +144,13 @@ class Matcher:
         shown = labels(choice_format, len(choices))
         # A label that was not shown is understood too, as far as it can mean one thing only.
         others = (labels("letters_dot", len(choices)), labels("numerals_dot", len(choices)))
+        taken = {plain(choice.text) for choice in choices} if edition >= 4 else ()
         self._shown = {label.casefold(): choice.id for label, choice in zip(shown, choices, strict=True) if label}
         self._labels = {
-            label.casefold(): choice.id for scheme in others for label, choice in zip(scheme, choices, strict=True)
+            label.casefold(): choice.id
+            for scheme in others
+            for label, choice in zip(scheme, choices, strict=True)
+            if label.casefold() not in taken
         } | self._shown
         self._signs = telling([choice.text for choice in choices])
         self._spoken = spoken(self._signs)
@@ -208,6 +212,10 @@ class Matcher:
         """The answer as a choice from end to end, or as a label."""
         text = self._text(answer)
         labelled = self._labelled(answer)
+        said = answer.casefold()
+        if text is None and isinstance(labelled, Match) and self._edition >= 4:
+            claim = _REASON.split(answer, maxsplit=1)[0]
+            text, said = self._text(claim), " ".join(words(claim))
         if text is None or labelled is None:
             return text or labelled
         if text.how == "exact" and isinstance(labelled, Problem):
@@ -216,8 +224,9 @@ class Matcher:
             return labelled
         if labelled.choice_id == text.choice_id:
             return text
-        # `2` may be the second choice or the choice `2`; where numbers are not how choices are listed, it is the text.
-        return _ambiguous(answer) if answer.casefold() in self._shown else text
+        # `2` may be the second choice or the choice `2`, also before a reason; where numbers are not how choices are
+        # listed, it is the text.
+        return _ambiguous(answer) if said in self._shown else text
 
     def _only_labels(self, answer: str) -> Problem | None:
         """Why an answer that is nothing but labels and words between them names no choice: `A or B`, `not C`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import permutations, product
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, cast
@@ -135,13 +136,19 @@ def test_a_choice_within_a_longer_phrase_is_asked_again_and_a_plain_one_is_read(
 SIGNS = "+-−#%*/<>=≠^!?.'\"$€&@_~|°²³½👍ि()[]"
 SAID = (
     *('{{"rationale": "r", "answer": {json}}}', "{text}", "Answer: {text}", "The answer is {text}.", "**{text}**"),
-    *("It is {text}, because it fits.", "<answer>{text}</answer>", "Final answer: {text}", "\\boxed{{{text}}}"),
+    *(
+        "It is {text}, because it fits.",
+        "{text} Because it fits",
+        "<answer>{text}</answer>",
+        "Final answer: {text}",
+        "\\boxed{{{text}}}",
+    ),
 )
 
 
 def signed(chance: Random) -> tuple[Choice, ...]:
-    """Choices of the same letters and digits, which are not labels, with other signs before and behind them."""
-    base = chance.choice(["Q", "17", "x y", "true", "is it", "an", "O", ""])
+    """Choices of the same letters and digits with other signs before and behind them; some are labels not shown."""
+    base = chance.choice(["Q", "17", "x y", "true", "is it", "an", "O", "", "2", "B"])
     texts = {base} - {""}
     while len(texts) < 3:
         signs = [chance.choice(SIGNS) * chance.choice([1, 1, 2]) for _ in range(2)]
@@ -156,7 +163,7 @@ def check_signs_tell_choices_apart(seed: int) -> bool:
         (question,) = read_questions({"q": json.dumps(asking("Which?", choices).to_json()).encode()})
     except ConfigError:
         return False
-    matcher = Matcher(choices, "none", threshold=88, margin=6)
+    matcher = Matcher(choices, "none", threshold=88, margin=6, edition=4)
     moment = Moment(question=question, matcher=matcher, is_answer_first=False, is_last=False, majority=None)
     for choice in choices:
         for form in SAID:
@@ -251,6 +258,18 @@ def test_earlier_editions_read_as_before() -> None:
     asked = asking("Who?", CHOICES)
     assert isinstance(matched("The nurse's", asked, edition=2), Problem), "a possessive"
     assert isinstance(matched("The nurse's", asked, edition=3), Match)
+
+
+def test_number_or_letter_before_a_reason_is_never_taken_for_the_label_of_another_choice() -> None:
+    wrong = []
+    for texts in (*permutations("2413"), *permutations("BAC")):
+        choices = tuple(Choice(id=text, text=text) for text in texts)
+        for text, form, listed in product(texts, SAID, ("letters_dot", "numerals_dot", "none")):
+            matcher = Matcher(choices, listed, threshold=88, margin=6, edition=4)  # type: ignore[arg-type]
+            found = matcher.match(form.format(text=text, json=""))
+            if isinstance(found, Match) and found.choice_id != text:
+                wrong.append((texts, text, form, listed))
+    assert wrong == []
 
 
 def test_answers_in_marks_are_read_alike_for_every_role() -> None:
