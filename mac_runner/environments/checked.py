@@ -99,6 +99,7 @@ class CheckedConversation:
         self._agents = frozenset(agent.agent_id for agent in task.agents)
         self._kind = kind
         self._steps = steps
+        self._answered = set[str]()
 
     @property
     def outcome(self) -> JsonObject | None:
@@ -128,8 +129,13 @@ class CheckedConversation:
                 _are(turn.after, str, "turns(): `after`")
             if turn.agent not in self._agents:
                 raise ConversationError(f"turns() names {turn.agent!r}; there are {', '.join(sorted(self._agents))}")
-        if len({turn.key for turn in found}) < len(found):
-            raise ConversationError("turns() has a turn twice; a turn is one by its round, agent, place and attempt")
+        keys = {turn.key for turn in found}
+        if len(keys) < len(found):
+            raise ConversationError("turns() has a turn twice; a turn is one by its round, agent, step and attempt")
+        if not keys.isdisjoint(self._answered):
+            # Its seed would be the same, so it might go on for ever.
+            again = min(keys & self._answered)
+            raise ConversationError(f"turns() has {again} again, which was answered; raise its round, step or attempt")
         return found
 
     def prompt(self, turn: Turn) -> Prompt:
@@ -152,6 +158,7 @@ class CheckedConversation:
         _is(receipt.detail, str, "receive(): `detail`")
         if receipt.cause is not None:
             _is(receipt.cause, str, "receive(): `cause`")
+        self._answered.add(turn.key)
         return receipt
 
     def record(self) -> JsonObject:

@@ -41,10 +41,25 @@ class _Odd:
     __repr__ = __str__
 
 
+class _OddText(str):
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise GeneratorExit
+
+    def __format__(self, _: str) -> str:
+        raise SystemExit
+
+
+class _Nameless(type):
+    __name__ = property(_raising(ValueError))
+
+
 def drawn_exception(random: Random) -> BaseException:
-    """An exception of any base, whose text, attributes and arguments may be odd."""
+    """An exception of any base, whose text, attributes, class and arguments may be odd."""
     base = random.choice(_BASES)
     texts: list[Any] = [_raising(random.choice(_BASES)), lambda _: 17, lambda _: "\ud800\x00\x1b[2J" * 9_999, _deep]
+    texts.append(lambda _: _OddText("odd"))
     members: dict[str, Any] = {}
     if random.random() < 0.6:
         members["__str__"] = random.choice(texts)
@@ -52,7 +67,9 @@ def drawn_exception(random: Random) -> BaseException:
         members[random.choice(("errno", "__cause__", "__context__", "__traceback__"))] = property(_raising(ValueError))
     if random.random() < 0.2:
         members["errno"] = []
-    kind: type[BaseException] = type("Odd", (base,), members)
+    if random.random() < 0.1:
+        members["__getattribute__"] = _raising(SystemExit)
+    kind: type[BaseException] = random.choice((type, _Nameless))("Odd", (base,), members)
     return kind(random.choice(("", "plain", _Odd())))
 
 
@@ -98,6 +115,7 @@ GIVEN: dict[str, list[Any]] = {
         *(Receipt(kind=kind, detail="x") for kind in ("act", "failure", None)),  # type: ignore[arg-type]
         *(Receipt(kind=ReceiptKind.ACT, detail=detail) for detail in (None, 17, _Odd())),  # type: ignore[arg-type]
         Receipt(kind=ReceiptKind.ACT, detail="x", cause=5),  # type: ignore[arg-type]
+        *(Receipt(kind=kind, detail="and the turn stays open") for kind in (ReceiptKind.ACT, ReceiptKind.CORRECTION)),
     ],
     "outcome": [*_NO_JSON, {"kind": "poker"}],
     "rounds_completed": [None, *_BAD[1:], *_NUMBERS],
