@@ -407,7 +407,7 @@ def _is_of_the_process(fault: BaseException, trace: TracebackType | None) -> boo
     """
     kind = type(fault)  # Not `isinstance`, which asks the exception for its class.
     if issubclass(kind, KeyboardInterrupt):
-        return _may_be_a_signal(trace)
+        return may_be_a_signal(trace)
     if issubclass(kind, GeneratorExit):
         return _is_thrown_in(trace)
     asyncio = sys.modules.get("asyncio")
@@ -420,7 +420,7 @@ def _is_of_the_process(fault: BaseException, trace: TracebackType | None) -> boo
     return task is not None and task.cancelling() > 0
 
 
-def _may_be_a_signal(trace: TracebackType | None) -> bool:
+def may_be_a_signal(trace: TracebackType | None) -> bool:
     """Whether a KeyboardInterrupt may come from a signal: those are handled in the main thread.
 
     A handler of ours is the innermost frame of what it raises; during a run it raises nothing (`cli.process`).

@@ -102,16 +102,15 @@ PLACES: dict[str, set[str]] = {
         # The one tells of a bug and ends the process, the other brings what a call on a thread raised to who awaits it.
         *("cli/ending.py: BaseException", "threads.py: BaseException"),
         # The text and the attributes of an exception may be anyone's code.
-        *("errors.py: BaseException", "errors.py: Exception"),
+        "errors.py: BaseException",
         # The island hands what its one thread, or another of its processes, meets to whoever asked; and its library
         # raises nothing more particular.
         *("nano/async_engine.py: Exception", "nano/parallel/follower.py: Exception", "nano/tokenizer.py: Exception"),
         *("nano/parallel/replica.py: Exception", "nano/parallel/replicas.py: Exception"),
         *("nano/parallel/ranks.py: Exception", "nano/weight_transfer.py: Exception"),
     },
-    # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The
-    # redactor replaces them before they get there: their text may contain a key.
-    "ask for any exception": {"backends/redaction.py", "errors.py"},
+    # The redactor replaces exceptions before they get to the boundary: their text may contain a key.
+    "ask for any exception": {"backends/redaction.py"},
     # Only the command line ends the process.
     "end the process": {"cli/ending.py", "cli/entry.py"},
     # A second signal; and the follower is a process of its own, and has nothing to give back.

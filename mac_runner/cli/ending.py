@@ -27,7 +27,10 @@ from mac_runner.runs.trust import trust
 from mac_runner.steps import WAKING, StepLimit, place_of_thread
 
 LEAVING_S: Final = 5.0
-"""How long the interpreter's own end may take. It waits for each thread that a user's code has left, however long."""
+"""How long the interpreter's own end may take. It waits for threads, child processes and exit functions of a user's
+code, however long."""
+_NAMED_MAX: Final = 3
+"""As many of the threads that are left are named."""
 _ended_with: Final[list[int]] = []
 
 
@@ -62,9 +65,12 @@ def _leave_later() -> None:
 def _leave_late(code: int) -> None:
     threading.Event().wait(LEAVING_S)
     held = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-    if held:
-        names = ", ".join(f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held)
-        leave(code, f"mac-run: leaves without waiting for {names}")
+    names = [f"thread {each.name!r} {place_of_thread(each.ident or 0)}".rstrip() for each in held[:_NAMED_MAX]]
+    if not held:
+        place = place_of_thread(threading.main_thread().ident or 0)
+        names = [f"what was registered for the end of the process {place}".rstrip()]
+    more = f" and {len(held) - _NAMED_MAX} more" if len(held) > _NAMED_MAX else ""
+    leave(code, f"mac-run: leaves without waiting for {', '.join(names)}{more}")
 
 
 def _leave_endless(where: str) -> None:

@@ -46,6 +46,7 @@ from mac_runner.errors import (
     StoreError,
     UnusablePathError,
     lacks_memory,
+    may_be_a_signal,
 )
 from mac_runner.printable import spelt_out
 
@@ -193,8 +194,11 @@ def leave(code: int, words: str) -> NoReturn:
 
 
 def _hear_ignored(what: sys.UnraisableHookArgs) -> None:
-    """Leave at once where the interpreter ignores an interrupt: one came in a callback, as that of an import's lock."""
-    if issubclass(what.exc_type, KeyboardInterrupt):
+    """Leave at once where the interpreter ignores an interrupt: one came in a callback, as that of an import's lock.
+
+    Not for one that is no signal's: a finalizer of anyone's may raise it.
+    """
+    if issubclass(what.exc_type, KeyboardInterrupt) and may_be_a_signal(what.exc_traceback):
         leave(Exit.INTERRUPTED, INTERRUPTED)
     sys.__unraisablehook__(what)
 

@@ -313,6 +313,7 @@ def test_conversations_that_a_plugin_breaks_fail_alone_with_the_place(own: Lab, 
 
 
 ENDLESS = """\
+import atexit
 import threading
 import time
 from mac_runner.environments.generators import Ask
@@ -338,13 +339,20 @@ def swallow():
             pass
 
 spins, swallows, waits = played(spin), played(swallow), played(threading.Event().wait)
-leaves = played(lambda: threading.Thread(target=spin, name="left").start())
+leaves = played(lambda: [threading.Thread(target=spin, name="left").start() for _ in range(9)])
+
+class Finalized:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+registers = played(lambda: (atexit.register(spin), Finalized()))
 """
 ENDS = {
     "spins": (1, "no conversation finished, 1 failed"),
     "waits": (1, "StepTooLongError"),
     "swallows": (3, "games.py:2"),
-    "leaves": (0, "thread 'left'"),
+    "leaves": (0, "and 6 more"),
+    "registers": (0, "the end of the process"),
 }
 
 
