@@ -64,7 +64,7 @@ def test_report_that_cannot_be_stored_is_a_failed_write(finished: Lab) -> None:
 def test_stdout_holds_the_end_of_a_run_alone(lab: Lab, at_once: AtOnce) -> None:
     process = at_once(experiment(conversations=1)).done()
 
-    assert process.stdout.startswith("small   1 of 1 conversations")
+    assert process.stdout.startswith("small   1 of 1 games")
     assert all("turns/s" in line for line in process.stderr.splitlines())
     assert "\x1b" not in process.stdout + process.stderr
 
