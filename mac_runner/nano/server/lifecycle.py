@@ -41,7 +41,8 @@ DESCRIPTORS_LAST = 32
 IDLE_S_MAX = 30.0
 """How long a connection may be without a request; a request begins when all its headers are there."""
 CROWD_SHARE = 0.75
-"""Of all connections that there may be; with more of them, those without a request are closed, the longest idle first.
+"""Of all connections that there may be; with more of them, those without a whole request are closed, the longest idle
+first.
 """
 BACKLOG = 2048
 """Connections that wait to be accepted."""
@@ -222,15 +223,16 @@ async def serving(
 class _Server(uvicorn.Server):
     """Leaves signals alone, and closes idle connections.
 
-    These are connections whose client does not finish a request's headers, or does not read its answer. Uvicorn itself
-    closes only those where it has answered something and not a byte has come since.
+    These are connections whose client does not finish a request's headers, or does not read its answer; in a crowd also
+    those whose body is not there yet, which has a limit of its own. Uvicorn itself closes only those where it has
+    answered something and not a byte has come since.
     """
 
     def __init__(self, config: uvicorn.Config, idle_s_max: float) -> None:
         super().__init__(config)
         self._idle_s_max = idle_s_max
         self._crowd = ceil((config.limit_concurrency or 1) * CROWD_SHARE)
-        self._waiting_since = dict[tuple[Any, Any, int], float]()
+        self._waiting_since = dict[tuple[Any, Any, int, bool], float]()
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
@@ -242,17 +244,20 @@ class _Server(uvicorn.Server):
         # Each request has a cycle of its own, so a connection with a new one was not idle all the time. The number of
         # unsent bytes stays the same while the client reads none of its answer.
         latest = [
-            (each, getattr(each, "cycle", None), each.transport.get_write_buffer_size())
+            (each, cycle, each.transport.get_write_buffer_size(), cycle is not None and cycle.more_body)
             for each in self.server_state.connections
+            for cycle in (getattr(each, "cycle", None),)
         ]
-        waiting = [mark for mark in latest if mark[2] or mark[1] is None or mark[1].response_complete]
+        idle = {mark for mark in latest if mark[2] or mark[1] is None or mark[1].response_complete}
+        waiting = [mark for mark in latest if mark in idle or mark[3]]
         self._waiting_since = {mark: self._waiting_since.get(mark, now_s) for mark in waiting}
         num_surplus = len(self.server_state.connections) - self._crowd
         oldest = sorted(self._waiting_since.items(), key=lambda each: each[1])
-        for rank, ((connection, _, num_unsent), since) in enumerate(oldest):
-            if rank < num_surplus or now_s - since > self._idle_s_max:
+        for rank, (mark, since) in enumerate(oldest):
+            if rank < num_surplus or (mark in idle and now_s - since > self._idle_s_max):
+                transport, num_unsent = mark[0].transport, mark[2]
                 # `close` would wait until the client has read the rest.
-                hang_up = connection.transport.abort if num_unsent else connection.transport.close
+                hang_up = transport.abort if num_unsent else transport.close
                 hang_up()
 
     @contextmanager

@@ -20,6 +20,7 @@ from mac_runner.nano.testing import NDJSON, Listener, Stream, bound, is_loopback
 from tests.patience import LIMIT_S
 from tests.sim.held_time import HeldLoop, move
 
+UPLOAD = b"POST /wait HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nhalf"
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"
 LOOP = HeldLoop
@@ -119,7 +120,7 @@ async def on_stage() -> AsyncIterator[Stage]:
         return Stream(pieces(), NDJSON)
 
     app.add_api_route("/health", lambda: "well")
-    app.add_api_route("/wait", wait)
+    app.add_api_route("/wait", wait, methods=["GET", "POST"])
     app.add_api_route("/endless", endless)
     with bound("127.0.0.1", 0) as listener:
         made = Stage(listener.getsockname()[1])
@@ -172,10 +173,10 @@ async def test_clients_that_ask_for_nothing_make_way_for_those_that_ask_and_thos
         patient = await stack.enter_async_context(connected(stage.port))
         patient[1].write(REQUEST.replace(b"/health", b"/wait"))
         await stage.asked.wait()
-        for _ in range(3):
+        for begun in (b"", UPLOAD, b"", UPLOAD):
             for index in range(60):
                 _, writer = await stack.enter_async_context(connected(stage.port))
-                writer.write(REQUEST[: index % len(REQUEST)])
+                writer.write(begun or REQUEST[: index % len(REQUEST)])
             for _ in range(3):
                 await pass_time()
             await ask(await stack.enter_async_context(connected(stage.port)))
