@@ -19,7 +19,7 @@ from mac_runner.nano.base_engine import BaseEngine, EngineState, EngineStats, Pa
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.constraints import tried
-from mac_runner.nano.errors import BroadcastError, EngineStoppedError, UpdateInProgressError
+from mac_runner.nano.errors import BroadcastError, EngineStoppedError, QueueFullError, UpdateInProgressError
 from mac_runner.nano.intake import Prompt
 from mac_runner.nano.mailbox import Mailbox
 from mac_runner.nano.parallel.group import PATIENCE_S
@@ -111,6 +111,7 @@ class AsyncEngine:
         self._preparer = ThreadPoolExecutor(1, thread_name_prefix="nano-requests")
         self._compiling = ThreadPoolExecutor(TRIALS_MAX, thread_name_prefix="nano-grammars")
         self._trials = asyncio.Semaphore(TRIALS_MAX)
+        self._num_trials = 0
         self._stopped = None
         self._thread = Thread(target=self._live, name="nano-engine", daemon=True)
         self._thread.start()
@@ -178,7 +179,7 @@ class AsyncEngine:
         """Compile what these settings constrain a reply to, as `submit` does; it ends when it is cancelled.
 
         A grammar that may take long is tried in a process of its own, and then compiled on a thread of its own. Only
-        others that may take long wait for it. Raises ConstraintError.
+        others that may take long wait for it. Raises ConstraintError, and QueueFullError if too many wait.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -188,9 +189,19 @@ class AsyncEngine:
         trial = await self._loop.run_in_executor(self._preparer, compiler.trial, params)
         if trial is None:
             return
-        async with self._trials:
-            num_bytes = await tried(trial)
-            await self._loop.run_in_executor(self._compiling, compiler.compile, params, num_bytes)
+        most = max(self.engine.config.max_waiting // 2, 1)
+        if self._num_trials >= most:
+            raise QueueFullError(f"{most} constraints wait to be compiled: no more may")
+        self._num_trials += 1
+        try:
+            async with self._trials:
+                # Another request may have had the same compiled meanwhile.
+                trial = await self._loop.run_in_executor(self._preparer, compiler.trial, params)
+                if trial is not None:
+                    num_bytes = await tried(trial)
+                    await self._loop.run_in_executor(self._compiling, compiler.compile, params, num_bytes)
+        finally:
+            self._num_trials -= 1
 
     async def generate(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> list[TrainingSample]:
         """Complete a prompt, `num_samples` times; cancelled with its task."""

@@ -16,10 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 
-from mac_runner.nano.errors import ConstraintError
+from mac_runner.nano.errors import ConstraintError, QueueFullError
 from mac_runner.nano.parallel.members import own_environment
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.schemas import PLAIN_CHARS_MAX, read_schema
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 GRAMMARS_MAX = 128
 GRAMMARS_BYTES_MAX = 512 << 20
-"""Of all grammars that are kept; only those that were tried count, because others are small."""
+"""Of all grammars that are kept or in use; only those that were tried count, because others are small."""
 COMPILE_S_MAX = 5
 COMPILE_BYTES_MAX = 256 << 20
 _TRIAL = Path(__file__).with_name("grammar_trial.py")
@@ -112,6 +113,7 @@ class GrammarCompiler:
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
         self._compiled = OrderedDict[_Wanted, Grammar]()
+        self._alive = WeakSet[Grammar]()
         self._looking = Lock()
 
     def trial(self, params: SamplingParams) -> dict[str, Any] | None:
@@ -132,18 +134,26 @@ class GrammarCompiler:
     def compile(self, params: SamplingParams, num_bytes: int = 0) -> Grammar | None:
         """The grammar these settings ask for, of a size that was tried; None if they ask for none.
 
-        A grammar that has broken down is compiled again. Raises ConstraintError.
+        A grammar that has broken down is compiled again. Raises ConstraintError, and QueueFullError while requests hold
+        grammars that leave no room for this one.
         """
         if not params.is_constrained:
             return None
         wanted = _wanted(params)
         # Two threads that want the same may both compile it; neither waits for another's grammar.
-        grammar = self._found(wanted) or self._compile(wanted, num_bytes)
+        found = self._found(wanted)
+        grammar = found or self._compile(wanted, num_bytes)
         with self._looking:
+            self._alive.add(grammar)
             self._compiled[wanted] = grammar
             self._compiled.move_to_end(wanted)
-            while len(self._compiled) > GRAMMARS_MAX or self._num_bytes() > GRAMMARS_BYTES_MAX:
+            while len(self._compiled) > GRAMMARS_MAX or (len(self._compiled) > 1 and self._is_over()):
                 self._compiled.popitem(last=False)
+            if found is None and self._is_over():
+                del self._compiled[wanted]
+                raise QueueFullError(
+                    f"the constraints of all requests together take up the {GRAMMARS_BYTES_MAX >> 20} MiB kept for them"
+                )
         return grammar
 
     def _found(self, wanted: _Wanted) -> Grammar | None:
@@ -151,8 +161,8 @@ class GrammarCompiler:
             grammar = self._compiled.get(wanted)
         return grammar if grammar is not None and not grammar.is_broken else None
 
-    def _num_bytes(self) -> int:
-        return sum(grammar.num_bytes for grammar in self._compiled.values())
+    def _is_over(self) -> bool:
+        return sum(grammar.num_bytes for grammar in self._alive) > GRAMMARS_BYTES_MAX
 
     def _compile(self, wanted: _Wanted, num_bytes: int) -> Grammar:
         grammar, _ = _written(*wanted)

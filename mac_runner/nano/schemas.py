@@ -35,19 +35,17 @@ _OF_SCHEMAS: Final = frozenset(
     }
 )
 """Keywords that hold a schema, or a list of them."""
+_ALTERNATIVES: Final = frozenset({"$ref", "anyOf", "oneOf"})
+_UNHEARD: Final = frozenset({"$defs", "$schema", "default", "definitions", "description", "examples", "title"})
+"""Keywords that say nothing about a reply."""
 _PLAIN: Final = frozenset(
     {
-        "$defs",
+        *_UNHEARD,
         "$ref",
-        "$schema",
         "additionalProperties",
         "anyOf",
         "const",
-        "default",
-        "definitions",
-        "description",
         "enum",
-        "examples",
         "items",
         "maxItems",
         "maxLength",
@@ -56,16 +54,14 @@ _PLAIN: Final = frozenset(
         "prefixItems",
         "properties",
         "required",
-        "title",
         "type",
     }
 )
-"""Keywords that a grammar grows with only as fast as the schema does."""
+"""Keywords that a grammar grows with only as fast as the schema does, unless alternatives stand beside others."""
 _JOINING: Final = frozenset(
     {"allOf", "dependentSchemas", "else", "if", "not", "then", "unevaluatedProperties", "dependencies"}
 )
 """Keywords by which one object must satisfy several schemas, or fail one."""
-_ALTERNATIVES: Final = frozenset({"$ref", "anyOf", "oneOf"})
 _ABOUT_OBJECTS: Final = frozenset({"additionalProperties", "patternProperties", "properties"})
 
 
@@ -116,7 +112,10 @@ def _is_joined(part: dict[str, Any]) -> bool:
 
 
 def _is_plain(part: dict[str, Any]) -> bool:
-    return _PLAIN.issuperset(part) and all(_number(part, name) <= _PLAIN_ITEMS_MAX for name in _COUNTS)
+    # What stands beside alternatives is joined with each of them, and that with each of the next level.
+    is_joined = part.keys() & _ALTERNATIVES and len(part.keys() - _UNHEARD) > 1
+    is_few = all(_number(part, name) <= _PLAIN_ITEMS_MAX for name in _COUNTS)
+    return not is_joined and _PLAIN.issuperset(part) and is_few
 
 
 def _number(part: dict[str, Any], name: str) -> float:

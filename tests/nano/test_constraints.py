@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from mac_runner.nano import ConstraintError, InferenceEngine, SamplingParams, Tokenizer, constraints
+from mac_runner.nano import ConstraintError, InferenceEngine, QueueFullError, SamplingParams, Tokenizer, constraints
 from mac_runner.nano.testing import (
     CHOICES_MAX,
     GRAMMARS_MAX,
@@ -261,6 +261,24 @@ async def test_schema_that_may_take_long_is_compiled_once_it_was_tried(compiler:
         await tried({**trial, "grammar": "start: missing"})
 
 
+def test_grammars_in_use_leave_room_for_others_only_within_the_bound(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "GRAMMARS_BYTES_MAX", 100)
+    dice, held = random.Random(2), list[tuple[int, Constraint]]()
+    for index in range(40):
+        num_bytes = dice.randint(1, 60)
+        grammar = None  # The one before is held by its constraint alone.
+        if sum(size for size, _ in held) + num_bytes <= 100:
+            grammar = compiler.compile(SamplingParams(choices=(f"{index}",)), num_bytes)
+            assert grammar is not None
+            held.append((num_bytes, grammar.constraint()))
+        else:
+            with pytest.raises(QueueFullError):
+                compiler.compile(SamplingParams(choices=(f"{index}",)), num_bytes)
+            held.pop(dice.randrange(len(held)))
+
+
 def plain(dice: random.Random, depth: int = 0) -> dict[str, Any]:
     """A schema as programs write them, without what can make a grammar explode."""
     kinds = ["enum", "const", "string", "integer", *(["object", "array", "anyOf"] if depth < 4 else [])]
@@ -301,6 +319,19 @@ def test_plain_schema_of_any_shape_is_compiled_quickly_without_a_trial(compiler:
             slow.append(text)
 
     assert slow == []
+
+
+def test_what_stands_beside_alternatives_is_tried_because_it_is_joined_with_each(compiler: GrammarCompiler) -> None:
+    dice = random.Random(7)
+    for _ in range(20):
+        schema: dict[str, Any] = {"type": "integer"}
+        for level in range(dice.randint(1, 20)):
+            beside = dice.choice(({"properties": {"a": schema}}, {"items": schema}, {"required": ["b"]}))
+            either = [{"properties": {"b": {}}}, {"properties": {"c": {}}}, {"$ref": "#"}]
+            schema = {**beside, "anyOf": dice.sample(either, 2), "title": f"level {level}"}
+        assert compiler.trial(SamplingParams(json_schema=json.dumps(schema))) is not None, schema
+    for lone in ({"anyOf": [{"type": "null"}, {"$ref": "#"}], "default": None}, {"$ref": "#", "title": "x"}):
+        assert compiler.trial(SamplingParams(json_schema=json.dumps(lone))) is None, lone
 
 
 def follows(compiler: GrammarCompiler, tokenizer: Tokenizer, schema: object, text: str) -> bool:

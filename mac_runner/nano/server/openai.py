@@ -61,7 +61,7 @@ class StructuredOutputs(Body):
 
     json_schema: Annotated[JsonValue, Field(alias="json")] = None
     json_object: bool | None = None
-    choice: Many[str] | None = None
+    choice: Annotated[Many[str], Field(min_length=1)] | None = None
 
 
 class NamedSchema(Body):
@@ -182,6 +182,12 @@ class OpenaiBody(Body):
         """What the client names the requests by that begin alike: its key for the prompt cache, or else the user."""
         return self.prompt_cache_key or self.user or None
 
+    def require_heard(self) -> None:
+        """Refuse what would have no effect, or is not supported."""
+        require_absent(self, "logit_bias", "store")
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options needs stream: true", "stream_options")
+
     @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with the token counts."""
@@ -209,7 +215,8 @@ class ChatBody(OpenaiBody):
 
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        require_absent(self, "logit_bias", "store", "tools", "functions", "audio", "prediction")
+        self.require_heard()
+        require_absent(self, "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
         self._require_variables()
@@ -247,7 +254,8 @@ class CompletionBody(OpenaiBody):
 
     def job(self, defaults: SamplingParams) -> Job:
         """The job for the engine; `defaults` hold where the request leaves a setting open."""
-        require_absent(self, "logit_bias", "store", "echo", "suffix")
+        self.require_heard()
+        require_absent(self, "echo", "suffix")
         if self.best_of not in (None, self.num_samples):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
         params = replace(
@@ -298,6 +306,8 @@ def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:
 
 def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams:
     """`params` with the constraint of a `response_format`."""
+    if form is not None and form.json_schema is not None and form.type != "json_schema":
+        raise invalid("json_schema needs the type json_schema", "response_format.json_schema")
     if form is None or form.type == "text":
         return params
     if params.is_constrained:

@@ -206,6 +206,9 @@ UNSUPPORTED: tuple[tuple[Ask, dict[str, object], str], ...] = (
     (chat, {"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": BAD_CALL}]}]}, "JSON"),
     (chat, {"top_logprobs": 2}, "top_logprobs needs logprobs"),
     (chat, {"response_format": {"type": "json_schema"}}, "needs json_schema"),
+    (chat, {"response_format": {"type": "text", "json_schema": {"schema": {}}}}, "needs the type json_schema"),
+    (chat, {"stream_options": {"include_usage": True}}, "needs stream"),
+    (text, {"stream_options": {}, "stream": False}, "needs stream"),
     (chat, {"structured_outputs": {"json_object": True, "choice": ["a"]}}, "one of json, json_object and choice"),
     (
         chat,
@@ -279,6 +282,7 @@ WRONG: tuple[tuple[type[Body], object, str | None], ...] = (
     (ChatBody, {**CHAT, "tempreature": 1}, "tempreature"),
     (ChatBody, {**CHAT, "response_format": {"type": "yaml"}}, "response_format.type"),
     (ChatBody, {**CHAT, "structured_outputs": {"json_object": 1}}, "structured_outputs.json_object"),
+    (ChatBody, {**CHAT, "structured_outputs": {"choice": []}}, "structured_outputs.choice"),
     (CompletionBody, {**TEXT, "logprobs": True}, "logprobs"),
     (CompletionBody, {**TEXT, "stop": ["x"] * 65}, "stop"),
     (CompletionBody, {**TEXT, "prompt": 3}, "prompt"),

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mac_runner.nano import EngineStats, Tokenizer, constraints
+from mac_runner.nano import EngineStats, Tokenizer, async_engine, constraints
 from mac_runner.nano.server import bodies
 from mac_runner.nano.testing import BODY_BYTES_AT_ONCE_MAX, BodyBudget, Parsed, parse_body
 from tests.nano.server.stage import LONG, OWNER, SHORT, Stage, served_with
@@ -126,6 +126,30 @@ async def test_client_that_leaves_ends_the_compiling_of_its_schema(stage: Stage)
         await stage.stats()
 
     assert (await stage.stats()).num_waiting == 0
+
+
+@served_with(max_waiting=12)
+async def test_schema_that_many_ask_for_at_once_is_tried_by_few_and_more_than_may_wait_are_sent_away(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = list[Any](), asyncio.Event()
+
+    async def held(trial: Any) -> int:
+        begun.append(trial)
+        await may_end.wait()
+        return 1
+
+    monkeypatch.setattr(async_engine, "tried", held)
+    form = {"type": "array", "maxItems": 101, "items": {"type": "null"}}
+    body = {**CHAT, "max_tokens": 1, "structured_outputs": {"json": form}}
+    asking = [asyncio.create_task(stage.post("/v1/chat/completions", json=body)) for _ in range(8)]
+    statuses = list[int]()
+    for ended in asyncio.as_completed(asking):
+        statuses.append((await ended).status_code)
+        if len(statuses) == 2:
+            may_end.set()
+
+    assert (statuses, len(begun)) == ([429] * 2 + [200] * 6, async_engine.TRIALS_MAX)
 
 
 def trials() -> list[psutil.Process]:
