@@ -1,7 +1,7 @@
 """What the next step computes: a pure function of the waiting and running sequences and the cache.
 
 There is one rule. Each step computes the tokens that have no KV yet, up to a token budget, those first that lack a
-single one. Of what is left a ninth goes to prompts in order of arrival, and the rest to the shortest, so a short prompt
+single one. Of what is left a part goes to prompts in order of arrival, and the rest to the shortest, so a short prompt
 does not wait for a long one. Long prompts in pieces, prefixes found in the cache and preempted sequences all follow.
 """
 
@@ -17,8 +17,12 @@ from mac_runner.nano.config import SchedulerConfig
 
 PASSED_OVER_MAX = 16
 """Sequences that are looked at in a step and wait on; it bounds the step's cost."""
-SHARE_MIN = 16
-"""The tokens that the longest prompt of a step may have beside others, however short they are."""
+SHARE = 16
+"""A prompt that is longer than all others of a step together has one token for so many of theirs."""
+SHARE_MIN = 4
+"""The tokens that it may have at least, however short the others are."""
+SHORT_MAX = 32
+"""A prompt without so many tokens is not cut for others: steps of few tokens take about as long."""
 PARTIAL_MAX = 8
 """Prompts under way at most for which a shorter one joins them."""
 
@@ -171,18 +175,19 @@ class _Step:
         )
 
     def _prefills(self) -> list[Work]:
-        """The pieces of prompts: a ninth of the step in order of arrival, the rest for the shortest first.
+        """The pieces of prompts: a small part of the step in order of arrival, the rest for the shortest first.
 
-        Beside others the longest gets an eighth of their tokens, so that their step is a short one: each of its own
-        takes longer, because it attends to all before it.
+        One that is longer than all others together gets a sixteenth of their tokens, so that their step is a short one:
+        each of its own takes longer, because it attends to all before it.
         """
         given = dict.fromkeys(self.missing, 0)
         left = self.budget
-        if len(self.missing) > 1:
-            others = sum(self.missing.values()) - max(self.missing.values())
-            left = min(left, others + max(others // 8, SHARE_MIN))
+        longest = max(self.missing.values(), default=0)
+        others = sum(self.missing.values()) - longest
+        if others and longest > max(others, SHORT_MAX):
+            left = min(left, others + max(others // SHARE, SHARE_MIN))
         shortest = sorted(self.missing, key=self.missing.__getitem__)
-        for order, share in ((list(self.missing), max(left // 9, 1)), (shortest, left)):
+        for order, share in ((list(self.missing), max(left // (SHARE + 1), 1)), (shortest, left)):
             for seq_id in order:
                 piece = min(self.missing[seq_id] - given[seq_id], share, left)
                 given[seq_id] += piece
