@@ -39,6 +39,7 @@ from mac_runner.store import (
     GridRecord,
     VerifyReport,
     grid_accounting,
+    grid_usage,
     has_run,
     read_run,
 )
@@ -161,7 +162,9 @@ def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, writ
         rows=written.rows,
         complete=complete if is_possible and isinstance(complete, int) else begun,
         left_out=[known.slug for known in grid.entries if not known.is_asked],
-        accounting=grid_accounting(directory, grid.name, sessions=written.sessions),
+        accounting=grid_usage(directory, grid.name)
+        if is_latest
+        else grid_accounting(directory, grid.name, sessions=written.sessions),
         declared=written.declared,
     )
     if not is_latest:

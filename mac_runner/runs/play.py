@@ -37,7 +37,7 @@ from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress,
 from mac_runner.store import (
     Need,
     Survey,
-    grid_accounting,
+    grid_usage,
     open_grid,
     read_run,
     write_tables,
@@ -352,7 +352,7 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         planned = len(setup.tasks)
         return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
     assert chosen.known is not None
-    accounting = grid_accounting(chosen.directory, chosen.name)
+    accounting = grid_usage(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
     write_tables(chosen.directory, results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"

@@ -37,12 +37,12 @@ from mac_runner.runs.summary import recorded_baseline, summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
     Disk,
+    grid_usage,
     is_grid,
     read_grid,
     read_grid_standing,
     read_standing,
 )
-from mac_runner.store.grid import grid_usage
 from mac_runner.store.records import lines
 from mac_runner.store.sharded import event_logs
 from mac_runner.store.workers import worker_events

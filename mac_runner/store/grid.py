@@ -19,15 +19,22 @@ import yaml
 
 from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import Standing, added_counts, read_standing
+from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
 from mac_runner.store.records import encode_json, entry, objects
-from mac_runner.store.run_state import merge_accounting, read_state
+from mac_runner.store.run_state import (
+    RECORDED,
+    accounting_since,
+    at_least,
+    merge_accounting,
+    read_state,
+)
 from mac_runner.store.session import GridSession, Recorder, open_log_session
 from mac_runner.store.sharded import has_run, places_of_work
 from mac_runner.store.space import Need, check_room
@@ -172,6 +179,14 @@ class GridRun(Recorder):
         super().__init__(session, lock)
         self.record = record
         self._directory = directory
+        noted, known = grid_usage(directory, record.name, []), grid_usage(directory, record.name)
+        used = accounting_since(known, noted)
+        self._lost: JsonObject = {} if known == noted else {"models": used["models"]}
+        """What combinations recorded, and earlier sessions that were killed did not note."""
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """Note what this session has used so far, and what earlier ones did not note."""
+        super().checkpoint(merge_accounting(self._lost, accounting))
 
     def accounting(self) -> JsonObject:
         """What all sessions used, this one as far as it was handed over, which this waits for.
@@ -255,12 +270,22 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, ses
     return {**state.total, "sessions": dict(began)}
 
 
-def grid_usage(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
-    """`grid_accounting`; while its shards are not merged, what the workers used."""
+def grid_usage(
+    directory: Path, name: str, usages: Iterable[JsonObject] | None = None, *, disk: Disk | None = None
+) -> JsonObject:
+    """`grid_accounting`; while its shards are not merged, what the workers used.
+
+    It has at least what the combinations recorded, by their `usages`, which are read where they are not given.
+    """
     known = grid_accounting(directory, name, disk=disk)
-    if known.get("models"):
-        return known
-    return reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
+    if not known.get("models"):
+        known = reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
+    if usages is None:
+        record = read_grid(directory, disk=disk)
+        paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
+        usages = (read_run(path, disk=disk).accounting for path in paths if has_run(path, disk=disk))
+    recorded = reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), {})
+    return at_least(known, recorded)
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
@@ -353,7 +378,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         failures=tuple(row for standing in begun for row in standing.failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
-        usage=grid_usage(directory, record.name, disk=disk),
+        usage=grid_usage(directory, record.name, [standing.usage for standing in begun], disk=disk),
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,

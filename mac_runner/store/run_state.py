@@ -33,6 +33,9 @@ from mac_runner.types import JsonObject, JsonValue, PolicyVersion, RecordedReply
 LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
 
+RECORDED = "recorded"
+"""What a session without accounts of its own recorded, in its checkpoints: those accounts have at least as much."""
+
 _DIGITS = 6
 """Of seconds; what is counted is whole."""
 
@@ -128,7 +131,7 @@ class RunState:
             case "session":
                 session.started_at = str(record.get("started_at"))
                 session.run = str(record["run"]) if "run" in record else session.run
-                session.has_accounts = record.get("has_accounts") is not False
+                session.has_accounts = record.get("owns_accounts") is not False
             case "checkpoint":
                 session.usage, session.counted_to, session.since = usage_of(record), end, {}
             case "death":
@@ -152,8 +155,8 @@ class RunState:
 
     def count_recorded_in(self, session: SessionStanding, disk: Disk, path: Path) -> None:
         """The same for one session."""
-        if session.has_accounts:
-            session.since = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)))
+        found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)))
+        session.since = found if session.has_accounts or not found else {RECORDED: found}
 
     def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
         """`row` is canonical JSON, as frames hold it."""

@@ -27,7 +27,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
-from mac_runner.store.run_state import at_least, counted, merge_accounting, read_state
+from mac_runner.store.run_state import RECORDED, at_least, counted, merge_accounting, read_state
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
@@ -340,6 +340,8 @@ class Session(SessionLog):
         if self._has_accounts:
             # More may have been recorded since the accounts were made.
             accounting = at_least(accounting, self._counted)
+        elif self._counted:
+            accounting[RECORDED] = self._counted
         return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:

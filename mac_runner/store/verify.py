@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -183,7 +183,7 @@ def verify_run(
     replayed = _Comparison(rebuild, essence)
     found = [
         *damaged,
-        *_account_findings(state, found_there.replies),
+        *_account_findings(found_there),
         *_transcript_findings(disk, layout, rows, state.attempts, replayed),
         *_attempt_findings(disk, layout, rows, state.attempts, replayed),
         *_stray_findings(disk, layout, rows),
@@ -192,6 +192,7 @@ def verify_run(
     ]
     index = [*_index_findings(disk, layout, rows)]
     notes = [*_temporaries(disk, layout), *_foreign_notes(disk, layout), *_trace_notes(disk, layout, state)]
+    notes += _account_notes(found_there)
     if isinstance(summary, Finding):
         found.append(summary)
     elif summary is not None and summarise is not None:
@@ -266,7 +267,8 @@ class _Journal(NamedTuple):
 
     state: RunState
     replies: Mapping[str, int]
-    """Empty names are those of frames of earlier versions."""
+    earlier: Container[int]
+    """The sessions of earlier versions, whose replies name no model."""
     damaged: Sequence[Finding]
     """On lines that are no intact frame."""
     malformed: Sequence[Finding]
@@ -275,6 +277,7 @@ class _Journal(NamedTuple):
 
 def _read_journal(disk: Disk, layout: Layout) -> _Journal:
     state, damaged, malformed, replies = RunState(), list[Finding](), list[Finding](), Counter[str]()
+    earlier = set[int]()
     for session in journal.sessions(disk, layout):
         state.begin(session, layout.source(session))
         path = layout.segment(session)
@@ -287,7 +290,10 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                 try:
                     if journal.check_record(path, record)["kind"] == "reply":
                         model = recorded_from_json(record, has_trace=False).model
-                        replies[model or ""] += state.present.has_accounts
+                        if model is None:
+                            earlier.add(session)
+                        elif state.present.has_accounts:
+                            replies[model] += 1
                     elif record["kind"] in journal.KINDS:
                         state.apply(record, line.offset + line.size_bytes)
                     else:
@@ -301,22 +307,39 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                     malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {words}"))
     if not malformed:
         state.count_recorded(disk, layout)
-    return _Journal(state, replies, damaged, malformed)
+    return _Journal(state, replies, earlier, damaged, malformed)
 
 
-def _account_findings(state: RunState, replies: Mapping[str, int]) -> Iterator[Finding]:
+def _account_findings(found: _Journal) -> Iterator[Finding]:
     """Accounts that cannot be: fewer requests than replies that are recorded, or more play than there was time."""
-    accounts = section(state.usage, "models")
-    for model in sorted(accounts.keys() & replies.keys()):
-        requests = section(accounts, model).get("requests")
-        if (number(requests) or 0) < replies[model]:
-            text = f"the journal has {replies[model]} replies of model {model}, and its accounts {requests} requests"
+    accounts = section(found.state.usage, "models")
+    for model, replies in sorted(found.replies.items()):
+        requests = number(section(accounts, model).get("requests")) or 0
+        if requests < replies:
+            text = f"the journal has {replies} replies of model {model}, and its accounts {requests:.0f} requests"
             yield Finding(FindingKind.MISMATCHED, text)
+    for session, text in _overplayed(found.state):
+        if session not in found.earlier:
+            yield Finding(FindingKind.MISMATCHED, text)
+
+
+def _account_notes(found: _Journal) -> Iterator[str]:
+    """Earlier versions counted to a shard what a worker had played before it claimed that."""
+    yield from (
+        f"{text}: an earlier version counted so"
+        for session, text in _overplayed(found.state)
+        if session in found.earlier
+    )
+
+
+def _overplayed(state: RunState) -> Iterator[tuple[int, str]]:
     for session in state.sessions:
         wall_s, played_s = (number(session.usage.get(key)) or 0.0 for key in ("wall_s", "played_s"))
         if played_s > wall_s + _ROUNDED_S:
-            text = f"session {session.number} has played for {played_s} s, and was at work for {wall_s} s"
-            yield Finding(FindingKind.MISMATCHED, text)
+            yield (
+                session.number,
+                f"session {session.number} has played for {played_s} s, and was at work for {wall_s} s",
+            )
 
 
 def _transcript_findings(

@@ -28,9 +28,11 @@ from mac_runner.store import (
     GridRecord,
     grid_accounting,
     grid_entries,
+    grid_usage,
     is_grid,
     open_grid,
     read_grid,
+    read_grid_standing,
     read_run,
     read_standing,
     write_tables,
@@ -42,9 +44,12 @@ from mac_runner.store.testing import (
     LaneRecord,
     Layout,
     checkpoint_frame,
+    encode_frame,
     lanes_of,
+    lines,
     objects,
     read_lanes,
+    records_of,
     usage_of,
 )
 from mac_runner.store.testing import stretches as stretches_of
@@ -499,6 +504,54 @@ def test_accounts_of_a_session_killed_anywhere_have_every_reply_that_it_recorded
         assert tail.state.usage.get("models", {}) == accounting["models"]
         wrong = {finding.text for finding in player.verified(run_dir).findings if "accounts" in finding.text}
         assert wrong == set()
+
+
+def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations(tmp_path: Path) -> None:
+    """Whatever it noted last; and the next session notes what is missing, once."""
+    dice = Random(4)
+    for trial in range(6):
+        path, noted, replies = tmp_path / str(trial), 0, 0
+        with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
+            for slug in ("slug-a", "slug-b"):
+                with player.open_toy(path / slug, 2, has_accounts=False) as run:
+                    for is_ending in player.steps(run):
+                        replies += not is_ending
+                        if dice.random() < 0.2:
+                            noted = dice.randint(0, replies)
+                            grid_run.checkpoint({"models": {"m": {"requests": noted}}})
+                        if dice.random() < 0.2:
+                            run.checkpoint({"played_s": 0.0})
+                            run.drain()
+        for segment in path.glob("slug-*/journal/*.jsonl"):
+            whole = segment.read_bytes()
+            segment.write_bytes(whole[: dice.randrange(len(whole.splitlines(keepends=True)[0]), len(whole))])
+        recorded = sum(
+            len(re.findall(rb'"kind":"reply".*\n', segment.read_bytes()))
+            for segment in path.glob("slug-*/journal/*.jsonl")
+        )
+
+        for usage in (grid_usage(path, "g"), read_grid_standing(path).whole.usage):
+            assert section(section(usage, "models"), "m").get("requests", 0) == max(noted, recorded)
+        for session in (1, 2):
+            with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
+                grid_run.checkpoint({"models": {"m": {"requests": 5}}})
+                found = grid_run.accounting()
+            assert section(section(found, "models"), "m")["requests"] == max(noted, recorded) + 5 * session
+            assert grid_usage(path, "g") == found
+
+
+def test_accounts_that_an_earlier_version_counted_otherwise_are_no_damage(run_dir: Path) -> None:
+    player.played(run_dir, 2)
+
+    def altered(data: bytes) -> bytes:
+        records = [record for line in lines([data]) for record in records_of(line)[0]]
+        nameless = [{key: value for key, value in record.items() if key != "model"} for record in records]
+        return b"".join(map(encode_frame, nameless)) + checkpoint_frame(1, elapsed_s=2.5, accounting={"played_s": 3.5})
+
+    edit_journal(run_dir, altered)
+
+    report = player.verified(run_dir)
+    assert (report.findings, "3.5" in " ".join(report.notes)) == ((), True)
 
 
 def test_accounts_that_cannot_be_are_found(run_dir: Path, snapshot: SnapshotAssertion) -> None:
