@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
 from mac_runner.clock import Clock, pause
@@ -18,13 +17,12 @@ from mac_runner.printable import counted
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.runs.stream import OpenRun
 from mac_runner.runs.summary import grid_results, summary_of
-from mac_runner.store import Disk, ShardsRecord, Survey, merge_accounting, merge_runs, open_grid, read_workers
-from mac_runner.store.grid import grid_accounting, join_grid, read_grid
+from mac_runner.store import Disk, ShardsRecord, Survey, merge_runs, open_grid
+from mac_runner.store.grid import join_grid, read_grid
 from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import read_owner
 from mac_runner.store.shards import begin_shards, check_shards, is_merged, make_claimable
 from mac_runner.store.workers import worker_events
-from mac_runner.types import JsonObject
 
 LOOK_INTERVAL_S: Final = 1.0
 """How often a worker without a shard looks whether one has become free."""
@@ -214,13 +212,6 @@ def _merge_grid(chosen: ExperimentSet, clock: Clock) -> None:
         for setup in chosen.setups:
             if not is_merged(setup.directory):
                 _merge(chosen, setup, clock)
-        # A merge that was killed may have noted it already.
-        if not grid_accounting(chosen.directory, chosen.name).get("models"):
-            grid.checkpoint(_used(read.usage for read in read_workers(chosen.directory)))
+        grid.note_workers()
         results = grid_results(chosen, grid.record, grid.accounting(), lambda _setup: True)
         grid.write_tables(results.files())
-
-
-def _used(usages: Iterable[JsonObject]) -> JsonObject:
-    nothing: JsonObject = {}
-    return reduce(merge_accounting, usages, nothing)

@@ -188,6 +188,12 @@ class GridRun(Recorder):
         """Note what this session has used so far, and what earlier ones did not note."""
         super().checkpoint(merge_accounting(self._lost, accounting))
 
+    def note_workers(self) -> None:
+        """Note what the workers used, unless a merge that was killed has. They have nothing else to note here."""
+        if not grid_accounting(self._directory, self.record.name).get("models"):
+            used = grid_usage(self._directory, self.record.name)
+            super().checkpoint({key: value for key, value in used.items() if key != "sessions"})
+
     def accounting(self) -> JsonObject:
         """What all sessions used, this one as far as it was handed over, which this waits for.
 
@@ -284,8 +290,8 @@ def grid_usage(
         record = read_grid(directory, disk=disk)
         paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
         usages = (read_run(path, disk=disk).accounting for path in paths if has_run(path, disk=disk))
-    recorded = reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), {})
-    return at_least(known, recorded)
+    nothing: JsonObject = {}
+    return at_least(known, reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), nothing))
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:

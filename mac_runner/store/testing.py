@@ -69,4 +69,5 @@ from mac_runner.store.traces import (
     with_inline_traces,
 )
 from mac_runner.store.transcripts import Finished, decode_transcript, encode_transcript, in_format_of
+from mac_runner.store.workers import open_worker
 from mac_runner.store.writer import THREAD_NAME, Writer

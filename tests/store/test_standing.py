@@ -48,6 +48,7 @@ from mac_runner.store.testing import (
     lanes_of,
     lines,
     objects,
+    open_worker,
     read_lanes,
     records_of,
     usage_of,
@@ -538,6 +539,22 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
                 found = grid_run.accounting()
             assert section(section(found, "models"), "m")["requests"] == max(noted, recorded) + 5 * session
             assert grid_usage(path, "g") == found
+
+
+def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path) -> None:
+    dice = Random(2)
+    for trial in range(4):
+        path = tmp_path / str(trial)
+        played(path, "a")
+        with open_worker(path, clock=CLOCK) as worker:
+            with player.open_toy(path / "slug-a", 2, has_accounts=False) as run:
+                replies = sum(not is_ending for is_ending in player.steps(run))
+            worker.checkpoint({"models": {"m": {"requests": dice.randint(0, replies)}}})
+            with open_grid(path, asked=asked("a"), clock=CLOCK) as grid_run:
+                worker.checkpoint({"models": {"m": {"requests": replies}}})
+                worker.close()
+                grid_run.note_workers()
+                assert section(section(grid_run.accounting(), "models"), "m")["requests"] == replies
 
 
 def test_accounts_that_an_earlier_version_counted_otherwise_are_no_damage(run_dir: Path) -> None:
