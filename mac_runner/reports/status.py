@@ -153,7 +153,9 @@ def status_text(status: JsonObject) -> str:
 def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
     shard = "" if status["shard"] is None else f", shard {status['shard']}"
     yield "experiment", f"{status['experiment_name']}{shard}: {status['state']}"
-    if owner := section(status, "owner"):
+    is_over = status["state"] in ("complete", "failed")
+    # After the end it does not matter who was killed on the way.
+    if (owner := section(status, "owner")) and not (is_over and owner["is_alive"] is False):
         yield "at work", _who(owner)
         yield "", str(owner["command"])
     yield "conversations", _counts(section(status, "conversations"))

@@ -21,7 +21,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import RunDirectoryError, RunLockedError
 from mac_runner.fleet.testing import LaneState
 from mac_runner.plan import Shard
-from mac_runner.reports import lanes_json, status_text
+from mac_runner.reports import lanes_json, status_json, status_text
 from mac_runner.results import section
 from mac_runner.store import (
     Disk,
@@ -86,6 +86,8 @@ def test_owner_that_was_killed_is_told_as_gone(run_dir: Path) -> None:
 
     assert standing.owner is not None
     assert standing.is_owner_alive is False
+    texts = [status_text(status_json(replace(standing, finished=ended), CLOCK.utc_now())) for ended in (0, 1)]
+    assert ["at work" in text for text in texts] == [True, False]
 
 
 def test_failures_and_what_was_tried_again_are_told_as_they_stand(run_dir: Path) -> None:
