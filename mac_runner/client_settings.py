@@ -1,8 +1,8 @@
 """The variables with which an environment sets up the clients of servers, which do not apply here.
 
-Clients read where a server is, which proxies lead there and which certificates are trusted. One does so when it is
-imported, for a client that is never used, and raises for a value that it does not understand. An experiment says itself
-where its servers are.
+Clients read where a server is, which proxies lead there and which certificates are trusted. Two do so when they are
+imported, for clients and contexts that are never used, and raise for a value that they do not understand. An experiment
+says itself where its servers are.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_VARIABLES: Final = re.compile(r"(?i:\w+_proxy)|SSL_CERT_(?:FILE|DIR)|SSLKEYLOGFILE|OLLAMA_\w+|ANTHROPIC_\w+")
-
 KEY_LOG: Final = re.compile("SSLKEYLOGFILE")
-"""A file for the keys of connections, for other programs. Where it cannot be written, aiohttp cannot be imported; the
-certificates that it is to trust stay (`SSL_CERT_FILE`)."""
+"""The file that gets the keys of connections. Python opens it with each set of certificates, or raises."""
+_VARIABLES: Final = re.compile(rf"(?i:\w+_proxy)|SSL_CERT_(?:FILE|DIR)|{KEY_LOG.pattern}|OLLAMA_\w+|ANTHROPIC_\w+")
 
 
 @contextmanager

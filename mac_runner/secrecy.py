@@ -62,7 +62,7 @@ def holds_secret(address: str) -> bool:
         "?" in parts["rest"]
         or ":" in before
         or bool(has_login and not is_named)
-        or _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None
+        or ("." not in host and _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None)
     )
 
 

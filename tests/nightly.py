@@ -25,7 +25,12 @@ from tests.sim.seeds import played
 
 SHOWN_MAX = 5
 KILLED_RUNS = "tests/faults/test_kills.py::test_run_killed_again_and_again_ends_like_one_that_was_not"
-KILLED_WORKERS = "tests/faults/test_kills.py::test_workers_killed_at_random_leave_what_one_run_leaves"
+KILLED_WORKERS = "tests/faults/test_kills.py::test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves"
+ANSWERS = "tests/backends/test_contract.py::test_whatever_is_answered_with_200_fails_conversations_at_most"
+REFUSALS = "tests/backends/test_refusals.py::test_words_mean_the_same_in_every_body_whatever_their_numbers"
+SURROUNDINGS = "tests/cli/test_servers.py::test_settings_that_an_environment_has_for_other_clients_change_nothing"
+ODD_GAMES = "tests/scheduler/test_run.py::test_whatever_a_game_raises_or_gives_fails_its_conversations_alone"
+CLOCKS = "tests/runs/test_directory_of_shards.py::test_workers_whose_clocks_leap_by_decades_end_as_any_others"
 LANES = "tests/simulation/test_loop.py::test_a_lane_answers_when_one_does_that_takes_every_step"
 
 WHAT = {
@@ -35,8 +40,13 @@ WHAT = {
     "cancellation": "cancellations: each turn of the loop, in courses of their own",
     "crash": "power cuts before each operation of random runs, about 700 disks each",
     KILLED_RUNS: "kills at random changes of the disk and replies: nothing lost, nothing doubled",
-    KILLED_WORKERS: "kills of workers of one directory: merged as one run leaves it",
+    KILLED_WORKERS: "workers of one directory, killed and stopped: merged as one run leaves it",
     "tests/faults/test_histories.py": "random histories of runs, kills and power cuts",
+    ANSWERS: "odd answers with status 200 over each protocol: conversations fail at most",
+    REFUSALS: "refusals in the words of each server, with other numbers: the same meaning in every body",
+    SURROUNDINGS: "settings of proxies, hosts and certificates for other clients: they change nothing",
+    ODD_GAMES: "games that raise or give what they may not: their conversations fail alone",
+    CLOCKS: "workers whose clocks leap by decades: as any others",
     LANES: "worlds of a modelled lane: equal to one that takes every step",
     "tests/fleet/test_stress.py": "seconds of 1,000 requests a minute, an engine killed, one stopped: all answered",
     "tests/fleet/test_storms.py": "storms of a simulated fleet: promises after each event, every turn answered",
@@ -86,12 +96,12 @@ class Scaled:
 
 
 FIGURES: tuple[Figure | Scaled, ...] = (
-    Figure("C1 C2", "storm", 50_000, 0.09, first=500),
+    Figure("C1 C2", "storm", 50_000, 0.07, first=500),
     Figure("C3", "storm-twice", 2_500, 0.05, first=100_000),
     Figure("C1", "world", 50_000, 0.07, first=400),
     Figure("C4", "cancellation", 5_000, 0.05, first=1_000),
-    Figure("A2", "crash", 150, 0.1, first=1, chunk=1),
-    Scaled("A1", KILLED_RUNS, 16, 2_000, 0.08),
+    Figure("A2", "crash", 150, 0.08, first=1, chunk=1),
+    Scaled("A1", KILLED_RUNS, 16, 2_000, 0.06),
     Scaled("A5", KILLED_WORKERS, 8, 240, 0.02),
     Scaled("A3", "tests/faults/test_histories.py", 50, 5_000, 0.05),
     Scaled("P1", LANES, 150, 10_000, 0.01),
@@ -106,7 +116,12 @@ FIGURES: tuple[Figure | Scaled, ...] = (
     Scaled("B5", "tests/attacks/test_reading_costs.py", 1, 4, 0.01),
     Scaled("A4", "tests/environments/adapters/test_kills.py", 12, 650, 0.04),
     Scaled("S1", "tests/figures/test_coverage.py", 250, 5_000, 0.03),
-    Figure("B1", "hostile", 2_000, 0.1, first=10_000, chunk=5),
+    Scaled("R1", ANSWERS, 24, 2_400, 0.02),
+    Scaled("R2", REFUSALS, 1, 50, 0.01),
+    Scaled("R3", SURROUNDINGS, 6, 60, 0.02),
+    Scaled("R4", ODD_GAMES, 40, 4_000, 0.02),
+    Scaled("R5", CLOCKS, 2, 60, 0.01),
+    Figure("B1", "hostile", 2_000, 0.08, first=10_000, chunk=5),
     Figure("B2", "mutated-run", 10_000, 0.07, first=10_000, chunk=20),
     Figure("B6", "altered-transcript", 2_000, 0.01, first=10_000, chunk=20),
     Figure("B3", "mutated-file", 20_000, 0.04, first=100_000, chunk=50),

@@ -12,16 +12,13 @@ from types import TracebackType
 from typing import Any, Final
 
 from mac_runner.backends.fleet.lanes import LaneAddress
-from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError
 from mac_runner.fleet.held import HeldFleet
 from mac_runner.fleet.model import LaneStatus
+from mac_runner.http_library import aiohttp
 from mac_runner.printable import printable
 from mac_runner.structs import convert
 from mac_runner.types import JsonObject
-
-with no_client_settings(KEY_LOG):
-    import aiohttp
 
 _CONNECT_S: Final = 10.0
 _GONE: Final = (aiohttp.ClientError, OSError)

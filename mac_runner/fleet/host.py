@@ -28,11 +28,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from aiohttp import web
-
 from mac_runner.backends.fleet.lanes import ModelLanes
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.fleet.model import LaneState, LaneStatus
+from mac_runner.http_library import web
 from mac_runner.types import JsonObject
 
 WAIT_S_MAX: Final = 30.0

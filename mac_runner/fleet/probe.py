@@ -14,11 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.backends.redaction import Redactor
-from mac_runner.client_settings import KEY_LOG, no_client_settings
+from mac_runner.http_library import aiohttp
 from mac_runner.types import JsonObject
-
-with no_client_settings(KEY_LOG):
-    import aiohttp
 
 LOOK_S: Final = 10.0
 """How long a look at an engine may take; readiness is looked for again and again."""

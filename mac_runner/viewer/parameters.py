@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import ConfigError
-
-with no_client_settings(KEY_LOG):
-    from aiohttp import web
+from mac_runner.http_library import web
 
 _DIGITS_MAX: Final = 15
 

@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 from yarl import URL
 
-from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.http_library import aiohttp, web
 from mac_runner.threads import DaemonExecutor
 from mac_runner.viewer.answers import Body, body_of, packed_body
 from mac_runner.viewer.front_end import static_file
@@ -28,10 +28,6 @@ from mac_runner.viewer.parameters import Parameters
 from mac_runner.viewer.recent import Recent
 from mac_runner.viewer.search import search
 from mac_runner.viewer.source import NotThereError, Source
-
-with no_client_settings(KEY_LOG):
-    from aiohttp import web
-    from aiohttp.http_exceptions import HttpProcessingError
 
 T = TypeVar("T")
 
@@ -260,7 +256,7 @@ def _logger() -> logging.Logger:
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+    return record.exc_info is None or not isinstance(record.exc_info[1], aiohttp.http_exceptions.HttpProcessingError)
 
 
 def _static() -> Mapping[str, Body]:

@@ -45,6 +45,7 @@ from tests.backends.asking import (
     started,
     up,
 )
+from tests.faults.tier import SCALE
 from tests.patience import LIMIT_S
 from tests.sim.anthropic_server import AnthropicServer, message
 from tests.sim.behaviour import (
@@ -229,7 +230,17 @@ GARBAGE: dict[str, Behaviour] = {
     "a body without an end": flood(),
     "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
 }
-ODD: tuple[JsonValue, ...] = (None, -1, 0.5, 10**30, "", "repetition", [], {}, ["x"], {"error": "no"})
+ODD: tuple[JsonValue, ...] = (
+    *(None, True, -1, 0.5, 10**30, float("nan"), "", "repetition", [], {}, ["x"], {"error": "no"}),
+    *(
+        "\ud800\x00\x1b[2J",
+        "x" * 5_000,
+        "<think>So.",
+        "<|channel|>analysis<|message|>So.",
+        {"text": "x"},
+        [{"text": "x"}],
+    ),
+)
 NO_REPLIES = (
     *(behaviour.body for behaviour in GARBAGE.values() if isinstance(behaviour, Send) and behaviour.status == 200),
     *(encoded({"error": {"message": "no", "code": status}}) for status in (400, 401, 404, 413, 500, 502, 503)),
@@ -244,7 +255,8 @@ def odd_answer(good: bytes, dice: Random) -> Send:
     body: JsonObject = json.loads(good)
     for _ in range(dice.randint(1, 3)):
         holder, key = dice.choice(places(body))
-        holder[key] = dice.choice(ODD)
+        value = holder[key]
+        holder[key] = value * 2 if isinstance(value, list) and dice.random() < 0.5 else dice.choice(ODD)
     return Send(200, encoded(body))
 
 
@@ -262,7 +274,7 @@ def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str
     """The same request always gets the same answer, so that no other try helps; the run ends all the same."""
     impatient = RetryPolicy(max_attempts=2, backoff_s=0.0, backoff_s_max=0.0, engine_patience_s=0.0)
     results: list[RunResult] = []
-    for seed in range(4):
+    for seed in range(4 * SCALE):
 
         def answer(received: Received, seed: int = seed) -> Behaviour:
             dice = Random(f"{seed} {hashlib.sha256(received.body).hexdigest()}")

@@ -8,13 +8,16 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from random import Random
 from typing import Any
 
 import pytest
 
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
+from tests.backends.test_refusals import TOO_LONG
 from tests.cli.lab import ROOT, AtOnce, Lab, discussion, ending, experiment, served
+from tests.faults.tier import SCALE
 from tests.patience import wait_for
 from tests.sim.anthropic_server import AnthropicServer, message
 from tests.sim.anthropic_server import failure as anthropic_failure
@@ -104,14 +107,14 @@ def test_clients_of_servers_are_loaded_for_no_other_experiment(lab: Lab) -> None
     assert lab.start(program=(sys.executable, "-c", program)).wait() == 0
 
 
-@pytest.mark.parametrize("seed", first(1, range(6), tier="ci", rest="nightly"))
+@pytest.mark.parametrize("seed", first(1, range(6 * SCALE), tier="ci", rest="nightly"))
 def test_settings_that_an_environment_has_for_other_clients_change_nothing(
     lab: Lab, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients read them when they are imported, so each process shows it once."""
     for name, _ in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    surroundings = dict(SETTINGS) if seed == 0 else drawn(seed)
+    surroundings = drawn(seed)
     texts = []
     with ExitStack() as stack:
         servers = [OpenaiServer(), OllamaServer(), AnthropicServer(api_key=KEY)]
@@ -184,6 +187,39 @@ def thinking(received: Received) -> Behaviour:
     said: JsonObject = {"role": "assistant", "content": text, **({field: "Hm."} if field else {})}
     choice: JsonObject = {"index": 0, "finish_reason": "stop", "message": said}
     return Send(200, encoded({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}))
+
+
+LIMIT_CHARS = 12_000
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(2 * SCALE))
+def test_game_whose_prompts_a_server_finds_too_long_is_shortened_and_finished(
+    at_once: AtOnce, lab: Lab, seed: int
+) -> None:
+    """In the words of any provider; by the first seed in those of vLLM."""
+    chance, refused = Random(seed), list[str]()
+
+    def script(received: Received) -> Behaviour:
+        messages: Any = received.json["messages"]
+        asked = "".join(message["content"] for message in messages)
+        if len(asked) <= LIMIT_CHARS:
+            speech = {"act": "speak", "text": f"I am {chance.random()}. {'Who was where, and why? ' * 4}"}
+            return Say(json.dumps(speech) if '{"act": "speak"' in asked else WAIT)
+        refused.append(chance.choice([*TOO_LONG.values()]) if seed else TOO_LONG["vLLM"])
+        return failure(chance.choice((400, 422)) if seed else 400, refused[-1])
+
+    calendar: JsonObject = {"discussion_rounds": 1, "max_days": 6}
+    with in_a_thread(OpenaiServer(script=script)) as server:
+        game: JsonObject = {"lobby": "classic-7", "calendar": calendar}
+        at_once(experiment(conversations=1, models={"m": served(server.url)}, game=game), "--quiet").done()
+    run = lab.run_dir()
+    corrected = [turn["turn"] for turn in run.turns if turn["reply"]["finish_reason"] == "overflow"]
+
+    assert run.statuses == {"finished": 1}
+    assert len(refused) == len(corrected) > 0
+    assert run.summary["defaults"] == 0
+    lab.verified(run.path)
 
 
 @pytest.mark.ci

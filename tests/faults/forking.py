@@ -93,11 +93,12 @@ class Forking:
         """Wait for the end of a child."""
         return self.first_to_end([pid])[1]
 
-    def first_to_end(self, pids: Collection[int]) -> tuple[int, Ended]:
-        """Wait for the first of some children to end; its process id, and how."""
+    def first_to_end(self, pids: Collection[int], between: Callable[[], None] = lambda: None) -> tuple[int, Ended]:
+        """Wait for the first of some children to end, with a call between two looks; its process id, and how."""
         found: list[tuple[int, Ended]] = []
 
         def has_ended() -> bool:
+            between()
             found.extend((pid, ended) for pid in pids if not found and (ended := self.ended_now(pid)) is not None)
             return bool(found)
 

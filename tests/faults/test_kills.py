@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 
 from mac_runner.cli.maintenance import verify
@@ -123,7 +125,9 @@ TIMED = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s"
 
 @pytest.mark.ci
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, forking: Forking, seed: int) -> None:
+def test_workers_killed_and_stopped_at_random_leave_what_one_run_leaves(
+    tmp_path: Path, forking: Forking, seed: int
+) -> None:
     chance, witness = Random(seed), tmp_path / "witness"
     witness.touch()
     single = Talks(conversations=SHARED, out=tmp_path / "single")
@@ -132,14 +136,24 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
     command = [*shared.args(latency_ms=20), "--shard", f"auto/{SHARDS}", "--quiet"]
 
     def start(kills: int) -> int:
-        after = chance.randrange(1, DEATH_REPLIES_MAX) if kills < DEATHS else None
-        extras = Extras(witness=str(witness), after_replies=after, is_slower_than_disk=True)
+        after, is_last = chance.randrange(1, DEATH_REPLIES_MAX), kills == DEATHS
+        stops = [signal.SIGSTOP] * chance.randrange(2)
+        signals = [*stops, *([] if is_last else [signal.SIGKILL])]
+        extras = Extras(witness=str(witness), signals=signals, after_replies=after, is_slower_than_disk=True)
         return forking.start(*command, extras=extras)
 
+    def go_on() -> None:
+        """Of those that are stopped each goes on after a while of its own; others work or wait meanwhile."""
+        for pid in lives:
+            if psutil.Process(pid).status() == psutil.STATUS_STOPPED and chance.random() < 0.02:
+                os.kill(pid, signal.SIGCONT)
+                continued.append(pid)
+
+    continued: list[int] = []
     lives = {start(0): 0 for _ in range(WORKERS)}
     ends: list[Ended] = []
     while lives:
-        pid, ended = forking.first_to_end(lives)
+        pid, ended = forking.first_to_end(lives, go_on)
         kills = lives.pop(pid)
         if ended.code == -signal.SIGKILL:
             lives[start(kills + 1)] = kills + 1
@@ -147,6 +161,7 @@ def test_workers_killed_at_random_leave_what_one_run_leaves(tmp_path: Path, fork
             ends.append(ended)
 
     assert [end.code for end in ends] == [Exit.OK] * WORKERS, [end.err for end in ends]
+    assert continued
     # One that comes when all is played leaves nothing behind; at least one worker lives through its kills and plays.
     assert len([*(shared.out / "workers").iterdir()]) > DEATHS
     same_results(shared.run_dir, single.run_dir)

@@ -62,6 +62,7 @@ from mac_runner.view_model import IndexColumns
 from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, publish
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, experiment, scripted
+from tests.faults.tier import SCALE
 from tests.kit import known, written
 from tests.patience import wait_for
 from tests.viewer.served import served
@@ -585,7 +586,7 @@ class LeapingClock(SystemClock):
 
 @pytest.mark.ci
 def test_workers_whose_clocks_leap_by_decades_end_as_any_others(tmp_path: Path) -> None:
-    for seed in range(2):
+    for seed in range(2 * SCALE):
         out = tmp_path / str(seed)
         file = written(tmp_path / "small.yaml", asked())
         player = Player(display=Said(), clock=LeapingClock(seed), is_process_ours=False)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from mac_runner.backends.anthropic.settings import AnthropicConfig, check_agents
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.redaction import required_key
-from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "AnthropicConfig"]
@@ -17,8 +16,7 @@ _NO_SETTINGS = frozenset({"min_p", "presence_penalty", "frequency_penalty", "rep
 
 
 def _build(request: BackendRequest[AnthropicConfig]) -> Backend:
-    with no_client_settings(KEY_LOG):  # The client imports aiohttp.
-        from mac_runner.backends.anthropic.backend import AnthropicBackend
+    from mac_runner.backends.anthropic.backend import AnthropicBackend
 
     request.refuse(Unsupported(settings=_NO_SETTINGS, tokens=True))
     check_agents(request.name, request.settings, request.agents)

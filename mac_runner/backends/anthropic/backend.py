@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-import anthropic
-
+from mac_runner.backends.anthropic.client import anthropic
 from mac_runner.backends.anthropic.connection import client_of
 from mac_runner.backends.anthropic.errors import (
     DeniedError,

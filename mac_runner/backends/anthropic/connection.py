@@ -14,9 +14,9 @@ from functools import cache, partial
 from ssl import SSLContext
 from typing import Final
 
-import anthropic
 import httpx2
 
+from mac_runner.backends.anthropic.client import anthropic
 from mac_runner.backends.anthropic.errors import BROKEN, refusal
 from mac_runner.backends.http_errors import error_body_of, resending, retry_after_s
 from mac_runner.backends.redaction import Redactor

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import anthropic
 import httpx2
 
+from mac_runner.backends.anthropic.client import anthropic
 from mac_runner.backends.http_errors import ErrorBody, Meaning, is_busy, meaning_of
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.refusals import AnsweredError, Refusal, refusal_of, reply_to, roles_refused, worth_trying

@@ -11,9 +11,9 @@ import json
 from typing import Any, Final
 
 import msgspec
-from anthropic import transform_schema
 from msgspec import Struct
 
+from mac_runner.backends.anthropic.client import anthropic
 from mac_runner.backends.anthropic.errors import UnusableReplyError
 from mac_runner.backends.anthropic.settings import AnthropicConfig
 from mac_runner.backends.chat_template import OPEN_THOUGHT, apart, encodable, merge_neighbours
@@ -76,7 +76,7 @@ def _output(sampling: Sampling, prompt: Prompt) -> JsonObject:
     output: JsonObject = {} if sampling.reasoning_effort is None else {"effort": sampling.reasoning_effort}
     if prompt.schema is not None:
         try:
-            schema: JsonValue = transform_schema(dict(prompt.schema))
+            schema: JsonValue = anthropic.transform_schema(dict(prompt.schema))
         except (ValueError, TypeError, AssertionError) as error:
             raise FormRefusedError(f"Anthropic's API has no form for this schema: {error}") from error
         output["format"] = {"type": "json_schema", "schema": schema}

@@ -20,13 +20,8 @@ from yarl import URL
 from mac_runner.backends.http_errors import resending
 from mac_runner.backends.openai.answer import Answer, SendingError, Standing, malformed
 from mac_runner.backends.redaction import Redactor, bearer
-from mac_runner.client_settings import KEY_LOG, no_client_settings
 from mac_runner.errors import NO_DESCRIPTORS, lacks_descriptors
-
-with no_client_settings(KEY_LOG):
-    import aiohttp
-    from aiohttp.connector import Connection
-    from aiohttp.tracing import Trace
+from mac_runner.http_library import aiohttp
 
 HTTP_BODY_BYTES_MAX: Final = 8 << 20
 HTTP_GZIP_MEMBERS_MAX: Final = 256
@@ -76,9 +71,9 @@ class _Connector(aiohttp.TCPConnector):
     async def connect(
         self,
         req: aiohttp.ClientRequest,
-        traces: list[Trace],
+        traces: list[aiohttp.tracing.Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as aiohttp has it
-    ) -> Connection:
+    ) -> aiohttp.connector.Connection:
         connection = await super().connect(req, traces, timeout)
         while connection.protocol is not None and connection.protocol.should_close:
             # It was kept, and holds bytes that no request asked for: they would be taken for the answer to this one.
