@@ -205,7 +205,7 @@ def test_game_whose_prompts_a_server_finds_too_long_is_shortened_and_finished(
         asked = "".join(message["content"] for message in messages)
         if len(asked) <= LIMIT_CHARS:
             speech = {"act": "speak", "text": f"I am {chance.random()}. {'Who was where, and why? ' * 4}"}
-            return Say(json.dumps(speech) if '{"act": "speak"' in asked else WAIT)
+            return Say(json.dumps(speech) if '{"act": "speak"' in messages[-1]["content"] else WAIT)
         refused.append(chance.choice([*TOO_LONG.values()]) if seed else TOO_LONG["vLLM"])
         return failure(chance.choice((400, 422)) if seed else 400, refused[-1])
 

@@ -294,6 +294,18 @@ def test_game_goes_on_with_shorter_prompts_when_the_engine_takes_no_longer_ones(
     assert ReceiptKind.DEFAULT not in {receipt.kind for receipt in engine.receipts}
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(3))
+def test_game_fails_only_where_the_engine_takes_not_even_the_shortest_prompt(seed: int) -> None:
+    game, engine = long_game(None), _Engine(Random(seed).randrange(5_000, 8_000))
+    try:
+        while game.outcome is None:
+            engine.answer(game)
+    except ConversationError as failure:
+        (needed,) = re.findall(r"needs about (\d+) tokens", str(failure))
+        assert int(needed) > engine.tokens_max
+
+
 def test_overflow_changes_no_other_seats_prompt_and_takes_no_correction_from_the_seat() -> None:
     game, overflow = long_game(None), Reply(text="", finish_reason=FinishReason.OVERFLOW)
     other = game.turns()[1]

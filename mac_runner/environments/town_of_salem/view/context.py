@@ -136,7 +136,8 @@ class Context:
         """
         said = tuple(_sent_back(message) for message in thread)
         limit = self._tokens_max if tokens_max is None else tokens_max
-        text = self._turn(view, asking) if limit is None else self._fitting(view, asking, said, limit)
+        refused = None if tokens_max is None else tokens_max / SHRINK
+        text = self._turn(view, asking) if limit is None else self._fitting(view, asking, said, limit, refused)
         # Nothing holds an engine to markup.
         is_json = asking.form == "json"
         system = self._system(view, asking)
@@ -163,7 +164,10 @@ class Context:
     ) -> str:
         return (turn_text if self._template is None else self._template.turn)(view, asking, public, private)
 
-    def _fitting(self, view: SeatView, asking: Asking, said: Sequence[Message], tokens_max: int) -> str:
+    def _fitting(
+        self, view: SeatView, asking: Asking, said: Sequence[Message], tokens_max: int, refused: float | None
+    ) -> str:
+        """What fits; else the shortest there is, if it is shorter than what the engine refused."""
         public = self._days("", view.public, view.public_lines, view, public_digest)
         private = self._days(view.name, view.private, view.private_lines, view, private_digest)
         system = tokens_of(self._system(view, asking).content)
@@ -174,7 +178,10 @@ class Context:
             own = private.short_days_for(tokens_max - around - public.tokens(days))
             if around + public.tokens(days) + private.tokens(own) <= tokens_max:
                 return self._turn(view, asking, public.lines(days), private.lines(own))
-        least = around + public.tokens(view.day - 1) + private.tokens(view.day - 1)
+        all_past = view.day - 1
+        least = around + public.tokens(all_past) + private.tokens(all_past)
+        if refused is not None and least < refused:
+            return self._turn(view, asking, public.lines(all_past), private.lines(all_past))
         raise ConversationError(
             f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
             f"and the limit is {tokens_max} (game.context_tokens_max, or what the engine takes); raise it, or play "
