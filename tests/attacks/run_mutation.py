@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from mac_runner.cli.process import Exit
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import MacRunnerError, RunDirectoryError
 from mac_runner.types import JsonValue
 from mac_runner.viewer.testing import RunSource
 from tests.attacks.invocation import Ended, mac_run
@@ -28,6 +32,8 @@ from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, finis
 from tests.kit import acknowledge
 
 DEADLINE_S: Final = 10.0
+MAKERS_TRIED: Final = 2
+"""Of the verbs that make something of a run, so many are tried on each damage."""
 _AGAIN: Final = re.compile(r"(?:run|running) (?:it|the experiment|the same command) again")
 _REMOVE: Final = re.compile(r"(?:re)?move (?:it|them)\b")
 """How a message names its remedy."""
@@ -43,7 +49,8 @@ def play(seed: int) -> str:
         shutil.copytree(scene.path, path)
         mutation = mutate(path, dice, scene.names)
         try:
-            ending = Trial(name, scene, path, mutation).play()
+            makes = dice.sample(makers(scene.runs[0], is_grid=name == "grid"), MAKERS_TRIED)
+            ending = Trial(name, scene, path, mutation, makes).play()
         except AssertionError as fault:
             raise AssertionError(f"{name}, {mutation}: {fault}") from None
     return f"{name}, {mutation}: {ending}"
@@ -110,11 +117,101 @@ def check_refused(path: Path, task_id: str, codes: Mapping[str, Ended], note: st
     assert len(data) < len((path / "pages/data/0/c0/0.js").read_text("ascii")) / 2, "it was published all the same"
 
 
+OUT: Final = "../out"
+OUTCOMES: Final = {
+    # Mended, or played again by the command that began the run.
+    "repair": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
+    # Marked, or refused.
+    "publish": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
+    "merge": frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT}),
+    "report": frozenset({Exit.OK, Exit.BAD_INPUT}),
+    "show": frozenset({Exit.OK, Exit.BAD_INPUT}),
+    "view": frozenset({Exit.OK, Exit.BAD_INPUT}),
+    # Refused.
+    "export": frozenset({Exit.OK, Exit.BAD_INPUT}),
+    "fork": frozenset({Exit.OK, Exit.BAD_INPUT}),
+}
+"""How a verb may end on a damaged directory. A file that the system will not open fails any, which names it."""
+
+
+def makers(run: str, *, is_grid: bool) -> tuple[tuple[str, ...], ...]:
+    """The verbs that show all of a run, make something of it, or mend it."""
+    each = (
+        ("publish", run, f"{OUT}/pages"),
+        ("export", run, "--to", f"{OUT}/tables"),
+        ("report", run, "--out", f"{OUT}/report.html", "--json", f"{OUT}/report.json"),
+        ("show", run),
+        ("show", run, "--tables"),
+        ("repair", run),
+    )
+    single = (
+        *(("show", run, "0", *more) for more in SHOWS),
+        ("show", run, "0", "--html", f"{OUT}/page.html"),
+        ("merge", f"{OUT}/merged", run),
+        ("fork", run, "0", "--turn", "#1", "--out", f"{OUT}/fork", "--quiet"),
+        ("view", run),
+    )
+    return each if is_grid else (*each, *single)
+
+
+class Made(NamedTuple):
+    """What a verb came to: its exit code, what it said, and what it made."""
+
+    code: int
+    said: str
+    made: object
+
+
+def make(scene: Path, args: tuple[str, ...]) -> Made:
+    """What a verb makes of a copy of a scene."""
+    with TemporaryDirectory() as directory:
+        path, out = Path(directory) / "scene", Path(directory) / "out"
+        shutil.copytree(scene, path, symlinks=True, copy_function=_copy)
+        out.mkdir()
+        if args[0] == "view":
+            return _pages(path / args[1])
+        ended = mac_run(*args, directory=path, deadline_s=3 * DEADLINE_S)
+        if args[0] == "show" and args[2:] not in ((), ("--tables",)) and "--html" not in args:
+            return Made(ended.code, ended.err, ended.out)
+        made: object = tree(out)
+        if args[0] in ("merge", "fork") and ended.code in (Exit.OK, Exit.FAILURES):
+            made = facts(out / ("merged" if args[0] == "merge" else "fork"))
+        if args[0] == "repair" and ended.code == Exit.OK and (path / args[1] / "transcripts").is_dir():
+            made = {file.name: file.read_bytes() for file in (path / args[1] / "transcripts").iterdir()}
+        return Made(ended.code, ended.err + ended.out, made)
+
+
+def _copy(source: str, target: str) -> None:
+    if stat.S_ISFIFO(Path(source).lstat().st_mode):
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target)
+
+
+def _pages(run: Path) -> Made:
+    """What an open page shows of a conversation."""
+    try:
+        source = RunSource(run)
+        page = source.conversation("", "0", "")
+    except MacRunnerError as fault:
+        return Made(Exit.BAD_INPUT, str(fault), None)
+    return Made(Exit.OK, page.note, msgspec.to_builtins(msgspec.structs.replace(page, command="")))
+
+
+@cache
+def plain(name: str, args: tuple[str, ...]) -> Made:
+    """What a verb makes of a scene where nothing is damaged."""
+    return make(SCENES[name]().path, args)
+
+
 class Trial:
     """A damaged working directory, and the verbs that are tried on it."""
 
-    def __init__(self, name: str, scene: Scene, path: Path, mutation: Mutation) -> None:
+    def __init__(
+        self, name: str, scene: Scene, path: Path, mutation: Mutation, makes: Sequence[tuple[str, ...]]
+    ) -> None:
         self.name = name
+        self.makes = makes
         self.scene = scene
         self.path = path
         self.mutation = mutation
@@ -123,6 +220,8 @@ class Trial:
     def play(self) -> str:
         """Read, go on, and put back; how it was mended."""
         self.read()
+        for args in self.makes:
+            self.make(args)
         before = tree(self.path)
         ended = self.run(*self.scene.ends)
         assert ended.code == Exit.OK or ended.err.strip(), f"it does not say why: {ended}"
@@ -177,6 +276,16 @@ class Trial:
                 claimed, was = facts(self.path / args[1]), facts(self.scene.path / args[1])
                 assert not (found := differing(claimed, was)), f"verify finds nothing wrong with {found}"
         assert tree(self.path) == before, "a verb that reads has written"
+
+    def make(self, args: tuple[str, ...]) -> None:
+        """Try a verb that makes something: what is not as without the damage is said, or is unknown."""
+        made, expected = make(self.path, args), plain(self.name, args)
+        names = {Path(name).name for name in self.mutation.paths}
+        is_named = made.code == Exit.STORAGE_FAILED and any(name in made.said for name in names)
+        assert is_named or made.code in OUTCOMES[args[0]], f"{args}: {made.code}: {made.said[-1500:]}"
+        # What these say is shown as unknown without them; `verify` compares both with the journal.
+        if made[:2] == expected[:2] and names.isdisjoint({"events.jsonl", "summary.json"}):
+            assert made.made == expected.made, f"{args}: silently another result"
 
     def mend(self, ended: Ended) -> str:
         """Put the file back, and go on."""
