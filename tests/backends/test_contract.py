@@ -289,7 +289,7 @@ def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str
         results.append(asyncio.run(playing()))
 
     assert {(result.finished + result.failed, result.interrupted) for result in results} == {(6, False)}
-    assert any(result.failed for result in results)
+    assert share < 1.0 or any(result.failed for result in results)
     assert share == 1.0 or any(result.finished for result in results)
 
 
