@@ -230,17 +230,16 @@ GARBAGE: dict[str, Behaviour] = {
     "a body without an end": flood(),
     "a redirect": Send(307, b"", (("Location", f"{NOBODY}/v1/messages"),)),
 }
-ODD: tuple[JsonValue, ...] = (
-    *(None, True, -1, 0.5, 10**30, float("nan"), "", "repetition", [], {}, ["x"], {"error": "no"}),
-    *(
-        "\ud800\x00\x1b[2J",
-        "x" * 5_000,
-        "<think>So.",
-        "<|channel|>analysis<|message|>So.",
-        {"text": "x"},
-        [{"text": "x"}],
-    ),
-)
+NO_TEXTS: list[JsonValue] = [None, True, -1, 0.5, 10**30, float("nan"), [], {}, ["x"], {"error": "no"}, [{"text": "x"}]]
+TEXTS: list[JsonValue] = [
+    "",
+    "repetition",
+    "\ud800\x00\x1b[2J",
+    "x" * 5_000,
+    "<think>So.",
+    "<|channel|>analysis<|message|>",
+]
+ODD = (*NO_TEXTS, *TEXTS)
 NO_REPLIES = (
     *(behaviour.body for behaviour in GARBAGE.values() if isinstance(behaviour, Send) and behaviour.status == 200),
     *(encoded({"error": {"message": "no", "code": status}}) for status in (400, 401, 404, 413, 500, 502, 503)),
@@ -268,7 +267,7 @@ GOOD: dict[str, Callable[[Received], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("share", [0.05, 1.0])
 @pytest.mark.parametrize("protocol", GOOD)
 def test_whatever_is_answered_with_200_fails_conversations_at_most(protocol: str, share: float) -> None:
     """The same request always gets the same answer, so that no other try helps; the run ends all the same."""
