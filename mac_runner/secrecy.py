@@ -57,12 +57,13 @@ def holds_secret(address: str) -> bool:
         return False
     before, has_login, _ = parts["rest"].rpartition("@")
     host = parts["rest"].partition("/")[0].rpartition("@")[2].rpartition("]")[2]
+    is_store = parts["scheme"].lower() not in ("http", "https")  # Servers that take no login without an @.
     is_named = parts["scheme"].lower() in _NAMED_BEFORE_HOST or "/" in before
     return (
         "?" in parts["rest"]
         or ":" in before
         or bool(has_login and not is_named)
-        or ("." not in host and _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None)
+        or (is_store and _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None)
     )
 
 

@@ -120,7 +120,7 @@ def open_setup(
         shard=setup.shard,
         is_retried=is_retried,
         is_guarded=is_guarded,
-        has_accounts=has_accounts,
+        engines=None if has_accounts else engines,
         watch=watch,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),

@@ -193,7 +193,7 @@ def _write(
 def _frames(
     branches: Iterable[Branch], policies: Mapping[str, Sequence[PolicyVersion]], started_at: str
 ) -> Iterator[bytes]:
-    yield journal.session_frame(1, started_at=started_at, has_accounts=False)
+    yield journal.session_frame(1, started_at=started_at, engines={})
     yield from (journal.policy_frame(model, each) for model, versions in policies.items() for each in versions)
     for task, replies in branches:
         log = TraceLog()

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,10 +71,13 @@ REPLY = re.compile(rf'{_ID}"reply",'.encode())
 _DONE = re.compile(rf'{_ID}"done",'.encode())
 
 
-def session_frame(session: int, *, started_at: str, run: str | None = None, has_accounts: bool = True) -> bytes:
+def session_frame(
+    session: int, *, started_at: str, run: str | None = None, engines: Mapping[str, str] | None = None
+) -> bytes:
     """The first frame of a segment; `run` names the run directory of a merged session.
 
-    Without `has_accounts` its engines are accounted for elsewhere, as those of a combination are in its grid.
+    With `engines` they are accounted for elsewhere, as those of a combination are in its grid: their names there, by
+    model.
     """
     frame: JsonObject = {
         "id": str(session),
@@ -82,7 +85,7 @@ def session_frame(session: int, *, started_at: str, run: str | None = None, has_
         "session": session,
         "started_at": started_at,
         "version": JOURNAL_FORMAT,
-        **({} if has_accounts else {"owns_accounts": False}),
+        **({} if engines is None else {"served_by": dict(engines)}),
     }
     return encode_frame(frame if run is None else {**frame, "run": run})
 
@@ -138,13 +141,15 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
     return found[: layout.sessions]
 
 
-def create_segment(disk: Disk, layout: Layout, *, started_at: str, has_accounts: bool = True) -> tuple[int, OpenFile]:
+def create_segment(
+    disk: Disk, layout: Layout, *, started_at: str, engines: Mapping[str, str] | None = None
+) -> tuple[int, OpenFile]:
     """A new session: its number and its open segment, whose first frame is durable."""
     number = max(sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:
         number += 1
     try:
-        disk.append(log, session_frame(number, started_at=started_at, has_accounts=has_accounts))
+        disk.append(log, session_frame(number, started_at=started_at, engines=engines))
         disk.sync(log)
     except BaseException:
         disk.close(log)

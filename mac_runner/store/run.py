@@ -156,7 +156,7 @@ def open_run(
     machine: Machine | None = None,
     is_retried: Callable[[str], bool] | None = None,
     is_guarded: bool = False,
-    has_accounts: bool = True,
+    engines: Mapping[str, str] | None = None,
     watch: LeaseWatch | None = None,
     transcript_bytes_min: int = 0,
     restore: Restore | None = None,
@@ -168,10 +168,11 @@ def open_run(
 
     `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Failed tasks
     are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one.
-    Without `has_accounts` the engines are accounted for elsewhere. The lock is not waited for with `watch`. A
-    transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
-    compares the digests of all of them. `on_ended` receives the row of each conversation that is acknowledged, on the
-    writer's thread; here and now of those that were recovered. `say` receives what takes time or may surprise.
+    With `engines` they are accounted for elsewhere, under these names by model. The lock is not waited for with
+    `watch`. A transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again;
+    `is_thorough` compares the digests of all of them. `on_ended` receives the row of each conversation that is
+    acknowledged, on the writer's thread; here and now of those that were recovered. `say` receives what takes time or
+    may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -194,7 +195,7 @@ def open_run(
             repairs = Repairs()
             prepare(trial, layout, repairs)
             with ExitStack() as opened:
-                number, log = create_segment(trial, layout, started_at=iso(clock.utc_now()), has_accounts=has_accounts)
+                number, log = create_segment(trial, layout, started_at=iso(clock.utc_now()), engines=engines)
                 opened.callback(trial.close, log)
                 retried = {} if is_retried is None else reopen_failed(trial, layout, is_retried, log=log)
                 recovered = recover(
@@ -224,7 +225,7 @@ def open_run(
                 },
                 show_life=lock.show_life_if_due,
                 on_ended=on_ended,
-                has_accounts=has_accounts,
+                engines=engines,
             )
             for line in repairs.in_words():
                 say(line)

@@ -15,7 +15,7 @@ import hashlib
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -70,8 +70,8 @@ class SessionStanding:
     ended: int = 0
     turns_ended: int = 0
     usage: JsonObject = field(default_factory=dict)
-    has_accounts: bool = True
-    """Whether its engines are accounted for here."""
+    engines: Mapping[str, str] | None = None
+    """Where its engines are accounted for elsewhere, their names there by model."""
     counted_to: int = 0
     """Where the frame of its last checkpoint ends in its segment."""
     since: JsonObject = field(default_factory=dict)
@@ -131,7 +131,8 @@ class RunState:
             case "session":
                 session.started_at = str(record.get("started_at"))
                 session.run = str(record["run"]) if "run" in record else session.run
-                session.has_accounts = record.get("owns_accounts") is not False
+                served = record.get("served_by")
+                session.engines = None if served is None else convert(served, dict[str, str])
             case "checkpoint":
                 session.usage, session.counted_to, session.since = usage_of(record), end, {}
             case "death":
@@ -155,8 +156,8 @@ class RunState:
 
     def count_recorded_in(self, session: SessionStanding, disk: Disk, path: Path) -> None:
         """The same for one session."""
-        found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)))
-        session.since = found if session.has_accounts or not found else {RECORDED: found}
+        found = counted(journal.replies_from(path, disk.chunks(path, session.counted_to)), session.engines)
+        session.since = found if session.engines is None or not found else {RECORDED: found}
 
     def _end(self, task_id: str, row: bytes, session: SessionStanding) -> None:
         """`row` is canonical JSON, as frames hold it."""
@@ -329,13 +330,17 @@ def usage_of(checkpoint: JsonObject) -> JsonObject:
     return {**usage, "played_s": usage.get("wall_s"), "models": played}
 
 
-def counted(replies: Iterable[RecordedReply]) -> JsonObject:
-    """Recorded replies as an accounting: requests and tokens by model. Earlier versions did not name the model."""
+def counted(replies: Iterable[RecordedReply], engines: Mapping[str, str] | None = None) -> JsonObject:
+    """Recorded replies as an accounting: requests and tokens by model, or by the engine that serves it.
+
+    Earlier versions did not name the model.
+    """
     models: dict[str, Counter[str]] = {}
     for each in replies:
-        if each.model is not None:
+        name = each.model if engines is None else engines.get(each.model or "")
+        if name is not None:
             tokens = each.reply.tokens
-            account = models.setdefault(each.model, Counter())
+            account = models.setdefault(name, Counter())
             account.update(requests=1, prompt=tokens.prompt, cached=tokens.cached, completion=tokens.completion)
     found: JsonObject = {
         model: {"requests": account.pop("requests"), "tokens": dict(account)} for model, account in models.items()

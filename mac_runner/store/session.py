@@ -12,7 +12,7 @@ left of it. Index, manifest and events come after the last sync: they can be der
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -249,11 +249,11 @@ class Session(SessionLog):
         traces: dict[str, TraceLog],
         show_life: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
-        has_accounts: bool = True,
+        engines: Mapping[str, str] | None = None,
     ) -> None:
-        """Without `has_accounts` its engines are accounted for elsewhere."""
+        """With `engines` they are accounted for elsewhere, under these names by model."""
         super().__init__(disk=disk, layout=layout, clock=clock, files=files, show_life=show_life)
-        self._has_accounts = has_accounts
+        self._engines = engines
         self._on_ended = on_ended
         self._index = index
         self._manifest = manifest
@@ -327,7 +327,7 @@ class Session(SessionLog):
             if reply.recorded.reply.trace is not None:
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
-            self._counted = merge_accounting(self._counted, counted([reply.recorded]))
+            self._counted = merge_accounting(self._counted, counted([reply.recorded], self._engines))
             self._repetition.recorded(reply.task_id, reply.recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
@@ -337,7 +337,7 @@ class Session(SessionLog):
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
         accounting = {**self._accounting, **self._repetition.as_json()}
-        if self._has_accounts:
+        if self._engines is None:
             # More may have been recorded since the accounts were made.
             accounting = at_least(accounting, self._counted)
         elif self._counted:

@@ -292,7 +292,7 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                         model = recorded_from_json(record, has_trace=False).model
                         if model is None:
                             earlier.add(session)
-                        elif state.present.has_accounts:
+                        elif state.present.engines is None:
                             replies[model] += 1
                     elif record["kind"] in journal.KINDS:
                         state.apply(record, line.offset + line.size_bytes)

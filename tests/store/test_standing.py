@@ -516,7 +516,7 @@ def test_accounts_of_a_grid_killed_anywhere_have_every_reply_of_its_combinations
         path, noted, replies = tmp_path / str(trial), 0, 0
         with open_grid(path, asked=asked("a", "b"), clock=CLOCK) as grid_run:
             for slug in ("slug-a", "slug-b"):
-                with player.open_toy(path / slug, 2, has_accounts=False) as run:
+                with player.open_toy(path / slug, 2, engines={"m": "m"}) as run:
                     for is_ending in player.steps(run):
                         replies += not is_ending
                         if dice.random() < 0.2:
@@ -549,7 +549,7 @@ def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path
         path = tmp_path / str(trial)
         played(path, "a")
         with open_worker(path, clock=CLOCK) as worker:
-            with player.open_toy(path / "slug-a", 2, has_accounts=False) as run:
+            with player.open_toy(path / "slug-a", 2, engines={"m": "m"}) as run:
                 replies = sum(not is_ending for is_ending in player.steps(run))
             worker.checkpoint({"models": {"m": {"requests": dice.randint(0, replies)}}})
             with open_grid(path, asked=asked("a"), clock=CLOCK) as grid_run:

@@ -181,7 +181,9 @@ _KEYS: Final = ("text", *(name for name, spec in ACTS.items() if spec.form is Fo
 def _is_copied(tag: Tag) -> bool:
     """Whether the words of an act are those that the prompt shows in their place."""
     spec = ACTS[tag.name]
-    return spec.form in (Form.TEXT, Form.NAME_AND_TEXT) and is_placeholder(tag.text, (spec.help, *_KEYS))
+    if spec.form not in (Form.TEXT, Form.NAME_AND_TEXT):
+        return False
+    return tag.text.strip() in _KEYS or is_placeholder(tag.text, (spec.help,))
 
 
 def _check_audience(*tags: Tag, players: Collection[str]) -> None:
