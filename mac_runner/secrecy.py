@@ -27,7 +27,6 @@ _SETTING: Final = re.compile(
     r"""([A-Za-z][\w-]*)["']?\s*[:=]\s*(?:(?:Bearer|Basic|Token) )?(?:"([^"]*)|'([^']*)|([^\s"',;&]+))"""
 )
 """A name and its value: in JSON, a connection string, a header, a query."""
-_PORT_OR_NONE: Final = re.compile(r"\d*")
 _NAMED_BEFORE_HOST: Final = frozenset(
     {"abfs", "abfss", "ftp", "hdfs", "sftp", "smb", "ssh", "wasb", "wasbs", "webhdfs"}
 )
@@ -57,13 +56,14 @@ def holds_secret(address: str) -> bool:
         return False
     before, has_login, _ = parts["rest"].rpartition("@")
     host = parts["rest"].partition("/")[0].rpartition("@")[2].rpartition("]")[2]
-    is_store = parts["scheme"].lower() not in ("http", "https")  # Servers that take no login without an @.
+    port = host.partition(":")[2]
+    is_server = parts["scheme"].lower() in ("http", "https")  # A short word is a slip in its port.
     is_named = parts["scheme"].lower() in _NAMED_BEFORE_HOST or "/" in before
     return (
         "?" in parts["rest"]
         or ":" in before
         or bool(has_login and not is_named)
-        or (is_store and _PORT_OR_NONE.fullmatch(host.partition(":")[2]) is None)
+        or not (port.isdecimal() or len(port) < (_CHARS_MIN if is_server else 1))
     )
 
 
