@@ -29,13 +29,13 @@ def is_placeholder(text: str, shown: Iterable[str] = ()) -> bool:
 
     An answer may begin with a word or two of them by chance (`Reason: …`), so these count only as the whole text.
     """
-    said = _words(text[:_LOOKED_AT_CHARS_MAX])
-    if not said:
-        return BLANK in compatible(text[:_LOOKED_AT_CHARS_MAX])
-    return any(
-        said == words or (len(words) >= _BEGINNING_WORDS_MIN and said[: len(words)] == words)
-        for words in map(_words, shown)
-    )
+    looked_at = compatible(text[:_LOOKED_AT_CHARS_MAX]).casefold()
+    if (first := _WORD.search(looked_at)) is None:
+        return BLANK in looked_at
+    forms = [words for words in map(_words, shown) if words[:1] == (first[0],)]
+    # Nearly every text begins otherwise, and is not taken apart.
+    said = _words(looked_at) if forms else ()
+    return any(said == words or (len(words) >= _BEGINNING_WORDS_MIN and said[: len(words)] == words) for words in forms)
 
 
 @lru_cache(maxsize=256)

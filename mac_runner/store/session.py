@@ -327,8 +327,9 @@ class Session(SessionLog):
             if reply.recorded.reply.trace is not None:
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
-            self._counted = merge_accounting(self._counted, counted([reply.recorded], self._engines))
             self._repetition.recorded(reply.task_id, reply.recorded)
+        recorded = counted((reply.recorded for reply in _of(items, ReplyItem)), self._engines)
+        self._counted = merge_accounting(self._counted, recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting

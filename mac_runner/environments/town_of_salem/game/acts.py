@@ -151,7 +151,7 @@ class ActSpec:
             name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
         shown = self.in_form(form, target=name, second=second, text=words, choice=choice)
         # Small models copy a blank in quotes as it stands.
-        return shown.replace(json.dumps(BLANK), BLANK)
+        return shown if form == "markup" else shown.replace(f'"{BLANK}"', BLANK)
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
