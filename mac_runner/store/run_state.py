@@ -330,22 +330,42 @@ def usage_of(checkpoint: JsonObject) -> JsonObject:
     return {**usage, "played_s": usage.get("wall_s"), "models": played}
 
 
-def counted(replies: Iterable[RecordedReply], engines: Mapping[str, str] | None = None) -> JsonObject:
+class Recorded:
     """Recorded replies as an accounting: requests and tokens by model, or by the engine that serves it.
 
     Earlier versions did not name the model.
     """
-    models: dict[str, Counter[str]] = {}
-    for each in replies:
-        name = each.model if engines is None else engines.get(each.model or "")
+
+    def __init__(self, engines: Mapping[str, str] | None = None) -> None:
+        self._engines = engines
+        self._models: dict[str, list[int]] = {}
+
+    def add(self, recorded: RecordedReply) -> None:
+        """Count one more. Every reply of a run passes here."""
+        name = recorded.model if self._engines is None else self._engines.get(recorded.model or "")
         if name is not None:
-            tokens = each.reply.tokens
-            account = models.setdefault(name, Counter())
-            account.update(requests=1, prompt=tokens.prompt, cached=tokens.cached, completion=tokens.completion)
-    found: JsonObject = {
-        model: {"requests": account.pop("requests"), "tokens": dict(account)} for model, account in models.items()
-    }
-    return {"models": found} if found else {}
+            tokens = recorded.reply.tokens
+            account = self._models.setdefault(name, [0, 0, 0, 0])
+            account[0] += 1
+            account[1] += tokens.prompt
+            account[2] += tokens.cached
+            account[3] += tokens.completion
+
+    def accounting(self) -> JsonObject:
+        """Empty where nothing was counted."""
+        models: JsonObject = {
+            name: {"requests": requests, "tokens": {"prompt": prompt, "cached": cached, "completion": completion}}
+            for name, (requests, prompt, cached, completion) in self._models.items()
+        }
+        return {"models": models} if models else {}
+
+
+def counted(replies: Iterable[RecordedReply], engines: Mapping[str, str] | None = None) -> JsonObject:
+    """All of these as an accounting."""
+    recorded = Recorded(engines)
+    for each in replies:
+        recorded.add(each)
+    return recorded.accounting()
 
 
 def at_least(accounting: JsonObject, recorded: JsonObject) -> JsonObject:

@@ -27,7 +27,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
 from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
-from mac_runner.store.run_state import RECORDED, at_least, counted, merge_accounting, read_state
+from mac_runner.store.run_state import RECORDED, Recorded, at_least, read_state
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
@@ -265,7 +265,7 @@ class Session(SessionLog):
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
-        self._counted: JsonObject = {}
+        self._counted = Recorded(engines)
         """What this session recorded, as an accounting."""
         self._repetition = Repetition()
         self._is_summed_up = False
@@ -327,9 +327,8 @@ class Session(SessionLog):
             if reply.recorded.reply.trace is not None:
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
+            self._counted.add(reply.recorded)
             self._repetition.recorded(reply.task_id, reply.recorded)
-        recorded = counted((reply.recorded for reply in _of(items, ReplyItem)), self._engines)
-        self._counted = merge_accounting(self._counted, recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
@@ -340,9 +339,9 @@ class Session(SessionLog):
         accounting = {**self._accounting, **self._repetition.as_json()}
         if self._engines is None:
             # More may have been recorded since the accounts were made.
-            accounting = at_least(accounting, self._counted)
-        elif self._counted:
-            accounting[RECORDED] = self._counted
+            accounting = at_least(accounting, self._counted.accounting())
+        elif found := self._counted.accounting():
+            accounting[RECORDED] = found
         return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
