@@ -7,6 +7,8 @@ lock, another process) is woken by a signal, where the process has a handler for
 thread. A step that goes on all the same (it catches every exception, or computes inside of C) is reported to `endless`.
 
 C code that keeps the interpreter's lock stops the watch too: only the end of the process helps.
+
+A step sees no running event loop: one that cancels the task it is in, or stops the loop, would take the run with it.
 """
 
 from __future__ import annotations
@@ -49,16 +51,20 @@ class _Step:
 
 
 class StepLimit:
-    """Bounds steps to `limit_s` seconds each, on any thread."""
+    """Bounds steps to `limit_s` seconds each, on any thread; None: they take as long as they like."""
 
     endless: Callable[[str], object] = staticmethod(lambda _where: None)
     """Receives the place of a step in the main thread that went on for twice its limit. Set by who owns the process."""
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+    def __init__(self, limit_s: float | None) -> None:
+        # Here, because importing it takes long, and not all that imports this module has steps.
+        from asyncio import _get_running_loop, _set_running_loop
+
+        self._running_loop, self._set_running_loop = _get_running_loop, _set_running_loop
+        self._limit_s = limit_s or 0.0
         self._steps: dict[int, _Step] = {}
         self._lock = threading.Lock()
-        self._is_watched = False
+        self._is_watched = limit_s is None
 
     def run(self, of: str, call: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         """What a call returns, for the conversation `of`. Raises StepTooLongError, inside the call.
@@ -67,21 +73,25 @@ class StepLimit:
         """
         thread = _thread.get_ident()
         step = self._steps.get(thread) or self._steps.setdefault(thread, _Step(thread))
+        loop = self._running_loop()
         try:
             try:
                 step.number += 1
                 step.of = of
                 if not self._is_watched:
                     self._begin_watch()
+                self._set_running_loop(None)
                 return call(*args)
             finally:
                 step.of = None
                 if step.is_interrupted:
                     self._take_back(step)
+                self._set_running_loop(loop)
         except StepTooLongError as fault:
             # It comes once, but may have come before the lines above did anything.
             step.of = None
             self._take_back(step)
+            self._set_running_loop(loop)
             # Where a loop was broken off differs each time, and what a transcript says may not.
             what = f"{_beginning(fault)} took longer than {self._limit_s:g} s"
             fault.args = (f"{what} (conversation_config.step_limit_s)",)
@@ -130,10 +140,19 @@ class StepLimit:
             signal.pthread_kill(step.thread, WAKING)
 
     def _take_back(self, step: _Step) -> None:
-        """Of an exception that has not appeared yet; it would come too late."""
-        with self._lock:
-            _raise_in(step.thread, None)
-            step.is_interrupted = False
+        """Of an exception that has not appeared yet, which would come too late: it appears here.
+
+        The interpreter can be told to forget it, but would go on looking for it (CPython 3.11): all code is slower
+        from then on, and a profiler never returns.
+        """
+        try:
+            with self._lock:
+                pass
+            for _ in range(2):
+                pass
+        except StepTooLongError:
+            pass
+        step.is_interrupted = False
 
 
 def _looks(step: _Step, seen: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
@@ -143,16 +162,16 @@ def _looks(step: _Step, seen: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 @cache
-def step_limit(limit_s: float) -> StepLimit:
+def step_limit(limit_s: float | None) -> StepLimit:
     """The one that bounds steps to this time."""
     return StepLimit(limit_s)
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Have an exception appear in a thread, or take back one that has not appeared yet."""
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Have an exception appear in a thread."""
     import ctypes  # Here, because it is seldom needed and takes long.
 
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error and ctypes.py_object(error))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def _beginning(fault: BaseException) -> str:

@@ -155,7 +155,6 @@ def build_environment(experiment: Experiment) -> Environment:
     if experiment.is_builtin:
         return spec.build(experiment)
     with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
-        limit_s = experiment.conversation_config.step_limit_s
-        limit = None if limit_s is None else step_limit(limit_s)
+        limit = step_limit(experiment.conversation_config.step_limit_s)
         environment: Environment = CheckedEnvironment(spec.build(experiment), spec.section, limit)
     return environment

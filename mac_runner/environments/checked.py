@@ -30,9 +30,9 @@ _ROLES: Final = ("system", "user", "assistant")
 
 
 class CheckedEnvironment:
-    """An environment that is not built in. `limit` bounds each step of its code; None: nothing does."""
+    """An environment that is not built in. `limit` bounds each step of its code."""
 
-    def __init__(self, environment: Environment, kind: str, limit: StepLimit | None = None) -> None:
+    def __init__(self, environment: Environment, kind: str, limit: StepLimit) -> None:
         self._environment = environment
         self._kind = kind
         self._limit = limit
@@ -54,8 +54,7 @@ class CheckedEnvironment:
 
     def policy(self, name: str) -> Policy:
         """That of the environment; its replies are steps too."""
-        player, limit = self._environment.policy(name), self._limit
-        return player if limit is None else _LimitedPlayer(player, name, limit)
+        return _LimitedPlayer(self._environment.policy(name), name, self._limit)
 
     def __getattr__(self, name: str) -> Any:
         """What the contract leaves to the environment."""
@@ -77,14 +76,14 @@ class _LimitedPlayer:
 class _Steps:
     """Calls into the code of one conversation."""
 
-    def __init__(self, of: str, limit: StepLimit | None) -> None:
+    def __init__(self, of: str, limit: StepLimit) -> None:
         self._of = of
         self._limit = limit
 
     def run(self, call: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         """What a call returns. Of our own errors it raises ConversationError alone, and that a process lacks."""
         try:
-            return call(*args) if self._limit is None else self._limit.run(self._of, call, *args)
+            return self._limit.run(self._of, call, *args)
         except ShortageError:
             raise
         except MacRunnerError as fault:

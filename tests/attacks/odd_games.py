@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from mac_runner import errors
 from mac_runner.environments.checked import CheckedEnvironment
+from mac_runner.steps import step_limit
 from mac_runner.types import Message, Prompt, Receipt, ReceiptKind, Task, Turn
 from tests.sim.toy import ToyConversation, ToyEnvironment
 
@@ -125,6 +126,19 @@ GIVEN: dict[str, list[Any]] = {
 """What each member may not give."""
 
 
+def _cancel() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+_MEDDLING: tuple[Callable[[], Any], ...] = (
+    lambda: asyncio.current_task().cancel(),  # type: ignore[union-attr]
+    lambda: asyncio.get_running_loop().stop(),
+    _cancel,
+)
+"""What takes the run with it that plays the game."""
+
+
 class Oddity(NamedTuple):
     """What happens at which call of which member."""
 
@@ -132,9 +146,11 @@ class Oddity(NamedTuple):
     call: int
     raised: BaseException | None
     given: Any
+    done: Callable[[], Any] = str
 
     def happen(self) -> Any:
-        """Raise it, or give it."""
+        """Do it; raise it, or give it."""
+        self.done()
         if self.raised is not None:
             raise self.raised
         return self.given
@@ -145,7 +161,8 @@ def drawn(random: Random) -> Oddity:
     member = random.choice([*GIVEN])
     is_often = member in ("turns", "prompt", "receive", "rounds_completed")
     raised = drawn_exception(random) if random.random() < 0.5 else None
-    return Oddity(member, random.randrange(4) if is_often else 0, raised, random.choice(GIVEN[member]))
+    done = random.choice(_MEDDLING) if random.random() < 0.2 else str
+    return Oddity(member, random.randrange(4) if is_often else 0, raised, random.choice(GIVEN[member]), done)
 
 
 class _OddConversation:
@@ -197,4 +214,4 @@ class _OddEnvironment(ToyEnvironment):
 
 def odd_environment(oddity: Oddity, is_odd: Callable[[Task], bool]) -> CheckedEnvironment:
     """Toys of a user's own; those of some tasks are odd."""
-    return CheckedEnvironment(_OddEnvironment(oddity, is_odd), "toy")
+    return CheckedEnvironment(_OddEnvironment(oddity, is_odd), "toy", step_limit(None))

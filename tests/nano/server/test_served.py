@@ -102,15 +102,17 @@ async def test_schema_that_takes_long_is_refused_and_holds_up_nobody_else(
     monkeypatch.setattr(constraints, "COMPILE_S_MAX", 1)
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(stage.post(path, json={**CHAT, **more})) for path, more in FORMS]
-        while len(trials()) < 2:
+        # From when they are seen on they take as long as they like, and the third waits for them.
+        slow = dict[int, psutil.Process]()
+        while len(slow) < 2:
+            for trial in trials():
+                with suppress(psutil.NoSuchProcess):
+                    trial.suspend()
+                    slow[trial.pid] = trial
             await stage.stats()
-        # They take as long as they like, and the third waits for them.
-        slow = trials()
-        for trial in slow:
-            trial.suspend()
         for more in ({}, {"structured_outputs": {"choice": ["yes", "no"]}}):
             assert (await stage.complete(**more)).status_code == 200
-        for trial in slow:
+        for trial in slow.values():
             trial.resume()
 
     for task in asking:
