@@ -104,7 +104,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     calm = at_once(file, "--out", str(undisturbed.path))
     errors = calm.stderr
     assert calm.returncode == Exit.OK or "nothing was usable" in calm.stdout, errors
-    assert f"{GAMES} of {GAMES} conversations finished, 0 failed" in calm.stdout
+    assert f"{GAMES} of {GAMES} games finished, 0 failed" in calm.stdout
     assert ": ready after" in errors
     assert "chat template opens" in errors
     assert "<think>" not in str(undisturbed.transcripts)
