@@ -20,9 +20,10 @@ from mac_runner.cli.process import (
     leave,
     leave_on_signals,
     say,
+    shortage_behind,
     told,
 )
-from mac_runner.errors import MacRunnerError, shortage_of
+from mac_runner.errors import MacRunnerError
 from mac_runner.runs.trust import trust
 from mac_runner.steps import WAKING, StepLimit, place_of_thread
 
@@ -100,7 +101,7 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
         say(INTERRUPTED)
         return Exit.INTERRUPTED
     except BaseException as fault:  # noqa: BLE001 - the end of the process: nothing goes on with it
-        if (shortage := shortage_of(fault, "the run was stopped")) is not None:
+        if (shortage := shortage_behind(fault, "the run was stopped")) is not None:
             return told(shortage)
         say(traceback.format_exc())
         say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")

@@ -10,8 +10,15 @@ import mmap
 import sys
 from typing import Final
 
-from mac_runner.cli.process import flush_stderr, ready_streams, take_over_signals, told
-from mac_runner.errors import MacRunnerError, shortage_of
+from mac_runner.cli.process import (
+    flush_stderr,
+    keep_reserve,
+    ready_streams,
+    shortage_behind,
+    take_over_signals,
+    told,
+)
+from mac_runner.errors import MacRunnerError
 
 _IMPORTS_BYTES: Final = 48 << 20
 """Less than the imports of a command take: about 56 MiB of addresses, measured with CPython 3.11."""
@@ -22,15 +29,14 @@ def main() -> None:
     take_over_signals()
     try:
         ready_streams()
+        keep_reserve()
         # An extension module that finds no memory while it is imported ends the process by a signal.
         mmap.mmap(-1, _IMPORTS_BYTES).close()
         from mac_runner.cli.commands import obey
 
         code = obey()
     except Exception as fault:
-        # An import raises SystemError where the interpreter has no memory for a MemoryError either.
-        cause = MemoryError() if isinstance(fault, SystemError) else fault
-        error = fault if isinstance(fault, MacRunnerError) else shortage_of(cause, "the command could not start")
+        error = fault if isinstance(fault, MacRunnerError) else shortage_behind(fault, "the command could not start")
         if error is not None:
             sys.exit(told(error))
         raise

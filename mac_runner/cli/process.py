@@ -26,6 +26,7 @@ from __future__ import annotations
 import atexit
 import codecs
 import io
+import mmap
 import os
 import signal
 import sys
@@ -47,6 +48,7 @@ from mac_runner.errors import (
     UnusablePathError,
     lacks_memory,
     may_be_a_signal,
+    shortage_of,
 )
 from mac_runner.printable import spelt_out
 
@@ -57,6 +59,9 @@ INTERRUPTED: Final = "mac-run: interrupted; run the same command again"
 STOPPING: Final = "stopping: waiting for the requests in flight; once more leaves at once"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _SPELT_OUT: Final = "mac_runner.spelt_out"
+_RESERVE_BYTES: Final = 4 << 20
+_PROBE_BYTES: Final = 4 * _RESERVE_BYTES
+_reserve: Final[list[mmap.mmap]] = []
 # The signals that interrupted the verb at work. The interrupt may be lost where it was raised: code of others may pass
 # over every exception.
 _interrupts: Final[list[int]] = []
@@ -115,6 +120,28 @@ def _ready(stream: TextIO | None, descriptor: int) -> TextIO:
     return stream
 
 
+def keep_reserve() -> None:
+    """Keep address space with which a process without memory can say so. It takes no memory as long as it is kept."""
+    _reserve.append(mmap.mmap(-1, _RESERVE_BYTES))
+
+
+def shortage_behind(fault: BaseException, what: str) -> ShortageError | None:
+    """The shortage that ends the process; None if there is none. `what` is what it prevented."""
+    _give_up_reserve()
+    if isinstance(fault, SystemError):
+        # The interpreter raises it where it has no memory for a MemoryError either.
+        try:
+            mmap.mmap(-1, _PROBE_BYTES).close()
+        except OSError:
+            return shortage_of(MemoryError(), what)
+    return shortage_of(fault, what)
+
+
+def _give_up_reserve() -> None:
+    while _reserve:
+        _reserve.pop().close()
+
+
 @contextmanager
 def report() -> Iterator[TextIO]:
     """Stdout, flushed at the end of the block. Raises StoreError when what was printed could not be stored."""
@@ -145,6 +172,7 @@ def told(error: MacRunnerError) -> Exit:
 
     Without memory it leaves at once: the interpreter's own end takes some, and complains of each piece it does not get.
     """
+    _give_up_reserve()
     say(f"mac-run: {error}")
     code = exit_of(error)
     if lacks_memory(error):

@@ -45,12 +45,30 @@ threading.Thread.start = start
 main()
 """
 NO_MEMORY = """
-import atexit
+import atexit, resource
+from pathlib import Path
 from mac_runner.cli.ending import end
+from mac_runner.cli.process import keep_reserve
+
 atexit.register(print, "the interpreter ends")
+keep_reserve()
+held = []
+
+def take_all():
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+    for size in (1 << 20, 1 << 16, 1 << 12, *range(512, 0, -16)):
+        try:
+            while True:
+                held.append(bytes(size))
+        except MemoryError:
+            pass
+
 def work():
     print("half a report")
-    raise MemoryError
+    take_all()
+    raise {fault}
+
 end(work)
 """
 
@@ -177,8 +195,13 @@ def test_process_that_may_have_next_to_nothing_says_so_in_a_line(lab: Lab) -> No
         lab.verified(directory)
 
 
-def test_process_without_memory_leaves_at_once_for_the_interpreter_would_complain_at_its_end(lab: Lab) -> None:
-    ended = ending(lab.start(program=(sys.executable, "-c", NO_MEMORY))).ends(Exit.INTERRUPTED, "no memory left")
+@pytest.mark.parametrize("fault", [MemoryError, SystemError])
+def test_process_without_memory_says_so_and_leaves_for_the_interpreter_would_complain_at_its_end(
+    lab: Lab, fault: type[Exception]
+) -> None:
+    """A SystemError is what the interpreter raises where it has no memory for a MemoryError."""
+    program = (sys.executable, "-c", NO_MEMORY.format(fault=fault.__name__))
+    ended = ending(lab.start(program=program)).ends(Exit.INTERRUPTED, "no memory left")
 
     assert ended.stdout == "half a report\n"
     assert len(ended.stderr.splitlines()) == 1
