@@ -6,21 +6,60 @@ leave anything out, except inside an entry that replaces another whole.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
 
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
 from mac_runner.config.experiment import BACKENDS, Experiment, section_key
 from mac_runner.config.grid_axes import GRID_KEY, GridSection
+from mac_runner.section import Section
 from mac_runner.types import JsonObject, JsonValue
 
 _REF: Final = "#/$defs/"
 
 
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """What the keys of a section are for, by key: the docstrings under them, where the field itself says nothing."""
+    found = {name: field.description for name, field in model.model_fields.items() if field.description}
+    for base in model.__mro__:
+        definition = _classes(base.__module__).get(base.__name__) if issubclass(base, Section) else None
+        for field, text in pairwise(definition.body if definition else ()):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as said)):
+                    found.setdefault(name, inspect.cleandoc(said))
+    return found
+
+
+class _Described(GenerateJsonSchema):
+    """A section with the descriptions of its keys. Pydantic would read its source whenever it is imported."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        said = _descriptions(schema["cls"])
+        for name, key in made.get("properties", {}).items():
+            if name in said:
+                key["description"] = said[name]
+        return made
+
+
 def file_schema() -> JsonObject:
     """The schema of the whole file, `profiles` included."""
-    schema = cast("JsonObject", _tidied(Experiment.model_json_schema()))
+    schema = cast("JsonObject", _tidied(Experiment.model_json_schema(schema_generator=_Described)))
     definitions = cast("JsonObject", schema["$defs"])
     properties = cast("JsonObject", schema["properties"])
     cast("JsonObject", definitions["ModelDefinition"])["allOf"] = [_section_rule(backend) for backend in BACKENDS]
@@ -44,10 +83,13 @@ def file_schema() -> JsonObject:
 
 def _add_grid(properties: JsonObject, definitions: JsonObject) -> None:
     """The section `_grid`, and what it is made of."""
-    grid = cast("JsonObject", _tidied(GridSection.model_json_schema()))
+    grid = cast("JsonObject", _tidied(GridSection.model_json_schema(schema_generator=_Described)))
     definitions.update(cast("JsonObject", grid.pop("$defs")))
     definitions[GridSection.__name__] = grid
-    properties[GRID_KEY] = {"anyOf": [{"$ref": f"{_REF}{GridSection.__name__}"}, {"type": "null"}]}
+    properties[GRID_KEY] = {
+        "anyOf": [{"$ref": f"{_REF}{GridSection.__name__}"}, {"type": "null"}],
+        "description": inspect.cleandoc(GridSection.__doc__ or ""),
+    }
 
 
 def schema_text() -> str:
