@@ -150,7 +150,7 @@ def row_of(name: str, place: Path, *flags: str) -> Any:
     return json.loads(process.stdout.splitlines()[-1])
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_benchmarks_run_from_anywhere_and_end_with_their_rows(tmp_path: Path) -> None:
     played = row_of("orchestrator", tmp_path, "--conversations", "6", "--slots", "4", "--latency-ms", "5")
     scale = row_of("scale", tmp_path, "--conversations", "60")

@@ -51,6 +51,12 @@ def first(count: int, values: Iterable[Any], *, tier: str = "", rest: str = "ci"
     ]
 
 
+def some(every: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test that are much alike: one in so many is of tier (b), and all others are of the night."""
+    tiers = (pytest.mark.ci if number % every == 0 else pytest.mark.nightly for number in itertools.count())
+    return [pytest.param(value, marks=mark) for value, mark in zip(values, tiers, strict=False)]
+
+
 class Guard:
     """Watches each test of the first tier from its set-up to its tear-down."""
 

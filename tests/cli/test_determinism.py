@@ -14,6 +14,7 @@ from mac_runner.runs.testing import rebuilt_transcript
 from mac_runner.store import in_wall_clock_order, read_run, without_timing
 from mac_runner.types import JsonObject, Reply, Request, TokenCount
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
+from tests.tiers import some
 
 MODES: Final = ("seat_order", "simultaneous", "bidding", "information_lag")
 QUICK, SLOW = (f"--set=model_definitions.{name}.scripted_config.latency_ms" for name in ("quick", "slow"))
@@ -41,8 +42,7 @@ def test_transcripts_do_not_depend_on_hashes(lab: Lab) -> None:
     lab.verified(lab.path / "0")
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", some(3, MODES))
 def test_transcripts_do_not_depend_on_concurrency_or_latency(lab: Lab, at_once: AtOnce, mode: str) -> None:
     for concurrency, slow_ms in ((1, 0), (8, 2), (256, 0)):
         out = f"at_{concurrency}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from mac_runner import plugins, registry
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import ROOT, AtOnce, Lab
+from tests.cli.lab import ROOT, AtOnce, Ended, Lab
 from tests.kit import own_game
 
 VOTES = """\
@@ -359,12 +360,18 @@ ENDS = {
 @pytest.mark.ci
 def test_step_or_thread_of_a_game_that_does_not_end_holds_up_no_process(own: Lab) -> None:
     (own.path / "games.py").write_text(ENDLESS)
-    wrong = {}
-    for name, (code, said) in ENDS.items():
+
+    def play(name: str) -> Ended:
         file = own.write(file_of(name, conversations=1), f"{name}.yaml")
-        ended = own.run(file, "--quiet", "--out", name, "--set", "conversation_config.step_limit_s=2")
-        if ended.returncode != code or said not in ended.stderr:
-            wrong[name] = (ended.returncode, ended.stderr)
+        return own.run(file, "--quiet", "--out", name, "--set", "conversation_config.step_limit_s=2")
+
+    with ThreadPoolExecutor(len(ENDS)) as threads:  # They mostly wait.
+        ends = dict(zip(ENDS, threads.map(play, ENDS), strict=True))
+    wrong = {
+        name: (ends[name].returncode, ends[name].stderr)
+        for name, (code, said) in ENDS.items()
+        if ends[name].returncode != code or said not in ends[name].stderr
+    }
 
     assert wrong == {}
 

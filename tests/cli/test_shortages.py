@@ -30,6 +30,7 @@ from tests.sim.behaviour import Behaviour, Received
 from tests.sim.ollama_server import OllamaServer
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import Connection, OpenaiServer
+from tests.tiers import some
 
 pytestmark = pytest.mark.ci
 
@@ -136,7 +137,7 @@ def played(lab: Lab, served: Served, prepare: Callable[[], None], condition: Cal
     return ending(process)
 
 
-@pytest.mark.parametrize("backend", ["openai", "ollama"])
+@pytest.mark.parametrize("backend", some(2, ["openai", "ollama"]))
 def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_its_own(
     lab: Lab, backend: str, snapshot: SnapshotAssertion
 ) -> None:
@@ -152,7 +153,7 @@ def test_connections_are_as_many_as_descriptors_allow_and_the_run_directory_has_
     lab.verified(run.path)
 
 
-@pytest.mark.parametrize("backend", ["openai", "ollama"])
+@pytest.mark.parametrize("backend", some(2, ["openai", "ollama"]))
 def test_request_without_a_descriptor_waits_for_one(lab: Lab, backend: str) -> None:
     """More is open than was reckoned with: connections are what there is less of, and nothing fails for it."""
     run = lab.run_dir("echoes")
@@ -255,10 +256,13 @@ def test_place_that_takes_no_directory_is_reported(at_once: AtOnce) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("tos_100games", "tos_grid", "tos_information_lag", "bbq_moderated", "discussion_small", "discussion_openai"),
-        "echo",
-    ],
+    some(
+        3,
+        [
+            *("tos_100games", "tos_grid", "tos_information_lag"),
+            *("bbq_moderated", "discussion_small", "discussion_openai", "echo"),
+        ],
+    ),
 )
 def test_room_that_a_run_is_said_to_need_before_its_first_ending_is_below_what_it_takes_and_near_it(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, name: str

@@ -41,6 +41,7 @@ from tests.kit import unreadable
 from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
+from tests.tiers import some
 
 SHOW = "show runs/small 0"
 HOSTILE = "<think>I lie.\x1b[2J\u202e\u200b</think>\nSo be it.\r\x07\x9b31m \u2028 \ud800 \U000e0041\x00 end\n"
@@ -248,8 +249,7 @@ def test_failed_conversations_are_listed_with_the_reason_and_meet_no_condition_o
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", some(3, EXPERIMENTS), ids=lambda file: file.stem)
 def test_every_table_of_an_experiment_is_readable_and_its_end_is_short(lab: Lab, at_once: AtOnce, file: Path) -> None:
     ended = at_once(file, "--limit", "3", "--out", "runs/one").done("mac-run show runs/one --tables").stdout
     run = lab.run_dir("one").path

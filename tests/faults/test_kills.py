@@ -22,6 +22,7 @@ from tests.cli.lab import RunDir
 from tests.faults.forking import Ended, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
+from tests.tiers import some
 
 KILLS = 4 * SCALE
 
@@ -53,16 +54,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forking: Forking) -> d
     return runs
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(
-    ("at", "traced", "seed"), [("change", False, 1), ("change", True, 2), ("reply", False, 3), ("reply", True, 4)]
-)
+@pytest.mark.parametrize("traced", some(2, (True, False)))
+@pytest.mark.parametrize("at", ["change", "reply"])
 def test_run_killed_again_and_again_ends_like_one_that_was_not(
-    tmp_path: Path, forking: Forking, undisturbed: dict[bool, Talks], at: str, traced: bool, seed: int
+    tmp_path: Path, forking: Forking, undisturbed: dict[bool, Talks], at: str, traced: bool
 ) -> None:
     """Before a change of the disk, which is start-up, resume and commits, or in the middle of a reply."""
     talks = Talks(conversations=CONVERSATIONS, out=tmp_path / "killed", traced=traced)
-    witness, chance = tmp_path / "witness", Random(seed)
+    witness, chance = tmp_path / "witness", Random(f"{at} {traced}")
     acknowledged = 0
 
     for kill in range(KILLS):

@@ -53,7 +53,7 @@ from mac_runner.environments.town_of_salem.testing import (
 from mac_runner.types import ReceiptKind
 from tests.environments.town_of_salem.table import ELEVEN, Table, advance, open_game, play, random_roles, reading_of
 from tests.environments.town_of_salem.test_nights import Case, listed
-from tests.tiers import first
+from tests.tiers import first, some
 
 PAIRINGS = [(town, mafia) for town in ("heuristic", "random") for mafia in ("heuristic", "random")]
 
@@ -101,8 +101,7 @@ def test_heuristic_players_beat_random_ones_on_both_sides(games: int) -> None:
     assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= games // 6
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", some(2, POLICIES))
 def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
     """Over role lists and calendars of every kind, with no correction asked for; who is blackmailed does not speak."""
     chance, blackmailed = Random(11), 0
