@@ -51,7 +51,7 @@ def _verdict(found: Verified) -> list[str]:
     right = "every transcript is there once"
     right += " and plays again to the same end" if checked.is_played else ", and no digest or row is wrong"
     lines = [counts, right if checked.ok else "NOT as promised:", *_findings(checked)]
-    if checked.lost or checked.damaged:
+    if checked.is_repairable:
         lines.append(f"{repair_advice(found.directory)}, as far as that is whole")
     if checked.without_tokens:
         lines.append(

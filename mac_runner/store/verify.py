@@ -148,6 +148,12 @@ class VerifyReport:
         return self._count(FindingKind.DAMAGED)
 
     @property
+    def is_repairable(self) -> bool:
+        """Whether anything is lost or damaged that the journal may have; a file of tables is written by the run."""
+        found = (finding for finding in self.findings if finding.kind in (FindingKind.LOST, FindingKind.DAMAGED))
+        return any(REWRITTEN not in finding.text for finding in found)
+
+    @property
     def mismatched(self) -> int:
         """Results that are not what they are derived from."""
         return self._count(FindingKind.MISMATCHED)

@@ -144,6 +144,13 @@ def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what
     at_once("verify runs/small").ends(Exit.FAILURES, printed="format is 99")
 
 
+def test_summary_that_cannot_be_read_is_written_by_the_run_and_not_by_a_repair(finished: Lab, at_once: AtOnce) -> None:
+    (finished.run_dir().path / "summary.json").write_bytes(b"")
+
+    told = at_once("verify runs/small").ends(Exit.FAILURES, printed="remove it and run the same command again").stdout
+    assert "mac-run repair" not in told
+
+
 def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finished: Lab, at_once: AtOnce) -> None:
     path = finished.run_dir().path / "experiment.yaml"
     path.write_text(path.read_text().replace("environment: town_of_salem", "environment: chess"))
