@@ -336,6 +336,12 @@ def test_run_against_itself_has_no_difference(played: list[JsonObject]) -> None:
     assert {row["difference"] for row in figures(study_sections(study))["difference-rates"].rows} == {0.0}
 
 
+def test_one_question_is_not_called_questions(played: list[JsonObject]) -> None:
+    study = Study(runs=[data("a", played[:1]), data("b", played[:1])], baseline="a", is_paired=True)
+
+    assert figures(study_sections(study))["difference-rates"].notes[0].startswith("Some have 1 question only: ")
+
+
 def test_primary_figure_comes_first_and_q_is_never_below_p(played: list[JsonObject]) -> None:
     runs = [data("a", played), data("b", played[::-1]), data("c", played[:12])]
     several = figures(study_sections(Study(runs=runs, primary="consensus")))

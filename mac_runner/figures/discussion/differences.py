@@ -10,6 +10,7 @@ from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.discussion.results.comparison_tables import grid_differences
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.figures.data import RunData, Study
+from mac_runner.figures.estimates import counted
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.figures.plots import forest
 from mac_runner.results import Declared, Difference, PlayedCombination
@@ -140,7 +141,8 @@ def _notes(rows: Sequence[dict[str, Value]]) -> tuple[str, ...]:
     fewest = min(int(row["n"] or 0) for row in rows)
     if fewest >= paired.CLUSTERS_MIN:
         return ()
-    return (f"Some have {fewest} questions only: with fewer than {paired.CLUSTERS_MIN}, intervals are too narrow.",)
+    few = counted(fewest, "questions")
+    return (f"Some have {few} only: with fewer than {paired.CLUSTERS_MIN}, intervals are too narrow.",)
 
 
 def _method(correction: str) -> Method:
