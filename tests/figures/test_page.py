@@ -240,6 +240,9 @@ def test_slots_used_are_those_of_the_summary_also_where_workers_play_side_by_sid
     assert isinstance(told, dict)
     assert (used["slots"], used["used"]) == (told["slots_mean"], told["slot_utilisation"]) == (2.0, 0.5)
     assert max(float(str(each["busy"])) for each in figures["utilisation"].rows) == 4.0
+    assert figures["engines"].notes == ()
+    killed = next(engine_figures(clock.page(), {}, {"m": {**account, "requests": 6}}))
+    assert killed.notes[0].startswith("2 of 6 replies are in no figure")
     (unknown,) = next(engine_figures(clock.page(), {}, {})).rows
     assert (unknown["slots"], unknown["used"]) == (None, None)
 

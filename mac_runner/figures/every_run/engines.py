@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.plots import steps
 from mac_runner.reports.summary import slots_mean, slots_used
-from mac_runner.results import section
+from mac_runner.results import integer, section
 from mac_runner.types import JsonObject
 from mac_runner.view_model import EngineSeries, EnginesPage
 from mac_runner.views.engines import Classes
@@ -52,6 +52,18 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int, ac
             DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
         ),
         rows=tuple(_row(engine, page, section(accounts, engine.model)) for engine in engines),
+        notes=_without_event(accounts, requests),
+    )
+
+
+def _without_event(accounts: JsonObject, requests: int) -> tuple[str, ...]:
+    """What is said where more replies are recorded than have an event."""
+    recorded = sum(integer(section(accounts, model).get("requests")) or 0 for model in accounts)
+    if recorded <= requests:
+        return ()
+    return (
+        f"{recorded - requests:,} of {recorded:,} replies are in no figure of what engines did: they were "
+        "recorded, and their events were not, as in a session that was killed.",
     )
 
 
