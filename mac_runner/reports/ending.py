@@ -88,8 +88,10 @@ def _noun(summaries: Sequence[JsonObject]) -> str:
 def _status(summary: JsonObject, noun: str) -> str:
     conversations, combinations = section(summary, "conversations"), section(summary, "combinations")
     finished, failed, planned = (count_text(conversations.get(key)) for key in ("finished", "failed", "planned"))
+    asked, begun = (integer(combinations.get(key)) or 0 for key in ("asked", "begun"))
+    begun_only = f" ({begun} of them begun)" if begun < asked else ""
     of_grid = (
-        f"{count_text(combinations.get('complete'))} of {count_text(combinations.get('asked'))} combinations, "
+        f"{count_text(combinations.get('complete'))} of {count_text(asked)} combinations{begun_only}, "
         if combinations
         else ""
     )

@@ -417,8 +417,11 @@ def grid_status_text(status: JsonObject) -> str:
     """What `grid_status_json` says, for people."""
     combinations = status["combinations"]
     listed = combinations if isinstance(combinations, list) else []
-    lines = [status_text({**status, "session": None, "eta_s": None}).rstrip("\n")]
-    lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete")
+    eta_s = 0.0 if status["state"] in ("complete", "failed") else None
+    lines = [status_text({**status, "session": None, "eta_s": eta_s}).rstrip("\n")]
+    not_begun = sum(isinstance(one, dict) and one["conversations"] is None for one in listed)
+    uncounted = f", {not_begun} not begun: their conversations are not counted above" if not_begun else ""
+    lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}")
     lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX] if isinstance(one, dict)]
     if len(listed) > ROWS_SHOWN_MAX:
         lines.append(f"and {len(listed) - ROWS_SHOWN_MAX} more combinations")

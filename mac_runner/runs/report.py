@@ -31,12 +31,14 @@ from mac_runner.figures.every_run import (
 from mac_runner.figures.model import Section
 from mac_runner.figures.page import Line, Recorded, Report
 from mac_runner.figures.registry import run_sections, study_sections
+from mac_runner.printable import counted
 from mac_runner.results import count_text, decimal_text, number, section
 from mac_runner.runs.report_data import run_data
 from mac_runner.runs.summary import recorded_baseline, summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
     Disk,
+    GridRecord,
     grid_usage,
     is_grid,
     read_grid,
@@ -163,7 +165,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             ),
         ),
         usage=usage,
-        state=_state([directory], runs, now),
+        state=_state([directory], runs, now, not_begun=_not_begun(record, sources)),
         logs=len(logs),
     )
 
@@ -312,13 +314,21 @@ def _sections(subject: _Subject) -> Iterator[Section]:
     yield from engine_section(subject.engines, subject.reply_tokens, definitions, subject.accounts, finished, notes)
 
 
-def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime) -> str:
+def _not_begun(record: GridRecord, sources: Sequence[Source]) -> int:
+    """How many combinations of a grid have not begun, so that what they have planned is not known."""
+    begun = {source.name for source in sources}
+    return sum(entry.is_asked and entry.slug not in begun for entry in record.entries)
+
+
+def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime, *, not_begun: int = 0) -> str:
     """How far the runs are. As long as anything is left, the report says as of when it is."""
     counts = {key: sum(run.count(key) for run in runs) for key in ("planned", "finished", "failed")}
     ended = counts["finished"] + counts["failed"]
     failed = f", {counts['failed']:,} of them failed" if counts["failed"] else ""
     text = f"{ended:,} of {counts['planned']:,} conversations have ended{failed}"
-    if ended == counts["planned"]:
+    if not_begun:
+        text += f" in the {counted(len(runs), 'combination')} that have begun, of {len(runs) + not_begun}"
+    elif ended == counts["planned"]:
         return f"Complete: {text}."
     works = any(_is_at_work(directory) for directory in directories)
     return f"As of {iso(now)}: {text}; {'the run goes on' if works else 'nothing is at work on the rest'}."

@@ -365,6 +365,12 @@ def test_an_ending_calls_conversations_what_their_only_environment_does(summary:
         assert f"   {noun}, in the browser" in text
 
 
+def test_an_ending_says_how_many_combinations_its_conversations_are_of() -> None:
+    for begun, told in ((3, "1 of 3 combinations, "), (2, "1 of 3 combinations (2 of them begun), ")):
+        counts: JsonObject = {"asked": 3, "begun": begun, "complete": 1}
+        assert told in ending({"grid": "g", "combinations": counts}, Path("runs/g"), rows=[])
+
+
 def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject) -> None:
     tokens: JsonObject = {"prompt": 7, "completion": 3, "timing": {"cached": 0}}
     cases: list[tuple[JsonObject, str]] = [

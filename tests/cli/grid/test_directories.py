@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -51,6 +52,19 @@ def many(lab: Lab) -> Path:
     seeds: JsonObject = {"sweep": {"seed": [*range(12)]}}
     lab.write(discussion(scripted("discussant", capacity=64), "small", conversations=1, max_rounds=1, _grid=seeds))
     return lab.run_dir().path
+
+
+def test_what_has_not_begun_is_told_wherever_conversations_are_counted(many: Path, at_once: AtOnce) -> None:
+    at_once("small.yaml --quiet").done()
+    assert "to go           0:00:00" in at_once(f"status {many}").done().stdout
+    for directory in (many / "seed-3", many / "seed-5"):
+        shutil.rmtree(directory)
+
+    told = at_once(f"status {many}").done().stdout
+    assert "10 of 12 complete, 2 not begun: their conversations are not counted above" in told
+    told = at_once(f"report {many}").done().stderr
+    assert "10 of 10 conversations have ended in the 10 combinations that have begun, of 12; nothing is at work" in told
+    assert "Complete" not in told
 
 
 def statuses(directory: Path) -> list[dict[str, int]]:
