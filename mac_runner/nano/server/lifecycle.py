@@ -79,8 +79,9 @@ async def serve(config: EngineConfig, address: Address, world: World = ALONE) ->
             app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
             give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
-                click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
-                await _stop_signal()
+                with _stop_signal() as stop:
+                    click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
+                    await stop.wait()
 
 
 def _require_key(address: Address, bound_to: str) -> None:
@@ -108,14 +109,15 @@ def _connections_max(config: EngineConfig) -> int:
     return allowed
 
 
-async def _stop_signal() -> None:
-    """Wait for SIGINT or SIGTERM."""
+@contextmanager
+def _stop_signal() -> Iterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set, from before anybody is told that the server serves."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for each in signals:
         loop.add_signal_handler(each, stop.set)
     try:
-        await stop.wait()
+        yield stop
     finally:
         for each in signals:
             loop.remove_signal_handler(each)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -54,6 +55,25 @@ def test_server_says_how_many_it_serves_and_where_and_ends_on_a_signal(
 
 
 def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(
+async def test_signal_ends_the_server_from_the_word_on_that_it_serves(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def echo(line: str, **_: object) -> None:
+        if line.startswith("serving"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def too_early(*_: object) -> None:
+        raise AssertionError("nobody waits for the signal yet")
+
+    monkeypatch.setattr(lifecycle, "click", SimpleNamespace(echo=echo))
+    before = signal.signal(signal.SIGTERM, too_early)
+    try:
+        address = lifecycle.Address(host="127.0.0.1", port=0, name=None, admin_key=None, api_key=None, is_open=False)
+        await lifecycle.serve(EngineConfig(model_path=str(model), num_threads=1, num_blocks=64), address)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A terminal tells the whole process group; that is for rank 0 alone, which may have requests to finish."""
