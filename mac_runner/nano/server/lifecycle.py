@@ -75,6 +75,7 @@ async def serve(config: EngineConfig, address: Address, world: World = ALONE) ->
     times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
     with bound(address.host, address.port) as listener:
         _require_key(address, listener.getsockname()[0])
+        _require_descriptors()
         async with open_service(config, times=times, name=address.name, world=world) as service:
             app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
             give_up = service.engine.shutdown
@@ -91,6 +92,13 @@ def _require_key(address: Address, bound_to: str) -> None:
             f"--host {address.host} lets in more than this machine. Set --api-key-env VARIABLE, the environment "
             "variable with a key that clients must bring, or --open to serve everybody who can reach it"
         )
+
+
+def _require_descriptors() -> None:
+    """Raise OSError where this process may hold so few that none is left for a connection."""
+    limit = descriptor_limit()
+    if limit is not None and limit <= DESCRIPTORS_KEPT:
+        raise OSError(f"{limit} file descriptors leave none for connections: raise their limit (`ulimit -Hn`)")
 
 
 def _url(host: str, port: int) -> str:
@@ -201,9 +209,11 @@ async def serving(
             # Otherwise read from the environment: WEB_CONCURRENCY and FORWARDED_ALLOW_IPS.
             workers=1,
             proxy_headers=False,
-            limit_concurrency=connections_max,
+            # Uvicorn counts the connection that asks, too, and refuses from this number on.
+            limit_concurrency=connections_max + 1,
             timeout_graceful_shutdown=ceil(grace_s) + SHUTDOWN_ANSWER_S,
         ),
+        connections_max,
         idle_s_max,
     )
     listener.listen(BACKLOG)
@@ -230,10 +240,10 @@ class _Server(uvicorn.Server):
     answered something and not a byte has come since.
     """
 
-    def __init__(self, config: uvicorn.Config, idle_s_max: float) -> None:
+    def __init__(self, config: uvicorn.Config, connections_max: int, idle_s_max: float) -> None:
         super().__init__(config)
         self._idle_s_max = idle_s_max
-        self._crowd = ceil((config.limit_concurrency or 1) * CROWD_SHARE)
+        self._crowd = ceil(connections_max * CROWD_SHARE)
         self._waiting_since = dict[tuple[Any, Any, int, bool], float]()
 
     async def on_tick(self, counter: int) -> bool:

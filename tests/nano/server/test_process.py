@@ -21,6 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.nano import EngineConfig
 from mac_runner.nano.parallel import follower
 from mac_runner.nano.server import lifecycle
+from mac_runner.nano.testing import DESCRIPTORS_KEPT
 from mac_runner.serve import main
 from tests.faults.tier import SCALE
 from tests.nano.crowds import forbid_farewell
@@ -54,7 +55,6 @@ def test_server_says_how_many_it_serves_and_where_and_ends_on_a_signal(
     assert said.pop() == snapshot
 
 
-def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(
 async def test_signal_ends_the_server_from_the_word_on_that_it_serves(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +74,7 @@ async def test_signal_ends_the_server_from_the_word_on_that_it_serves(
         signal.signal(signal.SIGTERM, before)
 
 
+def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A terminal tells the whole process group; that is for rank 0 alone, which may have requests to finish."""
@@ -178,6 +179,15 @@ def test_server_that_others_reach_wants_a_key_before_it_loads_the_model_and_one_
         else:
             assert (code, "holds no model" in said) == (1, True), host
         assert (opened[0], "holds no model" in opened[1]) == (1, True), host
+
+
+def test_descriptors_that_leave_no_connection_are_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "descriptor_limit", lambda: DESCRIPTORS_KEPT)
+
+    said = f"Error: {DESCRIPTORS_KEPT} file descriptors leave none for connections: raise their limit (`ulimit -Hn`)\n"
+    assert asked(str(tmp_path)) == (1, said)
 
 
 def test_name_that_leads_nowhere_is_told_in_a_line(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def stage() -> Any:
 
 
 @asynccontextmanager
-async def on_stage() -> AsyncIterator[Stage]:
+async def on_stage(connections_max: int = 50) -> AsyncIterator[Stage]:
     app = FastAPI()
 
     async def pieces() -> AsyncGenerator[bytes]:
@@ -125,7 +125,7 @@ async def on_stage() -> AsyncIterator[Stage]:
     with bound("127.0.0.1", 0) as listener:
         made = Stage(listener.getsockname()[1])
         async with AsyncExitStack() as stack:
-            server = serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0))
+            server = serving(app, listener, connections_max=connections_max, give_up=lambda: asyncio.sleep(0))
             await stack.enter_async_context(server)
             yield made
             leaving = asyncio.create_task(stack.aclose())
@@ -256,3 +256,8 @@ async def test_client_that_asks_now_and_then_is_left_alone(stage: Stage) -> None
             await ask(busy)
             await pass_time()
         await ask(busy)
+
+
+async def test_server_of_one_connection_answers_on_it() -> None:
+    async with on_stage(connections_max=1) as stage, connected(stage.port) as streams:
+        await ask(streams)
