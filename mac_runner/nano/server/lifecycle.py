@@ -140,11 +140,15 @@ def bound(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen at {host}:{port}: {error.strerror}") from error
+        raise _unavailable(host, port, error) from error
     except UnicodeError as error:
         listener.close()
         raise OSError(f"cannot listen at {host}:{port}: this is not the name of a host") from error
     return listener
+
+
+def _unavailable(host: str, port: int, error: OSError) -> OSError:
+    return OSError(f"cannot listen at {host}:{port}: {error.strerror}")
 
 
 def is_loopback(address: str) -> bool:
@@ -216,7 +220,12 @@ async def serving(
         connections_max,
         idle_s_max,
     )
-    listener.listen(BACKLOG)
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        # Another process was bound to the same address, and listened first.
+        host, port = listener.getsockname()[:2]
+        raise _unavailable(host, port, error) from error
     try:
         async with asyncio.TaskGroup() as group:
             serve = group.create_task(server.serve(sockets=[listener]))

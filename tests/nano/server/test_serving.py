@@ -261,3 +261,14 @@ async def test_client_that_asks_now_and_then_is_left_alone(stage: Stage) -> None
 async def test_server_of_one_connection_answers_on_it() -> None:
     async with on_stage(connections_max=1) as stage, connected(stage.port) as streams:
         await ask(streams)
+
+
+async def test_address_that_another_server_took_meanwhile_is_named() -> None:
+    """Both could bind to it, because neither listened."""
+    with bound("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with bound("127.0.0.1", port) as second:
+            first.listen()
+            with pytest.raises(OSError, match=rf"^cannot listen at 127\.0\.0\.1:{port}: Address already in use$"):
+                async with serving(FastAPI(), second, connections_max=1, give_up=lambda: asyncio.sleep(0)):
+                    pass
