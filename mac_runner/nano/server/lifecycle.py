@@ -31,7 +31,9 @@ from mac_runner.nano.server.service import Times, open_service
 
 SHUTDOWN_GRACE_S = 10
 SHUTDOWN_ANSWER_S = 5
-"""Time to send 503 to requests that still run after the grace period."""
+"""Time to send 503 to requests that still run after the grace period; then every client is hung up on."""
+SHUTDOWN_SPARE_S = 5
+"""Time to end the requests of clients that were hung up on, before they are cancelled."""
 CONNECTIONS_SPARE = 1_000
 """Connections beyond those of running and waiting requests."""
 DESCRIPTORS_KEPT = 128
@@ -215,7 +217,8 @@ async def serving(
             proxy_headers=False,
             # Uvicorn counts the connection that asks, too, and refuses from this number on.
             limit_concurrency=connections_max + 1,
-            timeout_graceful_shutdown=ceil(grace_s) + SHUTDOWN_ANSWER_S,
+            # Later than the clients that are hung up on: it would log a traceback for each.
+            timeout_graceful_shutdown=ceil(grace_s) + SHUTDOWN_ANSWER_S + SHUTDOWN_SPARE_S,
         ),
         connections_max,
         idle_s_max,
@@ -236,6 +239,9 @@ async def serving(
             _, late = await asyncio.wait({serve}, timeout=grace_s)
             if late:
                 await give_up()
+                _, late = await asyncio.wait({serve}, timeout=SHUTDOWN_ANSWER_S)
+            if late:
+                server.hang_up()
     except ExceptionGroup as met:
         # The caller's own error, whatever became of the server meanwhile.
         raise met.exceptions[-1] from None
@@ -280,6 +286,11 @@ class _Server(uvicorn.Server):
                 # `close` would wait until the client has read the rest.
                 hang_up = transport.abort if num_unsent else transport.close
                 hang_up()
+
+    def hang_up(self) -> None:
+        """Close every connection, whatever was not read or sent on it."""
+        for each in list(self.server_state.connections):
+            each.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 
 from mac_runner.nano.testing import NDJSON, Listener, Stream, bound, is_loopback, serving
 from tests.patience import LIMIT_S
@@ -116,11 +117,17 @@ async def on_stage(connections_max: int = 50) -> AsyncIterator[Stage]:
         made.asked.set()
         return await made.may_answer.wait()
 
+    async def read(request: Request) -> None:
+        made.asked.set()
+        with suppress(ClientDisconnect):
+            await request.body()
+
     async def endless() -> Response:
         return Stream(pieces(), NDJSON)
 
     app.add_api_route("/health", lambda: "well")
     app.add_api_route("/wait", wait, methods=["GET", "POST"])
+    app.add_api_route("/read", read, methods=["POST"])
     app.add_api_route("/endless", endless)
     with bound("127.0.0.1", 0) as listener:
         made = Stage(listener.getsockname()[1])
@@ -261,6 +268,22 @@ async def test_client_that_asks_now_and_then_is_left_alone(stage: Stage) -> None
 async def test_server_of_one_connection_answers_on_it() -> None:
     async with on_stage(connections_max=1) as stage, connected(stage.port) as streams:
         await ask(streams)
+
+
+async def test_clients_that_send_or_read_nothing_are_hung_up_on_at_the_end_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with AsyncExitStack() as clients:
+        async with on_stage() as stage:
+            deaf = await asyncio.open_connection("127.0.0.1", stage.port, limit=1)
+            clients.callback(deaf[1].transport.abort)
+            deaf[1].write(REQUEST.replace(b"/health", b"/endless"))
+            reader, writer = await clients.enter_async_context(connected(stage.port))
+            writer.write(UPLOAD.replace(b"/wait", b"/read"))
+            await stage.asked.wait()
+
+        assert stage.ended.is_set()
+        assert (await reader.read(), capsys.readouterr().err) == (b"", "")
 
 
 async def test_address_that_another_server_took_meanwhile_is_named() -> None:
