@@ -25,6 +25,7 @@ from mac_runner.nano.server.answers import (
     answer,
     refusal_answer,
     refusal_of,
+    shortened,
     unless_gone,
 )
 from mac_runner.nano.server.bodies import Body, parse_body, read_bytes
@@ -112,7 +113,7 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 
 async def _answer_unknown_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
+    message = shortened(f"{request.method} {request.url.path}") + f": {error.detail}"
     return refusal_answer(request.scope, Refusal(status=error.status_code, message=message))
 
 

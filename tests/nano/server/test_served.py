@@ -188,6 +188,13 @@ async def test_server_is_there_for_those_who_only_look(stage: Stage) -> None:
         assert (looked.status_code, looked.content, got.status_code) == (200, b"", 200)
 
 
+async def test_path_that_is_not_there_is_quoted_in_part(stage: Stage) -> None:
+    told = await stage.get(f"/{'a' * 9_000}")
+
+    message = told.json()["error"]["message"]
+    assert (told.status_code, message[-12:], len(message) < 400) == (404, "…: Not Found", True)
+
+
 HUGE = "a" * 100_000
 REFUSED: tuple[tuple[str, Mapping[str, object], int, str], ...] = (
     ("/v1/completions", {"model": "other", "prompt": "hi"}, 404, "model 'other' not found"),
