@@ -83,7 +83,7 @@ from mac_runner.nano.server.ollama import (
     ShowRequest,
 )
 from mac_runner.nano.server.openai import ChatBody, ChatMessage, CompletionBody, Envelope, events_of, usage
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job
+from mac_runner.nano.server.service import ANY_OBJECT, WRITE_BYTES_MAX, Chat, Generation, Job
 from mac_runner.nano.server.thoughts import Said, Stage, ThoughtParser
 from mac_runner.nano.tokenizer import TextStream
 from mac_runner.nano.torch_attention import FREE_SCORES, first_key, rectangles

@@ -33,6 +33,8 @@ from mac_runner.nano.tokenizer import Tokenizer
 
 ANY_OBJECT = json.dumps({"type": "object"})
 """The schema of any JSON object."""
+WRITE_BYTES_MAX = 64 << 10
+"""The most of a stream that is joined for one write. What came for a client that did not read for long may be more."""
 _SHORT = (("B", 1_000_000_000), ("M", 1_000_000))
 
 
@@ -195,16 +197,21 @@ class Generation:
     async def streamed(
         self, write: Callable[[Piece], bytes], end: Callable[[], bytes], fail: Callable[[Refusal], bytes]
     ) -> AsyncGenerator[bytes]:
-        """All pieces as bytes, joined where several are there. An error is written behind them, and ends the stream."""
+        """All pieces as bytes, joined where several are there. An error is written behind them, and ends the stream.
+
+        After WRITE_BYTES_MAX other tasks have their turn.
+        """
         data, num_open = b"", self.num_completions
         try:
             async for piece in self.pieces():
                 data += write(piece)
                 num_open -= piece.delta.sample is not None
                 # The last one goes out with what ends the stream.
-                if num_open and not self.has_more:
+                if num_open and (not self.has_more or len(data) >= WRITE_BYTES_MAX):
                     yield data
                     data = b""
+                    if self.has_more:
+                        await asyncio.sleep(0)
             yield data + end()
         except NanoError as error:
             yield data + fail(refusal_of(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.testing import (
+    WRITE_BYTES_MAX,
     Course,
     Envelope,
     Generation,
@@ -231,6 +233,28 @@ async def test_pieces_that_came_meanwhile_go_out_in_one_write() -> None:
 
     assert [each.count("data: ") for each in written] == [1, 4]
     assert places == sorted(places)
+
+
+async def test_much_that_came_meanwhile_goes_out_in_short_writes_between_which_others_have_their_turn() -> None:
+    stream = RequestStream(1, lambda stream: None)
+    for index in range(1_000):
+        stream.push(delta(f"{index} " + "x" * 1_000, is_last=index == 999))
+    events = events_of(Generation([(1,)], [stream], 1), ENVELOPE, includes_usage=False)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    waiting = asyncio.create_task(other())
+    written = [each async for each in events]
+    waiting.cancel()
+
+    assert max(map(len, written)) < WRITE_BYTES_MAX + 2_000
+    assert turns >= len(written) - 1 > 1
+    assert [f'"text":"{index} ' in b"".join(written).decode() for index in range(1_000)] == [True] * 1_000
 
 
 async def test_end_of_one_prompt_does_not_wait_for_the_next() -> None:
