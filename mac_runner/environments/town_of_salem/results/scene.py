@@ -12,6 +12,7 @@ from typing import Final
 
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, EventKind
 from mac_runner.environments.town_of_salem.game.state import LYNCH, Faction
+from mac_runner.environments.town_of_salem.results.columns import game_values
 from mac_runner.environments.town_of_salem.results.played_game import (
     GameEvent,
     PlayedGame,
@@ -102,14 +103,23 @@ def _end(event: GameEvent) -> str:
 
 
 def _facts(game: PlayedGame) -> Iterator[Fact]:
-    """How the game ended, which all learned."""
+    """Who won, as the list of games has it, and how the game ended, which all learned.
+
+    All are told which groups won. Which neutrals met a goal of their own only the outcome knows.
+    """
+    if game.outcome:
+        winners = game_values(game.outcome)["winner"]
+        yield _won("winners", tuple(winners) if isinstance(winners, list) else ())
     for place, event in enumerate(game.events):
         if event.kind == EventKind.GAME_END:
-            winners = event.names("winners")
-            tone = tone_of(faction_of_name(winners[0])) if len(winners) == 1 else "plain"
-            yield Fact("winners", listed([winner.title() for winner in winners]) or "none", tone, place)
+            yield _won("announced winners", event.names("winners"), place)
             yield Fact("ending", f"{event.text('ending')}: {event.text('reason')}", event=place)
             yield Fact("days", str(event.day), event=place)
+
+
+def _won(name: str, winners: Sequence[str], place: int | None = None) -> Fact:
+    tone = tone_of(faction_of_name(winners[0])) if len(winners) == 1 else "plain"
+    return Fact(name, listed([winner.title() for winner in winners]) or "none", tone, place)
 
 
 def faction_of_name(name: str) -> Faction | None:

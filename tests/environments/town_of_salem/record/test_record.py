@@ -217,6 +217,18 @@ def test_facts_end_with_the_truth() -> None:
             assert (last(facts, "fate") == "lived") is player["alive"]
 
 
+def test_winners_are_those_of_the_list_of_games_and_seats_read_those_that_all_were_told() -> None:
+    neutrals = 0
+    for transcript, scene in played():
+        won = {player["faction"] for player in transcript["outcome"]["players"] if player["won"]}
+        facts = {fact.name: fact for fact in scene.facts}
+        assert facts["winners"].text.lower() == (", ".join(sorted({*transcript["outcome"]["winners"], *won})) or "none")
+        assert facts["winners"].event is None
+        assert facts["announced winners"].text.lower() == (", ".join(transcript["outcome"]["winners"]) or "none")
+        neutrals += facts["winners"].text != facts["announced winners"].text
+    assert neutrals > 0
+
+
 def test_phases_are_the_days_and_nights_with_who_lives_at_their_end() -> None:
     for transcript, scene in played():
         record, outcome = transcript["record"], transcript["outcome"]
