@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import mac_runner
+from mac_runner.environments.discussion.testing import discussion_figures
 from mac_runner.environments.town_of_salem.testing import ROLES, opposes_town
 from mac_runner.figures.registry import run_sections, study_sections
 from mac_runner.figures.testing import Figure, RunData, Section, Study, Value
@@ -23,7 +24,7 @@ from mac_runner.runs.testing import run_data, run_sources
 from mac_runner.types import JsonObject
 from tests.cli.lab import experiment, scripted
 from tests.figures.reports import run as run_of
-from tests.kit import index_row
+from tests.kit import index_row, summary_of
 from tests.views import playing
 
 pytest.importorskip("altair")
@@ -328,6 +329,19 @@ def test_transitions_hold_each_participant_once(played: list[JsonObject]) -> Non
     assert sum(int(row["count"] or 0) for row in found["transitions-correctness"].rows) == people
     stances = [found[f"transitions-stance-{context}"] for context in ("ambiguous", "disambiguated")]
     assert sum(int(row["count"] or 0) for figure in stances for row in figure.rows) <= people
+
+
+def test_bias_scores_are_on_as_many_answers_as_the_tables_of_a_grid_say(played: list[JsonObject]) -> None:
+    run = data("a", played)
+    tables = discussion_figures(summary_of(run.read_rows()))
+    found = figures([*run_sections(run), *study_sections(Study(runs=[run], baseline="a"))])
+    kinds = {"first answers": "first", "last answers": "final", "answer of the group": "group"}
+
+    for context in ("ambiguous", "disambiguated"):
+        said = {words: tables[f"bias.{kind}.{context}"].n for words, kind in kinds.items()}
+        whole = [row for row in found["bias-by-category"].rows if (row["category"], row["context"]) == ("all", context)]
+        assert {str(row["answers"]): row["n"] for row in whole} == said
+        assert {str(row["answers"]): row["n"] for row in found[f"bias-compared-{context}"].rows} == said
 
 
 def test_run_against_itself_has_no_difference(played: list[JsonObject]) -> None:

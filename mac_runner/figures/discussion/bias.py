@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mac_runner.environments.discussion.results.grid_figures import CASES
 from mac_runner.figures.discussion.accuracy import KINDS
 from mac_runner.figures.discussion.rates import cases, rate_columns, rate_methods, rate_row
 from mac_runner.figures.model import Figure, Value
 from mac_runner.figures.plots import by_round, forest, heat
-from mac_runner.results import section
+from mac_runner.results import figure, section
 from mac_runner.types import JsonObject
 
 _CONTEXTS: Final = ("ambiguous", "disambiguated")
@@ -26,7 +27,7 @@ def bias_figures(report: JsonObject) -> Iterator[Figure]:
     yield _heat(bias)
     rounds = section(report, "bias_by_round")
     rows = [
-        rate_row(section(section(rounds, number), context), round=float(number), context=context)
+        _row(section(rounds, number), context, round=float(number), context=context)
         for number in rounds
         for context in _CONTEXTS
         if section(section(rounds, number), context).get("score") is not None
@@ -45,14 +46,21 @@ def bias_figures(report: JsonObject) -> Iterator[Figure]:
         )
 
 
+def _row(scores: JsonObject, context: str, /, **words: Value) -> dict[str, Value]:
+    """The score in a context on the answers that it is taken over, which tables over a grid give too."""
+    record = section(scores, context)
+    scored = figure(record, cases=CASES[context])
+    return {**rate_row(record, **words), "n": None if scored is None else scored.n}
+
+
 def _heat(bias: JsonObject) -> Figure:
     rows: list[dict[str, Value]] = []
     for kind in KINDS:
         by_category = section(bias, kind)
         for category in sorted(by_category, key=lambda name: (name == _ALL, name)):
             for context in _CONTEXTS:
-                record = section(section(by_category, category), context)
-                row = rate_row(record, category=category.replace("_", " "), context=context, answers=KINDS[kind])
+                scores = section(by_category, category)
+                row = _row(scores, context, category=category.replace("_", " "), context=context, answers=KINDS[kind])
                 value = row["value"]
                 text = "–" if not isinstance(value, float) else f"{value:+.2f}".replace("-", "−")
                 rows.append({**row, "place": f"{context}, {_SHORT[kind]}", "text": text})
@@ -78,11 +86,11 @@ def compared_bias(reports: Sequence[tuple[str, JsonObject]]) -> Iterator[Figure]
     """The scores of each combination over all categories."""
     for context in _CONTEXTS:
         rows = [
-            rate_row(record, run=name, answers=KINDS[kind])
+            _row(section(section(section(report, "bias"), kind), _ALL), context, run=name, answers=KINDS[kind])
             for name, report in reports
             for kind in KINDS
-            if (record := section(section(section(section(report, "bias"), kind), _ALL), context)).get("n")
         ]
+        rows = [row for row in rows if row["n"]]
         if rows:
             yield Figure(
                 id=f"bias-compared-{context}",
