@@ -355,9 +355,13 @@ def _tally(tally: Tally | None) -> Cell:
 
 
 def stances(outcome: JsonObject) -> Stances | None:
-    """The verdicts on the answers of each participant by round, and who moved whom."""
+    """The verdicts on the answers of each participant by round, and who moved whom.
+
+    There are no verdicts where no answer is known to be right, as with an open topic.
+    """
     result = parsed(DiscussionResult, outcome, "the outcome")
     biased = None if result.bias is None else result.bias.biased
+    is_judged = result.correct_answer_id is not None or biased is not None
     return Stances(
         by_agent={
             agent: tuple(
@@ -365,6 +369,7 @@ def stances(outcome: JsonObject) -> Stances | None:
                 for answer, lapse in zip(given, result.lapses.get(agent) or (None,) * len(given), strict=True)
             )
             for agent, given in result.answers.items()
+            if is_judged
         },
         moved={
             author: {reader: (share.count, share.cases) for reader, share in readers.items()}

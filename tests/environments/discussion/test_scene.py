@@ -135,6 +135,15 @@ def test_the_flow_counts_each_step_of_each_participant_once() -> None:
     assert results_specs()["game"].stances is None
 
 
+def test_answers_of_which_none_is_known_to_be_right_have_no_flow_but_move_others() -> None:
+    for transcript in played():
+        outcome = {**entry(transcript, "outcome", dict), "correct_answer_id": None, "bias": None}
+        page = flow_page([{"outcome": outcome}])
+
+        assert (page.flows, page.conversations) == ((), 1)
+        assert page.moved is not None
+
+
 def ended(seed: int, conversation: DiscussionConversation) -> JsonObject:
     """The outcome among discussants, whom nobody asks twice."""
     while turns := conversation.turns():

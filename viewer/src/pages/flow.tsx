@@ -31,12 +31,17 @@ export function FlowPage({ place }: PageProps): JSX.Element {
         <p class="quiet" role="status">
           Loading…
         </p>
-      ) : flow.flows.length === 0 ? (
-        <Notice title="There are no stances to show">
-          <p>Only discussions with choices have stances, and only those of two rounds or more have a flow.</p>
-        </Notice>
       ) : (
-        <Flows flow={flow} />
+        <>
+          {flow.flows.length === 0 ? (
+            <Notice title="There are no stances to show">
+              <p>Only answers to a question whose right answer is known have stances, and only those of two rounds or more a flow.</p>
+            </Notice>
+          ) : (
+            <Flows flow={flow} />
+          )}
+          {flow.moved && <TableView table={flow.moved} hrefOf={() => ""} />}
+        </>
       )}
     </article>
   );
@@ -73,7 +78,6 @@ function Flows({ flow }: { readonly flow: FlowView }): JSX.Element {
       </p>
       <Diagram drawn={drawn} stances={flow.stances} />
       <FlowTable flow={flow} />
-      {flow.moved && <TableView table={flow.moved} hrefOf={() => ""} />}
     </>
   );
 }
