@@ -53,6 +53,12 @@ def _verdict(found: Verified) -> list[str]:
     lines = [counts, right if checked.ok else "NOT as promised:", *_findings(checked)]
     if checked.is_repairable:
         lines.append(f"{repair_advice(found.directory)}, as far as that is whole")
+    if checked.has_damaged_journal:
+        first = "then " if checked.is_repairable else ""
+        lines.append(
+            f"{first}`mac-run merge NEW {found.directory}` writes the run to NEW without the damaged lines "
+            "of its journal, which no command writes again: what has ended needs its transcripts alone"
+        )
     if checked.without_tokens:
         lines.append(
             f"`mac-run repair {found.directory}` writes token traces again from the journal, where that has them all. "

@@ -91,6 +91,8 @@ _UNDER_WAY = ""
 
 Summarise = Callable[[RunContents], JsonObject]
 
+_NO_FRAME = "are no intact frame"
+
 REWRITTEN = "remove it and run the same command again: it is written again"
 
 _EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
@@ -151,7 +153,12 @@ class VerifyReport:
     def is_repairable(self) -> bool:
         """Whether anything is lost or damaged that the journal may have; a file of tables is written by the run."""
         found = (finding for finding in self.findings if finding.kind in (FindingKind.LOST, FindingKind.DAMAGED))
-        return any(REWRITTEN not in finding.text for finding in found)
+        return any(REWRITTEN not in finding.text and _NO_FRAME not in finding.text for finding in found)
+
+    @property
+    def has_damaged_journal(self) -> bool:
+        """Whether lines of the journal are damaged, all else of which is read: a merge leaves those behind."""
+        return self.is_read and any(_NO_FRAME in finding.text for finding in self.findings)
 
     @property
     def mismatched(self) -> int:
@@ -291,7 +298,7 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
             records, is_damaged = records_of(line) if line.is_ended else ((), False)
             where = f"{path.name}: {line.size_bytes} bytes at offset {line.offset}"
             if is_damaged:
-                damaged.append(Finding(FindingKind.DAMAGED, f"{where} are no intact frame"))
+                damaged.append(Finding(FindingKind.DAMAGED, f"{where} {_NO_FRAME}"))
             for record in records:
                 try:
                     if journal.check_record(path, record)["kind"] == "reply":

@@ -151,6 +151,21 @@ def test_summary_that_cannot_be_read_is_written_by_the_run_and_not_by_a_repair(f
     assert "mac-run repair" not in told
 
 
+@pytest.mark.parametrize("kind", ["reply", "done"])
+def test_byte_that_was_flipped_in_the_journal_is_left_behind_by_a_merge_as_verify_advises(
+    finished: Lab, at_once: AtOnce, kind: str
+) -> None:
+    path = finished.run_dir().path / "journal/000001.jsonl"
+    data = bytearray(path.read_bytes())
+    data[data.index(f'"kind":"{kind}"'.encode()) + len(kind) + 20] ^= 1
+    path.write_bytes(data)
+    told = at_once("verify runs/small").ends(Exit.FAILURES, printed="`mac-run merge NEW runs/small` writes").stdout
+    assert "mac-run repair" not in told
+
+    at_once("merge new runs/small").done(told="1 damaged lines of its journal stay behind")
+    finished.verified(finished.path / "new")
+
+
 def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finished: Lab, at_once: AtOnce) -> None:
     path = finished.run_dir().path / "experiment.yaml"
     path.write_text(path.read_text().replace("environment: town_of_salem", "environment: chess"))
