@@ -57,11 +57,11 @@ def _whole(text: str, at_least: int, ctx: click.Context, param: click.Parameter)
 
 
 def _parsed(parse: Callable[[str], _T], text: str, ctx: click.Context, param: click.Parameter) -> _T:
-    """The value of a flag. A ConfigError becomes the error that click prints with the usage."""
+    """The value of a flag. A ConfigError becomes the error that click prints with the usage, which names the flag."""
     try:
         return parse(text)
     except ConfigError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+        raise click.BadParameter(str(error).removeprefix(f"{param.opts[0]}: "), ctx, param) from error
 
 
 profile_option = click.option(

@@ -72,7 +72,9 @@ def belongs(path: KeyPath, root: type[Settings]) -> str:
     names = {key[-1] for key in keys} - {"[]", "NAME"}
     parent = _general(path[:-1], keys)
     beside = [key[-1] for key in keys if key[:-1] == parent]
-    wanted = name if name in names else SYNONYMS.get(name)
+    synonym = SYNONYMS.get(name)
+    # A name of another tool, for a key of this section, is not meant for an equal name in another one.
+    wanted = synonym if synonym in beside else name if name in names else synonym
     if wanted not in names:
         (wanted,) = get_close_matches(name, sorted(names), n=1, cutoff=_NEAR) or (None,)
         if wanted is None or get_close_matches(name, [*beside, wanted], n=1) != [wanted] or wanted in beside:

@@ -377,6 +377,11 @@ def test_the_hint_of_every_leaf_at_the_top_names_its_place_and_every_synonym_lea
     assert [word for word in SYNONYMS if not belongs((word,), Experiment)] == []
 
 
+def test_a_name_of_another_tool_is_taken_for_the_key_of_its_own_section_first() -> None:
+    assert belongs(("discussion", "rounds"), Experiment) == "; it belongs at discussion.max_rounds"
+    assert belongs(("rounds",), Experiment) == "; it belongs at echo.rounds"
+
+
 def test_each_flag_of_mac_serve_is_set_by_the_fleet_or_open_to_the_user() -> None:
     options = (max(option.opts, key=len).strip("-") for option in main.params)
     flags = {name.replace("-", "_") for name in options if name not in ("help", "version")}
