@@ -275,7 +275,8 @@ def _privileges(module: Module) -> Iterator[tuple[str, str]]:
         if "random" in module.plain and call.name.startswith("random."):
             yield "draw from the generator that all share", f"{module.name}: {call.name}"
         for words, does in {
-            "read the time": call.name in TIME,
+            # A sleep of nothing is only a turn for others.
+            "read the time": call.name in TIME and call.arguments != ("0",),
             "quote a server": call.name == "clipped" and module.room in ("backends", "fleet"),
             "open files": _opens(call),
             "draw without a seed": call.name.endswith("SystemRandom") or (call.name in UNSEEDED and not call.arguments),
