@@ -409,6 +409,7 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
     return {
         **status,
         "complete_combinations": standing.complete,
+        "not_begun_combinations": standing.not_begun,
         "combinations": combinations,
     }
 
@@ -419,7 +420,7 @@ def grid_status_text(status: JsonObject) -> str:
     listed = combinations if isinstance(combinations, list) else []
     eta_s = 0.0 if status["state"] in ("complete", "failed") else None
     lines = [status_text({**status, "session": None, "eta_s": eta_s}).rstrip("\n")]
-    not_begun = sum(isinstance(one, dict) and one["conversations"] is None for one in listed)
+    not_begun = status["not_begun_combinations"]
     uncounted = f", {not_begun} not begun: their conversations are not counted above" if not_begun else ""
     lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}")
     lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX] if isinstance(one, dict)]

@@ -38,8 +38,7 @@ from mac_runner.runs.summary import recorded_baseline, summary_of
 from mac_runner.runs.tables import run_sources
 from mac_runner.store import (
     Disk,
-    GridRecord,
-    grid_usage,
+    Standing,
     is_grid,
     read_grid,
     read_grid_standing,
@@ -125,13 +124,15 @@ def _run(directory: Path, now: datetime) -> _Subject:
         reply_tokens=clock.reply_tokens(),
         experiments=(Recorded("The experiment as it was played", _yaml(contents.resolved)),),
         usage=contents.accounting,
-        state=_state([directory], [run], now),
+        state=_state(map(read_standing, [directory]), [run], now),
     )
 
 
 def _grid(directory: Path, now: datetime) -> _Subject:
     record = read_grid(directory)
     assert record is not None, "it is a grid"
+    # First: what begins meanwhile may be among the runs, and nothing is missed.
+    standing = read_grid_standing(directory)
     sources = run_sources([directory]).runs
     names = _labels([entry.values for entry in record.entries if any(entry.slug == one.name for one in sources)])
     runs = [
@@ -141,7 +142,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
     slugs = {source.name: run.name for source, run in zip(sources, runs, strict=True)}
     baseline = recorded_baseline(record)
     primary = record.report.get("primary")
-    disk, usage = sources[0].contents.disk, grid_usage(directory, record.name)
+    disk, usage = sources[0].contents.disk, standing.whole.usage
     logs = [directory / "events.jsonl", *worker_events(directory), *_logs(sources)]
     return _Subject(
         title=record.name,
@@ -165,7 +166,7 @@ def _grid(directory: Path, now: datetime) -> _Subject:
             ),
         ),
         usage=usage,
-        state=_state([directory], runs, now, not_begun=_not_begun(record, sources)),
+        state=_state([standing.whole], runs, now, not_begun=standing.not_begun),
         logs=len(logs),
     )
 
@@ -205,7 +206,7 @@ def _two(directories: Sequence[Path], now: datetime) -> _Subject:
             Recorded(run.name, _yaml(source.contents.resolved)) for run, source in zip(runs, sources, strict=True)
         ),
         usage={},
-        state=_state(directories, runs, now),
+        state=_state(map(read_standing, directories), runs, now),
     )
 
 
@@ -314,13 +315,7 @@ def _sections(subject: _Subject) -> Iterator[Section]:
     yield from engine_section(subject.engines, subject.reply_tokens, definitions, subject.accounts, finished, notes)
 
 
-def _not_begun(record: GridRecord, sources: Sequence[Source]) -> int:
-    """How many combinations of a grid have not begun, so that what they have planned is not known."""
-    begun = {source.name for source in sources}
-    return sum(entry.is_asked and entry.slug not in begun for entry in record.entries)
-
-
-def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime, *, not_begun: int = 0) -> str:
+def _state(standings: Iterable[Standing], runs: Sequence[Played], now: datetime, *, not_begun: int = 0) -> str:
     """How far the runs are. As long as anything is left, the report says as of when it is."""
     counts = {key: sum(run.count(key) for run in runs) for key in ("planned", "finished", "failed")}
     ended = counts["finished"] + counts["failed"]
@@ -330,13 +325,8 @@ def _state(directories: Sequence[Path], runs: Sequence[Played], now: datetime, *
         text += f" in the {counted(len(runs), 'combination')} that have begun, of {len(runs) + not_begun}"
     elif ended == counts["planned"]:
         return f"Complete: {text}."
-    works = any(_is_at_work(directory) for directory in directories)
+    works = any(each.owner is not None and each.is_owner_alive is not False for each in standings)
     return f"As of {iso(now)}: {text}; {'the run goes on' if works else 'nothing is at work on the rest'}."
-
-
-def _is_at_work(directory: Path) -> bool:
-    standing = read_grid_standing(directory).whole if is_grid(directory) else read_standing(directory)
-    return standing.owner is not None and standing.is_owner_alive is not False
 
 
 def _facts(subject: _Subject) -> Iterator[Line]:

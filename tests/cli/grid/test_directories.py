@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_what_has_not_begun_is_told_wherever_conversations_are_counted(many: Pat
 
     told = at_once(f"status {many}").done().stdout
     assert "10 of 12 complete, 2 not begun: their conversations are not counted above" in told
+    assert json.loads(at_once(f"status {many} --json").done().stdout)["not_begun_combinations"] == 2
     told = at_once(f"report {many}").done().stderr
     assert "10 of 10 conversations have ended in the 10 combinations that have begun, of 12; nothing is at work" in told
     assert "Complete" not in told
