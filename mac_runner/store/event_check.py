@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +44,16 @@ class FindingKind(StrEnum):
     MISMATCHED = "mismatched"
 
 
+class Remedy(Enum):
+    """What brings back what is lost or damaged, as far as anything does."""
+
+    REPAIR = auto()
+    RUN = auto()
+    """The same command again, which writes the file."""
+    MERGE = auto()
+    """Into another directory: damaged lines of the journal stay behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong, in words; `task_id` is the task it is about, if it is about one."""
@@ -51,6 +61,7 @@ class Finding:
     kind: FindingKind
     text: str
     task_id: str | None = None
+    remedy: Remedy = Remedy.REPAIR
 
 
 class _Event(msgspec.Struct):

@@ -10,7 +10,6 @@ A finding is lost, duplicated, unexpected, damaged, or mismatched: not what it i
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, 
 from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
+from mac_runner.store.discrepancies import discrepancies
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.event_check import Finding, FindingKind, event_findings
+from mac_runner.store.event_check import Finding, FindingKind, Remedy, event_findings
 from mac_runner.store.layout import (
     HIDDEN,
     TRACES_SUFFIX,
@@ -91,16 +91,12 @@ _UNDER_WAY = ""
 
 Summarise = Callable[[RunContents], JsonObject]
 
-_NO_FRAME = "are no intact frame"
-
-REWRITTEN = "remove it and run the same command again: it is written again"
+_REWRITTEN = "remove it and run the same command again: it is written again"
 
 _EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
 
 _FOREIGN_SHOWN_MAX = 5
 _ROUNDED_S = 0.001
-
-_PLAIN_KEY = re.compile(r"[\w#-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +149,12 @@ class VerifyReport:
     def is_repairable(self) -> bool:
         """Whether anything is lost or damaged that the journal may have; a file of tables is written by the run."""
         found = (finding for finding in self.findings if finding.kind in (FindingKind.LOST, FindingKind.DAMAGED))
-        return any(REWRITTEN not in finding.text and _NO_FRAME not in finding.text for finding in found)
+        return any(finding.remedy is Remedy.REPAIR for finding in found)
 
     @property
     def has_damaged_journal(self) -> bool:
         """Whether lines of the journal are damaged, all else of which is read: a merge leaves those behind."""
-        return self.is_read and any(_NO_FRAME in finding.text for finding in self.findings)
+        return self.is_read and any(finding.remedy is Remedy.MERGE for finding in self.findings)
 
     @property
     def mismatched(self) -> int:
@@ -298,7 +294,8 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
             records, is_damaged = records_of(line) if line.is_ended else ((), False)
             where = f"{path.name}: {line.size_bytes} bytes at offset {line.offset}"
             if is_damaged:
-                damaged.append(Finding(FindingKind.DAMAGED, f"{where} {_NO_FRAME}"))
+                text = f"{where} are no intact frame"
+                damaged.append(Finding(FindingKind.DAMAGED, text, remedy=Remedy.MERGE))
             for record in records:
                 try:
                     if journal.check_record(path, record)["kind"] == "reply":
@@ -560,7 +557,7 @@ def _index_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
             yield finding(FindingKind.LOST, f"{task_id}: no row in the index", task_id)
 
 
-def read_json(disk: Disk, path: Path, remedy: str = REWRITTEN) -> JsonObject | Finding | None:
+def read_json(disk: Disk, path: Path, remedy: str = _REWRITTEN) -> JsonObject | Finding | None:
     """The object in a file; a finding when it cannot be read, None when there is no file."""
     if not disk.exists(path):
         return None
@@ -569,7 +566,7 @@ def read_json(disk: Disk, path: Path, remedy: str = REWRITTEN) -> JsonObject | F
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
     except (ValueError, RecursionError) as fault:
-        return Finding(FindingKind.DAMAGED, f"{path.name} cannot be read ({fault}); {remedy}")
+        return Finding(FindingKind.DAMAGED, f"{path.name} cannot be read ({fault}); {remedy}", remedy=Remedy.RUN)
     return found
 
 
@@ -587,7 +584,7 @@ def _summary_findings(disk: Disk, layout: Layout, found: JsonObject, summarise: 
     yield from compared(layout.summary.name, found, expected)
 
 
-def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = REWRITTEN) -> Iterator[Finding]:
+def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = _REWRITTEN) -> Iterator[Finding]:
     """The places where a summary differs from the expected one. One of an earlier format may have other keys."""
     is_old = is_of_earlier_format(found)
     for place in discrepancies(_upgraded_summary(found) if is_old else found, expected, is_partial=is_old):
@@ -683,62 +680,3 @@ def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
             return f"it may be: this machine cannot know whether {owner} is alive"
         case False:
             return None
-
-
-class Discrepancy(NamedTuple):
-    """Where a value differs from the one expected: key path, and both values as JSON, None if missing."""
-
-    path: str
-    found: str | None
-    expected: str | None
-
-    def __str__(self) -> str:
-        return f"{self.path} is {_shown(self.found)}, expected {_shown(self.expected)}"
-
-
-def discrepancies(found: JsonValue, expected: JsonValue, *, is_partial: bool = False) -> Iterator[Discrepancy]:
-    """Every place where `found` is not `expected`; 1, 1.0 and true are different.
-
-    With `is_partial` only keys that both have are compared.
-    """
-    return _between(found, expected, "", is_partial)
-
-
-def _between(found: JsonValue, expected: JsonValue, path: str, is_partial: bool) -> Iterator[Discrepancy]:
-    if isinstance(found, dict) and isinstance(expected, dict):
-        yield from _between_objects(found, expected, path, is_partial)
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _between(one, other, f"{path}[{place}]", is_partial)
-    elif _encoded(found) != _encoded(expected):
-        yield Discrepancy(path, _encoded(found), _encoded(expected))
-
-
-def _between_objects(found: JsonObject, expected: JsonObject, path: str, is_partial: bool) -> Iterator[Discrepancy]:
-    for key in {**expected, **found}:
-        inner = _joined(path, key)
-        if key in found and key in expected:
-            yield from _between(found[key], expected[key], inner, is_partial)
-        elif not is_partial:
-            yield Discrepancy(
-                inner,
-                _encoded(found[key]) if key in found else None,
-                _encoded(expected[key]) if key in expected else None,
-            )
-
-
-def _joined(path: str, key: str) -> str:
-    if not _PLAIN_KEY.fullmatch(key):
-        return f"{path}[{encode_json(key).decode('ascii')}]"
-    return f"{path}.{key}" if path else key
-
-
-def _encoded(value: JsonValue) -> str:
-    try:
-        return encode_json(value).decode("ascii")
-    except ValueError:  # NaN and infinities, which a hand-written file may hold.
-        return repr(value)
-
-
-def _shown(value: str | None) -> str:
-    return "missing" if value is None else f"{value:.80}"

@@ -16,7 +16,18 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.runs.testing import summary_of
-from mac_runner.store import Disk, Repairs, Run, is_complete, read_run, read_standing, verify_run
+from mac_runner.store import (
+    Disk,
+    Finding,
+    FindingKind,
+    Repairs,
+    Run,
+    VerifyReport,
+    is_complete,
+    read_run,
+    read_standing,
+    verify_run,
+)
 from mac_runner.store.testing import JournalTail, Layout, decode_frame, encode_frame, entry
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 from tests.attacks.mutation import places
@@ -165,6 +176,14 @@ def test_manifest_that_cannot_be_read_is_written_anew_and_said_so(played: Path, 
         read_run(played)
     assert play_all(played).manifest_unreadable is (name == "no JSON")
     assert json.loads(path.read_bytes())["tasks"] == whole["tasks"]
+
+
+def test_what_mends_a_finding_does_not_depend_on_its_words() -> None:
+    finding = Finding(FindingKind.DAMAGED, "are no intact frame.json: its transcript is not what was acknowledged")
+    report = VerifyReport(attempted=1, acknowledged=1, findings=(finding,))
+
+    assert report.is_repairable
+    assert not report.has_damaged_journal
 
 
 def test_verify_plays_every_transcript_again(played: Path, snapshot: SnapshotAssertion) -> None:
