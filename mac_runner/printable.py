@@ -37,9 +37,10 @@ def printable(text: str) -> str:
     return "".join(_escaped(char) if unicodedata.category(char) in _UNSAFE_CATEGORIES else char for char in text)
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 lane`, `2 lanes`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, nouns: str) -> str:
+    """`1 reply`, `2,000 lanes`; `nouns` in the plural."""
+    noun = f"{nouns[:-3]}y" if nouns.endswith("ies") else nouns.removesuffix("s")
+    return f"{count:,} {noun if count == 1 else nouns}"
 
 
 def _escaped(char: str) -> str:

@@ -232,7 +232,8 @@ def test_any_text_reaches_a_stream_of_any_encoding_and_our_own_tables_keep_their
 
 
 def test_one_thing_is_counted_in_the_singular_and_any_other_number_in_the_plural() -> None:
-    assert [counted(n, "lane") for n in (0, 1, 2)] == ["0 lanes", "1 lane", "2 lanes"]
+    assert [counted(n, "lanes") for n in (0, 1, 2)] == ["0 lanes", "1 lane", "2 lanes"]
+    assert [counted(n, "replies") for n in (1, 2_000)] == ["1 reply", "2,000 replies"]
 
 
 CRASH = """

@@ -62,8 +62,8 @@ def _memory(lane: LaneSpec) -> str:
 
 def _below(plan: FleetPlan) -> Iterator[str]:
     yield ""
-    found = [(plan.slots, "request"), (len(plan.lanes), "lane"), (len(plan.places), "place")]
-    requests, lanes, places = (counted(n, noun) for n, noun in found)
+    found = [(plan.slots, "requests"), (len(plan.lanes), "lanes"), (len(plan.places), "places")]
+    requests, lanes, places = (counted(n, nouns) for n, nouns in found)
     yield f"{requests} at once on {lanes} and {places}"
     yield from (f"note: {note}" for note in plan.notes)
     if plan.config.first_port is None:

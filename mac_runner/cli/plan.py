@@ -74,7 +74,7 @@ def _head(found: Cost, price: float | None) -> Iterator[str]:
     yield f"{found.name}: {forecast.conversations:,} conversations, about {forecast.turns:,} turns"
     low, high = found.spread or (1.0, 1.0)
     interval = f" ({_hours(low * forecast.seconds)} to {_hours(high * forecast.seconds)})" if found.spread else ""
-    lanes = f"{counted(row.lanes, 'lane')} of {counted(row.slots, 'slot')}"
+    lanes = f"{counted(row.lanes, 'lanes')} of {counted(row.slots, 'slots')}"
     cost = "" if price is None else f", {price * row.gpu_hours:.2f} at {price:g} per GPU-hour"
     yield f"{_hours(forecast.seconds)} hours{interval} on {lanes}: {row.gpu_hours:.3g} GPU-hours{cost}"
     tokens = forecast.tokens

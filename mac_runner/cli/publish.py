@@ -27,7 +27,7 @@ def publish_pages(request: PublishRequest) -> Exit:
     for note in found.notes:
         say(f"note: {note}")
     if found.refused:
-        say(f"{counted(len(found.refused), 'damaged conversation')} left out:\n{listed(found.refused)}")
+        say(f"{counted(len(found.refused), 'damaged conversations')} left out:\n{listed(found.refused)}")
     say(f"open {request.out / 'index.html'}, or put the folder on any static host")
     return Exit.FAILURES if found.refused else Exit.OK
 

@@ -72,7 +72,7 @@ class Job:
     @property
     def in_words(self) -> str:
         """What is started, and where its output is, for the user."""
-        return f"{counted(self.workers, 'worker')} on {self.directory}; their output is in {self.log('*')}"
+        return f"{counted(self.workers, 'workers')} on {self.directory}; their output is in {self.log('*')}"
 
     def log(self, number: int | str) -> Path:
         """The output of one worker, counted from 0."""

@@ -52,7 +52,7 @@ class RayExecutor:
 
     def describe(self, job: Job) -> str:
         """The options of the tasks, and their command."""
-        return f"# {counted(job.workers, 'Ray task')} with {_options(job)}\n{command_line(job.argv, {})}\n"
+        return f"# {counted(job.workers, 'Ray tasks')} with {_options(job)}\n{command_line(job.argv, {})}\n"
 
     def submit(self, job: Job, terminal: Terminal) -> int:
         """Run the tasks until the job is done. A signal ends them in order."""

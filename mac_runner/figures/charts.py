@@ -11,9 +11,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import altair
 
-from mac_runner.figures.estimates import Estimate, counted
+from mac_runner.figures.estimates import Estimate
 from mac_runner.figures.model import Value, number_text
 from mac_runner.figures.theme import FOREST_WIDTH, INK, ROW, WIDTH, colours_of, config, dashes_of, shapes_of
+from mac_runner.printable import counted
 from mac_runner.types import JsonObject
 
 Unit: TypeAlias = Literal["rate", "number", "score", "difference"]

@@ -70,11 +70,6 @@ def ends_of(interval: JsonValue) -> tuple[float | None, float | None]:
     return None, None
 
 
-def counted(n: int, units: str) -> str:
-    """`1 game`, `2 games`."""
-    return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
-
-
 def interval_notes(estimates: Sequence[Estimate], units: str) -> tuple[str, ...]:
     """What has to be said of the intervals of a figure."""
     found = [one for one in estimates if one.value is not None]

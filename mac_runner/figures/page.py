@@ -16,12 +16,11 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mac_runner.figures.estimates import counted
 from mac_runner.figures.methods import methods_text
 from mac_runner.figures.model import MADE_BY, DataColumn, Figure, Section, Value, figure_json, methods_of, number_text
 from mac_runner.figures.svg import spec_of, svg_of
 from mac_runner.flat import json_text
-from mac_runner.printable import printable
+from mac_runner.printable import counted, printable
 from mac_runner.types import JsonObject
 
 REPORT_FORMAT: Final = 1

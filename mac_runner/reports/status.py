@@ -350,7 +350,7 @@ def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _lives(deaths: int, restarts: int) -> str:
-    return f"{counted(deaths, 'death')}, {counted(restarts, 'restart')}"
+    return f"{counted(deaths, 'deaths')}, {counted(restarts, 'restarts')}"
 
 
 def _turns(session: SessionStanding) -> int:

@@ -65,7 +65,7 @@ class Claims:
         held = [(part.directory, read_owner(Disk(), part.directory)) for part in self._left[:_NAMED_MAX]]
         more = f" and {len(self._left) - len(held)} more" if len(self._left) > len(held) else ""
         names = (f"{directory.name} ({owner or 'nobody left a name'})" for directory, owner in held)
-        return f"{counted(len(self._left), 'shard')} that other processes hold: {', '.join(names)}{more}"
+        return f"{counted(len(self._left), 'shards')} that other processes hold: {', '.join(names)}{more}"
 
     def open_next(self) -> OpenRun | None:
         """Open the first free shard; None when there is none."""

@@ -322,7 +322,7 @@ def _state(standings: Iterable[Standing], runs: Sequence[Played], now: datetime,
     failed = f", {counts['failed']:,} of them failed" if counts["failed"] else ""
     text = f"{ended:,} of {counts['planned']:,} conversations have ended{failed}"
     if not_begun:
-        text += f" in the {counted(len(runs), 'combination')} that have begun, of {len(runs) + not_begun}"
+        text += f" in the {counted(len(runs), 'combinations')} that have begun, of {len(runs) + not_begun}"
     elif ended == counts["planned"]:
         return f"Complete: {text}."
     works = any(each.owner is not None and each.is_owner_alive is not False for each in standings)

@@ -70,5 +70,5 @@ def _account(lane: LaneStatus) -> str:
 
 
 def _lives(deaths: int, restarts: int) -> list[str]:
-    found = [(deaths, "death"), (restarts, "restart")]
-    return [counted(count, noun) for count, noun in found if count]
+    found = [(deaths, "deaths"), (restarts, "restarts")]
+    return [counted(count, nouns) for count, nouns in found if count]

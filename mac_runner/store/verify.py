@@ -473,7 +473,7 @@ def _foreign_notes(disk: Disk, layout: Layout) -> Iterator[str]:
     ]
     if found:
         names = ", ".join(found[:_FOREIGN_SHOWN_MAX]) + (", …" if len(found) > _FOREIGN_SHOWN_MAX else "")
-        yield f"{counted(len(found), 'file')} that no run writes ({names}): runs and readers leave them alone"
+        yield f"{counted(len(found), 'files')} that no run writes ({names}): runs and readers leave them alone"
 
 
 def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding]:

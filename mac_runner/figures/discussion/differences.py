@@ -10,9 +10,9 @@ from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.discussion.results.comparison_tables import grid_differences
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.figures.data import RunData, Study
-from mac_runner.figures.estimates import counted
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.figures.plots import forest
+from mac_runner.printable import counted
 from mac_runner.results import Declared, Difference, PlayedCombination
 from mac_runner.types import JsonObject
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from mac_runner.figures.estimates import counted
 from mac_runner.figures.every_run.played import Lengths, Played, failures
 from mac_runner.figures.model import (
     ColumnKind,
@@ -20,6 +19,7 @@ from mac_runner.figures.model import (
 )
 from mac_runner.figures.plots import forest, histogram
 from mac_runner.intervals import ExactMean
+from mac_runner.printable import counted
 from mac_runner.results import integer
 from mac_runner.types import JsonObject
 

@@ -12,7 +12,6 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.figures.charts import over_time, shares
 from mac_runner.figures.estimates import (
     Estimate,
-    counted,
     estimate_columns,
     estimate_rows,
     interval_notes,
@@ -23,6 +22,7 @@ from mac_runner.figures.model import DataColumn, Figure, Value, interval_columns
 from mac_runner.figures.town_of_salem.forests import rate_forest, role_estimates
 from mac_runner.figures.town_of_salem.games import Game, Key, Seat, Tally, in_order
 from mac_runner.intervals import ClusteredRate
+from mac_runner.printable import counted
 
 _RATES: Final = {measure.key: measure for measure in MEASURES if measure.unit == "rate"}
 _VERDICTS: Final = (("honest", Count.HONEST), ("lie", Count.LIE), ("unclear", Count.UNCLEAR))

@@ -8,10 +8,11 @@ from typing import Final
 
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import columns
-from mac_runner.figures.estimates import Estimate, counted, failure_notes, of_rate
+from mac_runner.figures.estimates import Estimate, failure_notes, of_rate
 from mac_runner.figures.model import DataColumn, Figure, Value
 from mac_runner.figures.town_of_salem.forests import rate_forest, role_estimates
 from mac_runner.figures.town_of_salem.games import FailedSeat, Game, Key, Tally, in_order, side_of
+from mac_runner.printable import counted
 from mac_runner.results import DEFAULTS_NOTE, is_noted, with_defaults
 
 _FINISHED: Final = "finished games"

@@ -80,7 +80,7 @@ def primary_words(compared: JsonObject) -> str:
     largest = "largest " if len(rows) > 1 else ""
     here = _values(section(rows[0], "values"))
     head = f"{figure.get('figure')}: {largest}difference from the baseline {found}"
-    head += f", n {counted(count, _unit(paired))} ({here})"
+    head += f", n {counted(count, f'{_unit(paired)}s')} ({here})"
     if len(rows) == 1:
         return head
     differing = sum((number(row.get("q")) or 1.0) < _Q_MAX for row in rows)
@@ -109,7 +109,8 @@ def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iter
         yield "+: one of four counts was 0, so half a case was added to each (Haldane–Anscombe)."
     fewest = min(integer(row.get("questions")) or 0 for _, row in rows)
     if fewest < CLUSTERS_MIN:
-        yield f"Some rows have {counted(fewest, unit)} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+        few = counted(fewest, f"{unit}s")
+        yield f"Some rows have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
     left_out = max(integer(row.get("left_out")) or 0 for _, row in rows)
     if left_out:
         has = "had" if unit == "discussion" else "discussed"

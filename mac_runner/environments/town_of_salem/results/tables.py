@@ -77,7 +77,7 @@ def game_headline(summary: JsonObject, compared: JsonObject) -> str:
         for place, side in enumerate(ranked)
     )
     draws, capped = (integer(games.get(key)) or 0 for key in ("draws", "capped"))
-    undecided = [*([counted(draws, "draw")] if draws else []), *([f"{capped} capped"] if capped else [])]
+    undecided = [*([counted(draws, "draws")] if draws else []), *([f"{capped} capped"] if capped else [])]
     return "; ".join([won, *undecided]) if won else ""
 
 
