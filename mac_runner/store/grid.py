@@ -179,9 +179,9 @@ class GridRun(Recorder):
         super().__init__(session, lock)
         self.record = record
         self._directory = directory
-        noted, known = grid_usage(directory, record.name, []), grid_usage(directory, record.name)
-        used = accounting_since(known, noted)
-        self._lost: JsonObject = {} if known == noted else {"models": used["models"]}
+        noted = _noted_usage(directory, record.name, Disk())
+        known = at_least(noted, _recorded_usage(directory))
+        self._lost: JsonObject = {} if known == noted else {"models": accounting_since(known, noted)["models"]}
         """What combinations recorded, and earlier sessions that were killed did not note."""
 
     def checkpoint(self, accounting: JsonObject) -> None:
@@ -276,22 +276,26 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, ses
     return {**state.total, "sessions": dict(began)}
 
 
-def grid_usage(
-    directory: Path, name: str, usages: Iterable[JsonObject] | None = None, *, disk: Disk | None = None
-) -> JsonObject:
-    """`grid_accounting`; while its shards are not merged, what the workers used.
+def grid_usage(directory: Path, name: str) -> JsonObject:
+    """What is noted of the engines of a grid, and at least what its combinations recorded."""
+    return at_least(_noted_usage(directory, name, Disk()), _recorded_usage(directory))
 
-    It has at least what the combinations recorded, by their `usages`, which are read where they are not given.
-    """
+
+def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
+    """`grid_accounting`; while its shards are not merged, what the workers used."""
     known = grid_accounting(directory, name, disk=disk)
-    if not known.get("models"):
-        known = reduce(merge_accounting, (worker.usage for worker in read_workers(directory, disk=disk)), known)
+    workers = () if known.get("models") else read_workers(directory, disk=disk)
+    return reduce(merge_accounting, (worker.usage for worker in workers), known)
+
+
+def _recorded_usage(directory: Path, usages: Iterable[JsonObject] | None = None) -> JsonObject:
+    """What the combinations recorded, by their `usages`, which are read where they are not given."""
     if usages is None:
-        record = read_grid(directory, disk=disk)
+        record = read_grid(directory)
         paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
-        usages = (read_run(path, disk=disk).accounting for path in paths if has_run(path, disk=disk))
+        usages = (read_run(path).accounting for path in paths if has_run(path))
     nothing: JsonObject = {}
-    return at_least(known, reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), nothing))
+    return reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), nothing)
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
@@ -384,7 +388,10 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         failures=tuple(row for standing in begun for row in standing.failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
-        usage=grid_usage(directory, record.name, [standing.usage for standing in begun], disk=disk),
+        usage=at_least(
+            _noted_usage(directory, record.name, disk),
+            _recorded_usage(directory, [standing.usage for standing in begun]),
+        ),
         owner=holder.owner,
         is_owner_alive=holder.is_alive,
         last_sign_of_life=holder.last_sign_of_life,

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -430,6 +430,22 @@ def test_accounts_of_all_sessions_are_added_and_events_are_logged(tmp_path: Path
     assert list(accounting["sessions"]) == ["1", "2", "3"]
     lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
     assert [line["event"] for line in lines] == ["EVENT_RUN_START"] * 3
+
+
+def test_grid_that_is_opened_reads_its_journal_once_for_its_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(tmp_path, "a", used={"requests": 3})
+    reads: list[Path] = []
+
+    def chunks(disk: Disk, path: Path, *bounds: int) -> Iterator[bytes]:
+        reads.append(path)
+        return plain(disk, path, *bounds)
+
+    plain = Disk.chunks
+    monkeypatch.setattr(Disk, "chunks", chunks)
+    with open_grid(tmp_path, asked=asked("a"), clock=CLOCK):
+        assert reads.count(tmp_path / "journal/000001.jsonl") == 1
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
