@@ -18,7 +18,6 @@ from mac_runner.reports.drawing import drawn
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcome_tables import outcome_tables
-from mac_runner.reports.summary import turns_answered
 from mac_runner.reports.usability import noted_defaults, usability_warning, warnings
 from mac_runner.results import (
     DEFAULTS_HEAD,
@@ -27,7 +26,6 @@ from mac_runner.results import (
     Table,
     count_text,
     decimal_text,
-    integer,
     number,
     percent_text,
     section,
@@ -72,7 +70,6 @@ def grid_tables(summary: JsonObject, rows: Sequence[GridRow], compared: JsonObje
         *(part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})),
         *_undeclared(summary, rows),
         *_engines(summary, "engines, over all combinations", "engine"),
-        *_not_noted(summary),
     ]
 
 
@@ -190,17 +187,6 @@ def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str
         took = [(name, _request_s(model, played_s)) for name, model in engines.items()]
         if known := [f"{name} {decimal_text(seconds)}" for name, seconds in took if seconds is not None]:
             yield f"Seconds that a request took: {', '.join(known)}."
-
-
-def _not_noted(summary: JsonObject) -> Iterator[str]:
-    """How many replies of ended conversations are in no account of a grid's engines.
-
-    A session of a grid notes what its engines did every few seconds, and one that is killed leaves what it noted last.
-    The accounts of a run count what was recorded later besides.
-    """
-    lost = (integer(summary.get("turns")) or 0) - (turns_answered(summary.get("models")) or 0)
-    if lost > 0 and section(summary, "models"):
-        yield f"{lost:,} replies are not in this table: their session was killed before it noted them."
 
 
 def _request_s(model: JsonObject, played_s: float | None) -> float | None:

@@ -341,14 +341,6 @@ def many_failures() -> JsonValue:
     return [{"reason": f"turn …: {n} " + "no legal vote " * 12, "count": n, "task_ids": ["task-1"]} for n in range(9)]
 
 
-def test_replies_that_a_killed_session_did_not_note_are_said_below_the_engines_of_a_grid() -> None:
-    killed: JsonObject = {"grid": "g", "turns": 10_000, "models": {"m1": {"requests": 9_826}, "m2": {"requests": 100}}}
-
-    assert "74 replies are not in this table" in render_grid(killed, [])
-    for whole in ({**killed, "turns": 9_926}, {**killed, "models": {}}):
-        assert "not in this table" not in render_grid(whole, [])
-
-
 def test_an_ending_calls_conversations_what_their_only_environment_does(summary: JsonObject) -> None:
     talks: JsonObject = {"discussions": {"n": 3}}
     cases: list[tuple[str, list[JsonObject | None]]] = [
