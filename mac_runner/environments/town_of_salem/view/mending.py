@@ -43,9 +43,11 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "channel": ("channel", "chat"),
     SPEECH: (SPEECH, "speech", "say"),
 }
-_WORDS: Final = frozenset({*_ALIASES["text"], *_ALIASES[SPEECH], "will", "death_note", "notes"})
+WORD_KEYS: Final = ("text", *(name for name, spec in ACTS.items() if spec.form is Form.TEXT))
+"""The names of what takes words."""
+_WORDS: Final = frozenset({*WORD_KEYS, *_ALIASES["text"], *_ALIASES[SPEECH]})
 _FIELDS: Final = frozenset(
-    {*(alias for aliases in _ALIASES.values() for alias in aliases), "will", "death_note", "notes", *_PRIVATE}
+    {*(alias for aliases in _ALIASES.values() for alias in aliases), *WORD_KEYS, *_PRIVATE}
     | {"confidence", "comment", "tone", "emotion", "day", "phase", "round", "type", "id"}
 )
 """The keys beside words that say nothing about who hears them."""

@@ -22,7 +22,7 @@ from mac_runner.environments.placeholders import BLANK, is_placeholder
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
-from mac_runner.environments.town_of_salem.view.mending import REMARK, NotPlainError, mended
+from mac_runner.environments.town_of_salem.view.mending import REMARK, WORD_KEYS, NotPlainError, mended
 from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
 from mac_runner.results import COPIED
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
@@ -174,16 +174,13 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
 
 
-_KEYS: Final = ("text", *(name for name, spec in ACTS.items() if spec.form is Form.TEXT))
-"""The names of what takes words. Small models repeat them in its place."""
-
-
 def _is_copied(tag: Tag) -> bool:
     """Whether the words of an act are those that the prompt shows in their place."""
     spec = ACTS[tag.name]
     if spec.form not in (Form.TEXT, Form.NAME_AND_TEXT):
         return False
-    return tag.text.strip() in _KEYS or is_placeholder(tag.text, (spec.help,))
+    # Small models repeat the name of what takes words in its place.
+    return tag.text.strip() in WORD_KEYS or is_placeholder(tag.text, (spec.help,))
 
 
 def _check_audience(*tags: Tag, players: Collection[str]) -> None:
