@@ -15,7 +15,7 @@ from mac_runner.runs.fork_plan import ForkRequest, PlannedFork, arm_of_reply, pl
 from mac_runner.runs.forks import ValueRequest, checked_figure, value_in, written_fork
 from mac_runner.runs.policies import Policy, PolicyRequest
 from mac_runner.runs.trust import trust as trust_code
-from mac_runner.runs.view import PathLike, RunView, open_run
+from mac_runner.runs.view import PathLike, RunView, directory_of, open_run
 from mac_runner.types import JsonObject
 
 
@@ -49,6 +49,7 @@ def fork(
     conditions = tuple(where)
     if (game is None) == (not conditions):
         raise ConfigError("fork: give a game, or conditions in where, and not both")
+    directory = directory_of("out", out)
     request = ForkRequest(
         run=Path(run),
         game=None if game is None else str(game),
@@ -65,8 +66,8 @@ def fork(
     if trust:
         trust_code([request.run])
     planned = plan_fork(request)
-    _play(planned, Path(out), concurrency, on_event, progress)
-    return open_run(Path(out))
+    _play(planned, directory, concurrency, on_event, progress)
+    return open_run(directory)
 
 
 def value(
@@ -90,6 +91,7 @@ def value(
     Returns what `value.json` of the fork has: each arm with its mean and interval, and the paired differences. The
     arguments are the flags of `mac-run value`; `agent` is `--for`.
     """
+    directory = None if out is None else directory_of("out", out)
     request = ValueRequest(
         run=Path(run),
         game=str(game),
@@ -103,7 +105,7 @@ def value(
     if trust:
         trust_code([request.run])
     planned = plan_fork(request.fork)
-    directory = Path(out) if out is not None else request.directory(planned)
+    directory = directory or request.directory(planned)
     figure = checked_figure(request, planned)
     _play(planned, directory, concurrency, on_event, progress)
     return value_in(directory, request, planned, figure)

@@ -12,7 +12,7 @@ import click
 from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import AutoShard, Shard, parse_shard
-from mac_runner.store.mirror import is_url
+from mac_runner.store.mirror import NOT_HERE, is_url
 
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ class _LocalPath(click.Path):
         self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | PathLike[str]:
         if is_url(str(value)):
-            self.fail("this is the address of another file system; give a path on this machine", param, ctx)
+            self.fail(f"{NOT_HERE}; give a path on this machine", param, ctx)
         return super().convert(value, param, ctx)
 
 

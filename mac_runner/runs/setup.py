@@ -24,7 +24,7 @@ from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
 from mac_runner.store.fork import is_fork
-from mac_runner.store.mirror import file_system, is_url
+from mac_runner.store.mirror import NOT_HERE, file_system, is_url
 from mac_runner.store.shards import shard_directory
 from mac_runner.types import JsonObject, Lineup
 
@@ -218,10 +218,9 @@ def set_up(request: RunRequest) -> ExperimentSet:
     Raises ConfigError with the place of each problem, and RunDirectoryError for a directory that cannot be used.
     """
     if request.out is not None and is_url(str(request.out)):
-        url = str(request.out).replace(":/", "://", 1)  # A path keeps one slash of them.
         raise ConfigError(
-            f"--out: {url} is no directory, and a journal cannot be appended to on "
-            "object storage; give a directory, and add --mirror URL to copy there what has ended"
+            f"--out: {NOT_HERE}, where no journal can be appended to; give a directory on this machine, and add "
+            "--mirror URL to copy there what has ended"
         )
     if request.mirror is not None:
         file_system(request.mirror)

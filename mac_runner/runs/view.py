@@ -34,6 +34,7 @@ from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources, training_run
 from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
+from mac_runner.store.mirror import NOT_HERE, is_url
 from mac_runner.types import JsonObject, Prompt, TokenTrace
 from mac_runner.view_model import EventView
 from mac_runner.views.conversation import record_events
@@ -63,9 +64,11 @@ def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> Run
 
 
 def directory_of(name: str, path: PathLike) -> Path:
-    """A directory that an argument names. Raises ConfigError for an empty text, which Path takes for `.`."""
+    """A directory that an argument names. Raises ConfigError for an empty text, which Path takes for `.`, and a URL."""
     if not os.fspath(path):
         raise ConfigError(f"{name}: is empty; name a directory, or '.' for the current one")
+    if is_url(os.fspath(path)):
+        raise ConfigError(f"{name}: {NOT_HERE}; give a directory on this machine")
     return Path(path)
 
 

@@ -77,6 +77,10 @@ class FileSystem(Protocol):
         ...
 
 
+NOT_HERE: Final = "this is the address of another file system"
+"""What is said of one in place of a path. It may hold a password, and is not quoted."""
+
+
 def is_url(path: str) -> bool:
     """Whether a path is the URL of another file system, such as `s3://bucket/runs`, also as `Path` writes it."""
     return _URL.match(path) is not None

@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from mac_runner.api import ConversationEnded, Event, Experiment, Progress, arun, calls, run, stream
+from mac_runner.api import ConversationEnded, Event, Experiment, Progress, arun, calls, fork, run, stream, value
 from mac_runner.api.playing import Playing
 from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
 from mac_runner.runs.testing import RunView, export, open_run
@@ -119,6 +119,24 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab:
         run(content, on_event=coroutine)
     with pytest.raises(TypeError, match="on_event is int"):
         run(content, on_event=cast("Callable[[Event], object]", 3))
+    assert list(lab.path.iterdir()) == []
+
+
+def test_address_in_place_of_a_directory_is_refused_and_its_secret_is_not_kept(lab: Lab) -> None:
+    content, url = experiment(), "s3://ID:SECRET@bucket/run"
+    refusals: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: run(content, out=url), "out"),
+        (lambda: run(content, out=Path(url)), "out"),
+        (lambda: fork("runs/none", 1, turn="#1", out=url), "out"),
+        (lambda: value("runs/none", 1, turn="#1", draws=1, out=url), "out"),
+        (lambda: export("runs/none", url), "to"),
+    )
+    for call, name in refusals:
+        with pytest.raises(ConfigError) as refused:
+            call()
+        (text,) = refused.value.args
+        assert text.startswith(f"{name}: this is the address of another file system; give a directory")
+        assert "SECRET" not in text
     assert list(lab.path.iterdir()) == []
 
 

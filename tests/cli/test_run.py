@@ -196,7 +196,7 @@ def test_every_shard_is_copied_and_a_copy_that_failed_is_made_by_the_next_start(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ("--out s3://bucket/run --quiet", ("s3://bucket/run", "add --mirror URL")),
+        ("--out s3://bucket/run --quiet", ("--out: this is the address", "add --mirror URL")),
         ("--mirror nowhere://x", ("nowhere://x cannot",)),
         ("--mirror nowhere://x --dry-run", ("nowhere://x cannot",)),
     ],
