@@ -16,7 +16,7 @@ from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED
 from mac_runner.reports.usability import by_model, warnings
-from mac_runner.results import number, section
+from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
 from mac_runner.types import JsonObject, JsonValue
@@ -235,7 +235,7 @@ def _usage(model: JsonObject) -> str:
 
 
 def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
-    found = [failure for failure in failures if isinstance(failure, dict)] if isinstance(failures, list) else []
+    found = objects(failures)
     for failure in found[:FAILURES_MAX]:
         task_ids = failure["task_ids"]
         names = ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
@@ -303,8 +303,7 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
             f"{shards['not_begun']} not begun, of {shards['of']}"
         ),
     )
-    listed = shards["workers"]
-    workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
+    workers = objects(shards["workers"])
     is_all_held = shards["held"] and not (shards["half_done"] or shards["not_begun"])
     idle = "no shard: it waits for those that others hold" if is_all_held else "no shard"
     states = Counter(str(worker["state"]) for worker in workers)
@@ -333,8 +332,7 @@ def lanes_json(lanes: Sequence[LaneRecord]) -> list[JsonValue]:
 
 def _lanes(lanes: JsonValue) -> Iterator[tuple[str, str]]:
     """How many lanes are up, and those that are not or that died."""
-    found = [lane for lane in lanes if isinstance(lane, dict)] if isinstance(lanes, list) else []
-    if not found:
+    if not (found := objects(lanes)):
         return
     deaths, restarts = (sum(count for lane in found if isinstance(count := lane[key], int)) for key in _LIVES)
     up = sum(lane["state"] == "up" for lane in found)
@@ -416,14 +414,13 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
 
 def grid_status_text(status: JsonObject) -> str:
     """What `grid_status_json` says, for people."""
-    combinations = status["combinations"]
-    listed = combinations if isinstance(combinations, list) else []
+    listed = objects(status["combinations"])
     eta_s = 0.0 if status["state"] in ("complete", "failed") else None
     lines = [status_text({**status, "session": None, "eta_s": eta_s}).rstrip("\n")]
     not_begun = status["not_begun_combinations"]
     uncounted = f", {not_begun} not begun: their conversations are not counted above" if not_begun else ""
     lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete{uncounted}")
-    lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX] if isinstance(one, dict)]
+    lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX]]
     if len(listed) > ROWS_SHOWN_MAX:
         lines.append(f"and {len(listed) - ROWS_SHOWN_MAX} more combinations")
     return "\n".join(lines) + "\n"

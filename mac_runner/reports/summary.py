@@ -19,7 +19,7 @@ from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, Seated, outcomes_report
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.reports.usability import by_model
-from mac_runner.results import Results, number, section
+from mac_runner.results import Results, number, objects, section
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 SUMMARY_FORMAT: Final = 6
@@ -245,9 +245,8 @@ def _model(account: JsonObject) -> JsonObject:
 
 def _parts(accounting: JsonObject) -> list[JsonValue]:
     """The sessions that ended conversations: when each began, and what it ended."""
-    parts = accounting.get("parts")
-    found = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return [{**part, "indexes": ", ".join(_stretches(part.get("indexes")))} for part in found]
+    parts = objects(accounting.get("parts"))
+    return [{**part, "indexes": ", ".join(_stretches(part.get("indexes")))} for part in parts]
 
 
 def _stretches(indexes: JsonValue) -> Iterator[str]:

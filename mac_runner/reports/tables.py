@@ -27,6 +27,7 @@ from mac_runner.results import (
     count_text,
     decimal_text,
     number,
+    objects,
     percent_text,
     section,
 )
@@ -212,7 +213,7 @@ def _engine(model: JsonObject) -> tuple[str, ...]:
 
 
 def _failures(summary: JsonObject) -> Iterator[Table]:
-    if failures := _objects(summary, "failures"):
+    if failures := objects(summary.get("failures")):
         rows = [
             (str(failure.get("reason")), _names(failure.get("task_ids")), count_text(failure.get("count")))
             for failure in failures
@@ -226,7 +227,7 @@ def _names(task_ids: JsonValue) -> str:
 
 def _parts(summary: JsonObject) -> Iterator[Table | str]:
     """Which part came when, where there are several."""
-    parts = _objects(summary, "parts")
+    parts = objects(summary.get("parts"))
     if len(parts) < 2:
         return
     shown = parts[-PARTS_MAX:]
@@ -253,11 +254,6 @@ def _undeclared(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
         count = sum(row.summary is not None and bool(spec.figures(row.summary)) for row in rows)
         if spec.undeclared and count > 1:
             yield spec.undeclared
-
-
-def _objects(source: JsonObject, key: str) -> list[JsonObject]:
-    value = source.get(key)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:
@@ -352,7 +348,7 @@ def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
     yield from (f"{slug}: warning: {warning}." for slug, warning in found[:ROWS_SHOWN_MAX] if warning)
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
-    parts = _objects(summary, "parts")
+    parts = objects(summary.get("parts"))
     for part in parts if len(parts) > 1 else ():
         combinations = part.get("combinations")
         count = len(combinations) if isinstance(combinations, list) else 0
