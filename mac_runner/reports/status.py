@@ -14,7 +14,7 @@ from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import is_silent, turns_answered
-from mac_runner.reports.tables import NOT_COUNTED
+from mac_runner.reports.tables import NOT_COUNTED, names_text
 from mac_runner.reports.usability import by_model, warnings
 from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
@@ -237,9 +237,7 @@ def _usage(model: JsonObject) -> str:
 def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
     found = objects(failures)
     for failure in found[:FAILURES_MAX]:
-        task_ids = failure["task_ids"]
-        names = ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
-        yield "failed", f"{failure['count']} × {failure['reason']} ({names})"
+        yield "failed", f"{failure['count']} × {failure['reason']} ({names_text(failure['task_ids'])})"
     if (hidden := len(found) - FAILURES_MAX) > 0:
         yield "", f"and {hidden} more reasons"
 
@@ -310,8 +308,7 @@ def _shards(shards: JsonObject) -> Iterator[tuple[str, str]]:
     yield "workers", ", ".join(f"{n} {state}" for state, n in sorted(states.items())) or "none came"
     shown = [worker for worker in workers if worker["state"] != "ended" and (worker["holds"] or _is_at_work(worker))]
     for worker in shown[:WORKERS_MAX]:
-        holds = worker["holds"]
-        names = ", ".join(map(str, holds)) if isinstance(holds, list) and holds else idle
+        names = names_text(worker["holds"]) or idle
         age = worker["last_sign_of_life_age_s"]
         sign = _UNKNOWN if age is None else f"{duration_text(age)} ago"
         yield "", f"pid {worker['pid']} on {worker['host']}: {worker['state']}, {names}; last sign of life {sign}"

@@ -215,14 +215,15 @@ def _engine(model: JsonObject) -> tuple[str, ...]:
 def _failures(summary: JsonObject) -> Iterator[Table]:
     if failures := objects(summary.get("failures")):
         rows = [
-            (str(failure.get("reason")), _names(failure.get("task_ids")), count_text(failure.get("count")))
+            (str(failure.get("reason")), names_text(failure.get("task_ids")), count_text(failure.get("count")))
             for failure in failures
         ]
         yield Table("failures", ("reason", "first tasks"), ("count",), rows)
 
 
-def _names(task_ids: JsonValue) -> str:
-    return ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
+def names_text(names: JsonValue) -> str:
+    """The names of a list in one line."""
+    return ", ".join(map(str, names)) if isinstance(names, list) else ""
 
 
 def _parts(summary: JsonObject) -> Iterator[Table | str]:
