@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Final, Protocol
 
-from mac_runner.errors import ConfigError, MacRunnerError, RunDirectoryError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.printable import printable
 from mac_runner.registry import results_of
 from mac_runner.types import JsonObject, JsonValue, Prompt
@@ -170,28 +170,31 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+_ODD: Final = "is not what a run writes; mac-run verify says which files are damaged"
+
+
+class _OddFormError(RunDirectoryError):
+    """A part of a transcript has another form; `readable` says of which transcript."""
+
+
 @contextmanager
 def readable(task_id: str) -> Iterator[None]:
     """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
     try:
         yield
-    except MacRunnerError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
-        raise RunDirectoryError(
-            f"the transcript of {task_id} is not what a run writes; mac-run verify says which files are damaged"
-        ) from fault
+    except (_OddFormError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+        raise RunDirectoryError(f"the transcript of {task_id} {_ODD}") from fault
 
 
 def json_object(value: JsonValue) -> JsonObject:
     """A part of a transcript. Raises RunDirectoryError for another form."""
     if not isinstance(value, dict):
-        raise RunDirectoryError("the transcript is not one this version wrote")
+        raise _OddFormError(f"the transcript {_ODD}")
     return value
 
 
 def objects(value: JsonValue) -> list[JsonObject]:
     """A list in a transcript. Raises RunDirectoryError for another form."""
     if not isinstance(value, list):
-        raise RunDirectoryError("the transcript is not one this version wrote")
+        raise _OddFormError(f"the transcript {_ODD}")
     return [json_object(item) for item in value]

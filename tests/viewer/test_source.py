@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from mac_runner.clock import SystemClock
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports import listed
 from mac_runner.results import section
 from mac_runner.runs.testing import sent_prompt, summary_of
@@ -160,6 +160,17 @@ def test_directory_that_goes_away_or_breaks_is_an_error_in_words_until_it_is_bac
         (own_run / "experiment.yaml").unlink()
         (own_run / "experiment.yaml").mkdir()
         assert viewer.get("/api/run").status == 404
+
+
+@pytest.mark.parametrize("key", ["record", "agents"])
+def test_transcript_of_another_form_is_named_by_its_task(own_run: Path, key: str) -> None:
+    path = own_run / "transcripts" / "small-000001.json"
+    transcript = json.loads(path.read_bytes())
+    (transcript["task"] if key == "agents" else transcript)[key] = 3
+    path.write_text(json.dumps(transcript))
+
+    with pytest.raises(RunDirectoryError, match="the transcript of small-000001 is not what a run writes"):
+        RunSource(own_run).conversation("", "1", "")
 
 
 @pytest.mark.ci
