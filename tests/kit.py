@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -115,6 +116,11 @@ def played(content: JsonObject | Path, directory: Path, **more: Any) -> Path:
     """The directory of a run that was played in this process, which takes milliseconds."""
     mac_runner.run(content, out=directory, progress=False, **more)
     return directory
+
+
+def undigested(config: Path) -> str:
+    """The text of a YAML file of a run directory without its digest, as earlier versions wrote it: it may be edited."""
+    return re.sub(r"# Digest of its values: .*\n", "", config.read_text())
 
 
 def acknowledge(run: Path) -> Path:

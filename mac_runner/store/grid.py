@@ -22,7 +22,7 @@ from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.results import section
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
-from mac_runner.store.identity import read_yaml
+from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
@@ -117,15 +117,13 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
     return None
 
 
-def encode_grid(record: GridRecord) -> Iterator[bytes]:
-    """The file, in pieces: the section for a person, then one line per combination."""
+def encode_grid(record: GridRecord) -> bytes:
+    """The file: the section for a person, then one line per combination."""
     head = {"format": GRID_FORMAT, "name": record.name, "profile": record.profile, "asked": record.asked}
     if record.report:
         head["report"] = record.report
-    yield GRID_HEAD
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    yield text.encode("utf-8")
-    yield b"combinations:\n"
+    lines = [text.encode("utf-8"), b"combinations:\n"]
     for known in record.entries:
         line: JsonObject = {
             "slug": known.slug,
@@ -134,7 +132,8 @@ def encode_grid(record: GridRecord) -> Iterator[bytes]:
             "asked": known.is_asked,
             "values": dict(known.values),
         }
-        yield b"- " + encode_json(line) + b"\n"
+        lines.append(b"- " + encode_json(line) + b"\n")
+    return with_digest(GRID_HEAD, b"".join(lines))
 
 
 def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]]) -> tuple[GridEntry, ...]:
@@ -218,7 +217,7 @@ def join_grid(directory: Path, asked: GridRecord, *, disk: Disk | None = None) -
     if read_grid(directory, disk=disk) is None:
         disk.make_directory(directory)
         first = GridRecord(name=asked.name, profile=asked.profile, asked={}).extended(asked, 1)
-        disk.publish_once(directory / GRID, b"".join(encode_grid(first)))
+        disk.publish_once(directory / GRID, encode_grid(first))
         disk.sync_directory(directory)
     known = read_grid(directory, disk=disk)
     assert known is not None, "what was written is read"
@@ -264,7 +263,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     number = max(journal.sessions(disk, layout), default=0) + 1
     record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
     # Before anything else, because this file is what makes it the directory of a grid.
-    _put_all(disk, directory, {GRID: b"".join(encode_grid(record))})
+    _put_all(disk, directory, {GRID: encode_grid(record)})
     session = open_log_session(disk, layout, clock, lock)
     return GridRun(directory, record=record, session=session, lock=lock)
 

@@ -7,8 +7,10 @@ would be mixed with. What counts is what is there, and not how earlier sessions 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -42,6 +44,9 @@ YAML_NODES_MAX: Final = 2_000_000
 YAML_DEPTH_MAX: Final = 100
 _TOO_DEEP: Final = f"it is nested deeper than {YAML_DEPTH_MAX} levels"
 
+_DIGEST: Final = re.compile(rb"^# Digest of its values: ([0-9a-f]{64})\r?$", re.MULTILINE)
+"""The line of a YAML file of a run directory by which a reader knows that its values are those that were written."""
+
 _LISTED_MAX = 50
 
 _CODE: Final = "plugins."
@@ -54,13 +59,28 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def encode_config(resolved: JsonObject) -> bytes:
     """The resolved config as YAML for a person; reading it back gives the same values."""
-    head = "# What this run was started with. Do not edit: start another run instead.\n"
+    head = b"# What this run was started with. Do not edit: start another run instead.\n"
     text: str = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=120)
-    return (head + text).encode("utf-8")
+    return with_digest(head, text.encode("utf-8"))
+
+
+def with_digest(head: bytes, text: bytes) -> bytes:
+    """A YAML file of a run directory: a comment for a person, the digest of its values for `read_yaml`, and its text."""
+    digest = _digest(yaml.load(text, Loader=_Loader))  # noqa: S506 - it is the safe one
+    return head + f"# Digest of its values: {digest}\n".encode("ascii") + text
+
+
+def _digest(values: JsonObject) -> str:
+    return hashlib.sha256(encode_json(values)).hexdigest()
 
 
 def read_config(disk: Disk, directory: Path) -> JsonObject:
     """The resolved config of a run directory, in the words of this version. Raises RunDirectoryError for none."""
+    return upgraded(read_yaml(disk, _config(disk, directory)))
+
+
+def _config(disk: Disk, directory: Path) -> Path:
+    """The file with the config of a run directory. Raises RunDirectoryError where there is none."""
     path = directory / CONFIG
     if not disk.exists(path):
         if disk.exists(directory / GRID):
@@ -75,7 +95,7 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
-    return upgraded(read_yaml(disk, path))
+    return path
 
 
 def is_untouched(disk: Disk, directory: Path) -> bool:
@@ -109,9 +129,16 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
 def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
     """What changed since the run was started; nothing of its identity, unless nothing was played.
 
-    Raises IdentityError naming every field that may not change.
+    Values that are not those that were written are damage where the digest of these is that of `resolved`. Raises
+    IdentityError naming every field that may not change.
     """
-    found = differences(read_config(disk, layout.directory), resolved)
+    there, digest = _values(disk, _config(disk, layout.directory))
+    found = differences(upgraded(there), resolved)
+    if digest not in (None, _digest(there)):
+        damage = Difference(f"the digest of {CONFIG}", digest, _digest(resolved))
+        if digest == damage.new:
+            damage, found = damage._replace(old=_digest(there)), IdentityDiff((), (*found.identity, *found.runtime))
+        found = found._replace(runtime=(*found.runtime, damage))
     if found.identity and not is_unplayed(disk, layout):
         raise IdentityError(_refusal(layout.directory, found.identity))
     return found
@@ -225,9 +252,18 @@ def listed(lines: Sequence[str]) -> str:
 def read_yaml(disk: Disk, path: Path) -> JsonObject:
     """The mapping in a file that the store wrote. Raises RunDirectoryError when it holds anything else.
 
-    A file that was edited or damaged may hold dates, sets, NaN, keys that are not text, values inside themselves or a
-    million copies of one through its anchor. All of them are refused.
+    So are values that are not those that were written. A file that was edited or damaged may hold dates, sets, NaN,
+    keys that are not text, values inside themselves or a million copies of one through its anchor. All of them are
+    refused.
     """
+    value, digest = _values(disk, path)
+    if digest not in (None, _digest(value)):
+        raise _unreadable(path, "its values are not those that were written, whose digest it has")
+    return value
+
+
+def _values(disk: Disk, path: Path) -> tuple[JsonObject, str | None]:
+    """The values of a file, and the digest of those that were written; None of one by an earlier version."""
     data = b""
     for chunk in disk.chunks(path):
         data += chunk
@@ -248,7 +284,8 @@ def read_yaml(disk: Disk, path: Path) -> JsonObject:
         raise _unreadable(path, "it holds no mapping")
     if (flaw := _flaw_of(value)) is not None:
         raise _unreadable(path, flaw)
-    return value
+    digest = _DIGEST.search(data)
+    return value, None if digest is None else digest[1].decode("ascii")
 
 
 def _is_too_deep(data: bytes) -> bool:

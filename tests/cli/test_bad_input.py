@@ -20,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, discussion, experiment, refusals, served
 from tests.faults.tier import one_in
+from tests.kit import undigested
 from tests.patience import LIMIT_S
 
 HANGS_S: Final = int(LIMIT_S)
@@ -136,7 +137,7 @@ def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_wor
     file = lab.write(experiment(conversations=1))
     at_once(file, "--out", "run", "--quiet")
     config = lab.path / "run" / "experiment.yaml"
-    text, wrong = config.read_text(), list[str]()
+    text, wrong = undigested(config), list[str]()
     verbs = (("verify", "run"), (file, "--out", "run", "--quiet"), ("retry", "run"), ("show", "run", "0"))
     for line in (
         "seed: 11",

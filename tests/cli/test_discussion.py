@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import QUESTIONS, ROOT, AtOnce, Lab, RunDir, echoes, refusals, scripted
+from tests.kit import undigested
 
 EXPERIMENT = ROOT / "experiments" / "bbq_moderated.yaml"
 
@@ -191,7 +192,7 @@ def test_a_run_recorded_with_the_list_of_files_goes_on_with_the_mapping(asked: L
     asked.write(moderated(policy="discussant"))
     at_once("small.yaml --limit 2 --quiet").done()
     recorded = asked.run_dir().path / "experiment.yaml"
-    text = recorded.read_text()
+    text = undigested(recorded)
     mapping = "  questions:\n    files:\n    - q.jsonl\n    sample: null\n    stratify: []\n    ids: []\n"
     assert mapping in text
     recorded.write_text(text.replace(mapping, "  questions:\n  - q.jsonl\n"))

@@ -14,6 +14,7 @@ from mac_runner.cli.process import Exit
 from mac_runner.runs.testing import check_tables, summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
 from tests.cli.lab import AtOnce, Lab, discussion, ending, experiment, render_other_prompts, scripted
+from tests.kit import undigested
 from tests.patience import wait_for
 
 CALLS = 6
@@ -107,7 +108,7 @@ def test_verify_names_what_was_tampered_with_and_changes_nothing(
     finished: Lab, at_once: AtOnce, file: str, old: str, new: str, told: str
 ) -> None:
     run = finished.run_dir()
-    (run.path / file).write_text(re.sub(old, new, (run.path / file).read_text(), count=1))
+    (run.path / file).write_text(re.sub(old, new, undigested(run.path / file), count=1))
     with run.unchanged():
         process = at_once("verify runs/small").ends(Exit.FAILURES, printed=("NOT as promised", told))
 
@@ -168,7 +169,7 @@ def test_byte_that_was_flipped_in_the_journal_is_left_behind_by_a_merge_as_verif
 
 def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finished: Lab, at_once: AtOnce) -> None:
     path = finished.run_dir().path / "experiment.yaml"
-    path.write_text(path.read_text().replace("environment: town_of_salem", "environment: chess"))
+    path.write_text(undigested(path).replace("environment: town_of_salem", "environment: chess"))
 
     process = at_once("verify runs/small").refused("environment 'chess', ")
 

@@ -22,6 +22,7 @@ import yaml
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, environ, experiment, scripted
+from tests.kit import undigested
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -91,7 +92,7 @@ def main() -> None:
     with in_a_thread(OpenaiServer(script=refusing)) as server:
         record(target, "failed", asked(server.url))
     for path in (target / "failed.yaml", target / "runs/failed/experiment.yaml"):
-        path.write_text(path.read_text().replace(server.url, URL))
+        path.write_text(undigested(path).replace(server.url, URL))
     for name in (".lock", ".lease", ".owner.json"):
         for path in target.rglob(name):
             path.unlink()

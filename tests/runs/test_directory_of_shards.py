@@ -63,7 +63,7 @@ from mac_runner.viewer.testing import Cursor, Live, PublishRequest, RunSource, p
 from tests.cli.conftest import lab as lab
 from tests.cli.lab import Lab, experiment, scripted
 from tests.faults.tier import SCALE
-from tests.kit import known, written
+from tests.kit import known, undigested, written
 from tests.patience import wait_for
 from tests.viewer.served import served
 from tests.viewer.test_live import Page
@@ -303,7 +303,7 @@ def test_shard_that_is_gone_counts_as_not_begun(own: Path) -> None:
 
 def test_shards_of_two_experiments_are_refused_by_their_names(own: Path) -> None:
     config = own / "shards/3-of-3/experiment.yaml"
-    config.write_text(config.read_text().replace("seed: 11", "seed: 12", 1))
+    config.write_text(undigested(config).replace("seed: 11", "seed: 12", 1))
 
     with pytest.raises(RunDirectoryError, match=r"1-of-3 and .*3-of-3 are"):
         read_run(own)

@@ -21,9 +21,12 @@ from mac_runner.plan import Shard
 from mac_runner.runs.testing import summary_of
 from mac_runner.store import (
     Disk,
+    GridRecord,
     ShardsRecord,
     build_transcript,
+    grid_entries,
     index_row,
+    open_grid,
     read_grid,
     read_run,
     read_shards,
@@ -65,9 +68,9 @@ from mac_runner.types import (
     Turn,
     TurnRecord,
 )
-from tests.kit import copied
+from tests.kit import copied, known
 from tests.store import player
-from tests.store.conftest import files, tree
+from tests.store.conftest import StillClock, files, tree
 
 EVERY_SETTING = replace(
     Sampling(temperature=0.0, max_tokens=9, top_p=0.5, top_k=4, min_p=0.1, stop=("a", "\n"), seed=5),
@@ -340,6 +343,20 @@ def test_what_a_run_never_writes_is_refused_by_the_name_of_its_file(
         told = re.escape(place.name if name == "task_manifest.json" else name)
         with subtests.test(content[:60]), pytest.raises(RunDirectoryError, match=told):
             READERS[name](place)
+
+
+def test_record_of_a_grid_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
+    """With a digit of an identity changed, its combination would be played as another, beside what was played."""
+    asked = GridRecord(name="g", profile="p", asked={}, entries=grid_entries([("a", "ab12", {"seed": 1e-05})]))
+    open_grid(tmp_path, asked=asked, clock=StillClock()).close()
+    file = tmp_path / "grid.yaml"
+    assert known(read_grid(tmp_path)).slug_of("ab12") == "a"
+
+    for old, new in (("ab12", "ab13"), ("name: g", "name: h"), ("profile: p\n", "")):
+        file.write_text((text := file.read_text()).replace(old, new))
+        with pytest.raises(RunDirectoryError, match=r"grid\.yaml cannot be read: its values are not those"):
+            read_grid(tmp_path)
+        file.write_text(text)
 
 
 @pytest.mark.parametrize("read", [read_run, read_standing, player.verified])

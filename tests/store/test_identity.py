@@ -17,7 +17,7 @@ from mac_runner.plan import Shard
 from mac_runner.section import RUNTIME, leaf_fields
 from mac_runner.store import Disk, Run, identity, open_run
 from mac_runner.store.testing import Layout, changes, encode_config, read_yaml
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.store import player
 from tests.store.conftest import StillClock, both, edit, edit_journal, tree
 
@@ -92,6 +92,55 @@ def test_what_a_run_never_writes_is_refused_on_one_line_that_says_where(tmp_path
         read_yaml(Disk(), tmp_path / "experiment.yaml")
     assert str(refusal.value).isprintable()
     assert str(refusal.value).endswith("the run wrote")
+
+
+def resolved(seed: int = 5, **settings: JsonValue) -> JsonObject:
+    return {"experiment_metadata": {"experiment_name": "toy"}, "seed": seed, "runtime_config": settings}
+
+
+DAMAGES: dict[str, tuple[str, str]] = {
+    "a value is another one": ("seed: 5", "seed: 6"),
+    "it is cut off": (r"runtime_config:(.|\n)*", ""),
+    "a line is gone": (r"  mirror: .*\n", ""),
+    "its digest is another one": (r"values: \w{4}", "values: 0000"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_experiment_of_a_run_that_is_not_as_it_was_written_is_refused_and_mended_by_a_run(
+    tmp_path: Path, damage: str
+) -> None:
+    file, layout = tmp_path / "experiment.yaml", Layout(directory=tmp_path, experiment_name="toy")
+    file.write_bytes(encode_config(resolved(mirror="µ")))
+    assert read_yaml(Disk(), file) == resolved(mirror="µ")
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts/toy_00000.json").touch()
+
+    file.write_text(re.sub(*DAMAGES[damage], file.read_text()))
+
+    with pytest.raises(RunDirectoryError, match=r"experiment\.yaml cannot be read: .*; put back the file"):
+        read_yaml(Disk(), file)
+    found = changes(Disk(), layout, resolved(mirror="µ"))
+    assert found.identity == ()
+    assert found.runtime, "it is written again"
+
+
+def test_damaged_experiment_of_a_run_is_not_taken_for_that_of_another(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_bytes(encode_config(resolved()))
+    (tmp_path / "notes").touch()
+    file.write_text(file.read_text().replace("seed: 5", "seed: 6"))
+
+    with pytest.raises(IdentityError, match="seed: 6 there, 7 now"):
+        changes(Disk(), Layout(directory=tmp_path, experiment_name="toy"), resolved(seed=7))
+
+
+def test_experiment_of_a_run_may_have_other_comments_and_line_ends_and_no_digest(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    text = encode_config(resolved())
+    for other in (b"# mine\n" + text, text.replace(b"\n", b"\r\n"), re.sub(rb"# Digest.*\n", b"", text)):
+        file.write_bytes(other)
+        assert read_yaml(Disk(), file) == resolved()
 
 
 @pytest.mark.ci

@@ -22,7 +22,7 @@ from mac_runner.types import JsonObject
 from mac_runner.views.testing import perspective, whole_view
 from tests.cli.conftest import at_once as at_once
 from tests.cli.lab import AtOnce, Lab, experiment
-from tests.kit import acknowledge
+from tests.kit import acknowledge, undigested
 from tests.kit import played as run_of
 
 GAMES = 2
@@ -186,7 +186,7 @@ def test_prompts_that_are_left_out_are_nowhere(publish: Publish) -> None:
 
 def test_addresses_paths_and_machines_go_nowhere(lab: Lab, own_run: Path, publish: Publish) -> None:
     """Neither from the settings nor from what an engine's failure says."""
-    config = (own_run / "experiment.yaml").read_text()
+    config = undigested(own_run / "experiment.yaml")
     engine = "http://10.20.30.40:8765/v1"
     changed = config.replace("description: ''", f"description: see {engine} at {own_run}")
     assert changed != config
