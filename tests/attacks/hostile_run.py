@@ -192,10 +192,13 @@ def case_words(case: Case, directory: Path, hostility: Hostility) -> str:
 
 
 def heal(directory: Path, last: Ended) -> str:
-    """Go on with the server well: the same command, or a retry of what failed; whatever was printed."""
+    """Go on with the server well: the same command, or a retry of what failed; whatever was printed.
+
+    Where nothing that the server said was usable, the run fails, and yet no conversation did: it stays as it is.
+    """
     words = ""
     for _ in range(_HEALS_MAX):
-        if last.code == Exit.OK:
+        if last.code == Exit.OK or "nothing to retry" in last.err:
             return words
         last = run(directory, *(("retry", RUN) if last.code == Exit.FAILURES else ("talk.yaml",)))
         words += last.out + last.err
