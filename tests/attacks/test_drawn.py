@@ -22,6 +22,7 @@ from tests.attacks.invocation import mac_run
 from tests.attacks.modes import MODES, http
 from tests.backends.asking import up
 from tests.cli.lab import discussion
+from tests.faults.tier import SCALE, step_of
 from tests.kit import written
 from tests.sim.behaviour import Behaviour, Raw, Received, Say, completion, failure
 from tests.sim.held_time import held, move
@@ -33,7 +34,11 @@ EVERY = 384
 """Of the cases of one mode alone, one in so many is played on every change, and the rest at night."""
 
 in_halves = pytest.mark.parametrize("part", range(2))
-BY_DAY = [number for number, case in enumerate(CASES) if case.schedule is Schedule.IN_TURN or number % EVERY == 5]
+BY_DAY = [
+    number
+    for number, case in enumerate(CASES)
+    if case.schedule is Schedule.IN_TURN or number % (step := step_of(EVERY)) == 5 % step
+]
 
 
 @pytest.mark.ci
@@ -84,33 +89,33 @@ async def test_answer_that_came_to_an_idle_connection_is_given_to_no_request(mon
 @in_halves
 def test_altered_experiment_is_taken_or_refused_by_name(part: int, draw: Draw) -> None:
     """With its place, and nothing is written."""
-    draw("mutated-file", range(part, 175, 2))
+    draw("mutated-file", range(part, 175 * SCALE, 2))
 
 
 @pytest.mark.ci
 @in_halves
 def test_damaged_file_is_reported_or_mended_and_changes_no_result(part: int, draw: Draw) -> None:
-    draw("mutated-run", range(part, 12, 2), lambda came: Counter(each.rpartition(": ")[2] for each in came))
+    draw("mutated-run", range(part, 12 * SCALE, 2), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
 @pytest.mark.ci
 def test_altered_transcript_is_found_marked_or_refused_by_every_verb(draw: Draw) -> None:
-    draw("altered-transcript", range(10), lambda came: Counter(each.rpartition(": ")[2] for each in came))
+    draw("altered-transcript", range(10 * SCALE), lambda came: Counter(each.rpartition(": ")[2] for each in came))
 
 
 @pytest.mark.ci
 def test_address_with_a_secret_comes_out_nowhere(draw: Draw) -> None:
-    draw("address", range(24), lambda came: f"{len({*came})} places")
+    draw("address", range(24 * SCALE), lambda came: f"{len({*came})} places")
 
 
-CONVERSATIONS = 40
+CONVERSATIONS = 40 * SCALE
 KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
 _MARK = re.compile(r"mark(\d+)mark")
 
 
 @pytest.mark.ci
 def test_no_prompt_of_a_seat_holds_what_it_may_not_know(draw: Draw) -> None:
-    draw("canary", range(1_000, 1_030), lambda came: f"{sum(came)} prompts searched")
+    draw("canary", range(1_000, 1_000 + 30 * SCALE), lambda came: f"{sum(came)} prompts searched")
 
 
 class Marking:
