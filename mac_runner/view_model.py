@@ -389,7 +389,7 @@ class IndexColumns(Struct, frozen=True):
 
 
 class EngineSeries(Struct, frozen=True, omit_defaults=True):
-    """One model over the time of a run. All lists have one entry for each bin of `EnginesPage.bin_s`."""
+    """One engine over the time of a run. All lists have one entry for each bin of `EnginesPage.bin_s`."""
 
     model: str
     slots: int
@@ -401,6 +401,8 @@ class EngineSeries(Struct, frozen=True, omit_defaults=True):
     tokens: tuple[int, ...]
     """Completion tokens of those replies."""
     retries: tuple[int, ...]
+    tokens_per_s: float | None = None
+    """Completion tokens per second of `EnginesPage.elapsed_s`."""
     latency_bounds_ms: tuple[float, ...] = ()
     """Upper bounds of the classes of `latency_counts`; the last class has none."""
     latency_counts: tuple[int, ...] = ()

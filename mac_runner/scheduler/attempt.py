@@ -283,12 +283,14 @@ class AttemptRunner:
 
 
 def _subject(live: LiveConversation, turn: Turn, at: Destination | Timing | None) -> JsonObject:
-    """The fields by which every event names its turn, and the server that it concerns where that is known."""
+    """The fields by which every event names its turn, its engine where several models share one, and the server."""
+    engine = live.source.engines[turn.model]
     return {
         "task": live.task.task_id,
         "agent": turn.agent,
         "turn": turn.key,
         "model": turn.model,
+        **({} if engine == turn.model else {"engine": engine}),
         "server": None if at is None else at.server,
         "lane": None if at is None else at.lane,
         "gpu": None if at is None else at.gpu,

@@ -25,7 +25,7 @@ import msgspec
 from mac_runner.view_model import EngineSeries, EnginesPage
 
 BINS_MAX: Final = 600
-FIRST_BIN_S: Final = 0.125
+FIRST_BIN_S: Final = 2**-8
 
 _CLASSES_PER_DECADE: Final = 20
 _LEAST_MS: Final = 0.1
@@ -49,6 +49,7 @@ class _Event(msgspec.Struct):
     task: str = ""
     turn: str = ""
     model: str = ""
+    engine: str = ""
     latency_ms: float = 0.0
     tokens_out: int = 0
     tokens_in: int | None = None
@@ -57,6 +58,11 @@ class _Event(msgspec.Struct):
     models: dict[str, int] = {}
     capacity: int = 0
     concurrency: int | None = None
+
+    @property
+    def at(self) -> str:
+        """The engine. Its name is that of the model, where it serves no other."""
+        return self.engine or self.model
 
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
@@ -171,13 +177,13 @@ class EngineClock:
         now_s = self._position(event)
         match event.event:
             case "EVENT_INFER_START":
-                self._open[event.task, event.turn] = _Open(event.model, now_s)
+                self._open[event.task, event.turn] = _Open(event.at, now_s)
             case "EVENT_INFER_DONE":
                 self._end(event, now_s)
                 self._answered(event, now_s)
             case "EVENT_RETRY":
                 self._end(event, now_s)
-                self._model(event.model).retries[self._bin(now_s)] += 1
+                self._model(event.at).retries[self._bin(now_s)] += 1
             case "EVENT_GIVE_UP":
                 self._end(event, now_s)
             case "EVENT_RUN_START":
@@ -256,12 +262,12 @@ class EngineClock:
         """A request has left the flight."""
         request = self._open.pop((event.task, event.turn), None)
         if request is not None:
-            self._busy(event.model, request.since_s, now_s)
+            self._busy(event.at, request.since_s, now_s)
         elif event.latency_ms > 0:
-            self._busy(event.model, max(self._counted_until_s, now_s - event.latency_ms / 1000), now_s)
+            self._busy(event.at, max(self._counted_until_s, now_s - event.latency_ms / 1000), now_s)
 
     def _answered(self, event: _Event, now_s: float) -> None:
-        model, place = self._model(event.model), self._bin(now_s)
+        model, place = self._model(event.at), self._bin(now_s)
         model.done[place] += 1
         model.tokens[place] += event.tokens_out
         model.latency.add(event.latency_ms)
@@ -296,6 +302,7 @@ class EngineClock:
             done=tuple(model.done),
             tokens=tuple(model.tokens),
             retries=tuple(model.retries),
+            tokens_per_s=round(sum(model.tokens) / self._now_s, 3) if self._now_s else None,
             latency_bounds_ms=bounds,
             latency_counts=counts,
             latency_p50_ms=model.latency.quantile_ms(0.5),

@@ -185,9 +185,9 @@ def _fork_facts(fork: JsonObject) -> Iterator[Fact]:
 
 
 def _engines(status: JsonObject, definitions: JsonObject) -> Iterator[EngineView]:
-    """The models of the run, those that have answered nothing yet too."""
+    """The engines that `mac-run status` lists; of a run whose engines have not begun, its models."""
     accounts = section(status, "models")
-    for model in dict.fromkeys([*definitions, *accounts]):
+    for model in accounts or definitions:
         definition, account = section(definitions, model), section(accounts, model)
         tokens = section(account, "tokens")
         requests, busy_s = integer(account.get("requests")) or 0, number(account.get("busy_slot_s"))

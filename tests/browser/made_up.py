@@ -233,6 +233,7 @@ def engines_of(bins: int = 240, *, sessions: tuple[float, ...] = (0.0, 700.0)) -
             queue_p50_s=0.02,
             queue_p95_s=0.9,
             cached_share=0.71,
+            tokens_per_s=sum(done) * 61 / (bins * 5.0),
         )
 
     return EnginesPage(5.0, bins * 5.0, sessions, (series("townsfolk", 64, 0.9), series("mafiosi", 8, 0.5)))

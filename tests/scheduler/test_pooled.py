@@ -169,6 +169,10 @@ def test_models_of_one_name_are_served_by_the_engine_that_each_experiment_means(
     assert len(backends["large"].sent) == asked(second, "model-0") > 0
     assert len(backends["judge"].sent) == asked(first, "model-1") + asked(second, "model-1")
     assert results(second) == results(alone)
+    for name in ("EVENT_INFER_START", "EVENT_INFER_DONE"):
+        named = {(fields["model"], fields.get("engine")) for fields in first.recorder.named(name)}
+        assert named == {("model-0", "small"), ("model-1", "judge")}
+        assert all("engine" not in fields for fields in alone.recorder.named(name))
 
 
 @pytest.mark.ci

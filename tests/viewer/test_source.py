@@ -24,7 +24,7 @@ from mac_runner.types import JsonObject, JsonValue
 from mac_runner.view_model import IndexColumns, RunPage, SearchPage, TurnView, WordColumn
 from mac_runner.viewer.testing import RunSource, Text, byte_pattern, excerpt, search
 from mac_runner.views.testing import index_columns, whole_view
-from tests.cli.lab import Lab, experiment
+from tests.cli.lab import Lab, echoes, experiment, scripted
 from tests.kit import own_game
 from tests.kit import played as run_of
 from tests.patience import LIMIT_S
@@ -171,6 +171,18 @@ def test_transcript_of_another_form_is_named_by_its_task(own_run: Path, key: str
 
     with pytest.raises(RunDirectoryError, match="the transcript of small-000001 is not what a run writes"):
         RunSource(own_run).conversation("", "1", "")
+
+
+def test_grid_lists_the_engines_that_its_accounts_list_and_no_model_that_shares_one(tmp_path: Path) -> None:
+    grid: JsonObject = {"sweep": {"seed": [1, 2]}}
+    two = echoes([scripted("echo"), scripted("echo")], agents=({}, {}), conversations=1, _grid=grid)
+    source = RunSource(run_of(two, tmp_path / "grid"))
+
+    (entry, *_) = source.run("").combinations
+    (engine,) = source.run("").engines
+    (over_time,) = source.engines(entry.slug).engines
+    assert engine.model == over_time.model == "m0"
+    assert 0 < sum(over_time.done) < engine.requests
 
 
 @pytest.mark.ci

@@ -234,7 +234,8 @@ def test_figures_are_those_of_the_log() -> None:
     (engine,) = page.engines
     assert (page.bin_s, page.elapsed_s, page.sessions) == (FIRST_BIN_S, 2.0, (0.0,))
     assert (engine.model, engine.slots, sum(engine.done), sum(engine.tokens), sum(engine.retries)) == ("m", 4, 2, 12, 1)
-    assert engine.busy[:5] == (1, 1, 1, 1, 0)
+    assert engine.tokens_per_s == 6.0
+    assert [engine.busy[int(at_s / page.bin_s)] for at_s in (0.0, 0.499, 0.5)] == [1, 1, 0]
     assert busy_s(page) == pytest.approx(1.1)
     assert engine.cached_share == 0.5
     assert [engine.latency_p50_ms, engine.latency_p95_ms] == pytest.approx([500, 500], rel=0.07)
@@ -251,6 +252,22 @@ def test_slots_are_the_most_that_an_engine_served_at_once() -> None:
         assert engine.slots == expected
         # Earlier versions wrote no queue and no tokens of prompts.
         assert (engine.cached_share, engine.queue_p50_s, engine.queue_p95_s) == (None, None, None)
+
+
+def test_models_that_share_an_engine_are_one_engine_under_its_name() -> None:
+    lines = [start(0), *request(0.0, 0.5), *request(0.0, 1.0, "b", model="program", engine="m")]
+
+    (engine,) = engines_page(lines).engines
+
+    assert (engine.model, engine.slots, sum(engine.done), sum(engine.busy) > 0) == ("m", 4, 2, True)
+
+
+def test_a_run_of_milliseconds_is_drawn_in_bins_that_fit_it_and_its_rate_is_over_its_own_time() -> None:
+    page = engines_page([start(0), *request(0.0, 0.02), *request(0.02, 0.02, "b")])
+
+    (engine,) = page.engines
+    assert len(engine.busy) > 5
+    assert engine.tokens_per_s == pytest.approx(20 / 0.04)
 
 
 def test_pause_between_sessions_is_cut_out() -> None:

@@ -131,7 +131,7 @@ export function niceTop(value: number): number {
   return ([1, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.9999) ?? 10) * power;
 }
 
-const TICKS_S = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
+const TICKS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 
 function timeTicks(total: number, width: number): number[] {
   const most = Math.max(1, Math.floor(width / 90));
@@ -197,13 +197,13 @@ export function ClassChart(props: {
               ),
           )}
           {props.marks.map((mark, number) => {
-            const isLeft = number === 0;
             const place = within(bounds, mark.value) - from;
+            const isLeft = number === 0 || x(place) > LEFT + inner - 80;
             return (
               <g class="mark">
                 <title>{mark.text}</title>
                 <line x1={x(place)} x2={x(place)} y1={TOP} y2={HEIGHT} />
-                <text class={isLeft ? "end" : ""} x={x(place) + (isLeft ? -4 : 4)} y={TOP + 9}>
+                <text class={isLeft ? "end" : ""} x={x(place) + (isLeft ? -4 : 4)} y={TOP + 9 + 12 * number}>
                   {mark.text}
                 </text>
               </g>

@@ -296,7 +296,7 @@ export interface IndexColumns {
   readonly version?: number;
 }
 
-/** One model over the time of a run. All lists have one entry for each bin of `EnginesPage.bin_s`. */
+/** One engine over the time of a run. All lists have one entry for each bin of `EnginesPage.bin_s`. */
 export interface EngineSeries {
   readonly model: string;
   readonly slots: number;
@@ -304,6 +304,7 @@ export interface EngineSeries {
   readonly done: readonly number[];
   readonly tokens: readonly number[];
   readonly retries: readonly number[];
+  readonly tokens_per_s?: number | null;
   readonly latency_bounds_ms?: readonly number[];
   readonly latency_counts?: readonly number[];
   readonly latency_p50_ms?: number | null;

@@ -51,7 +51,7 @@ def _table(engines: Sequence[EngineSeries], page: EnginesPage, requests: int, ac
             DataColumn(name="queue_p95", title="queue, 95th percentile", kind="number", unit="s"),
             DataColumn(name="cached", title="prompt tokens cached", kind="rate"),
         ),
-        rows=tuple(_row(engine, page, section(accounts, engine.model)) for engine in engines),
+        rows=tuple(_row(engine, section(accounts, engine.model)) for engine in engines),
         notes=_without_event(accounts, requests),
     )
 
@@ -67,14 +67,14 @@ def _without_event(accounts: JsonObject, requests: int) -> tuple[str, ...]:
     )
 
 
-def _row(engine: EngineSeries, page: EnginesPage, account: JsonObject) -> dict[str, Value]:
+def _row(engine: EngineSeries, account: JsonObject) -> dict[str, Value]:
     return {
         "model": engine.model,
         "slots": slots_mean(account),
         "used": slots_used(account),
         "replies": sum(engine.done),
         "retries": sum(engine.retries),
-        "per_s": sum(engine.tokens) / page.elapsed_s,
+        "per_s": engine.tokens_per_s,
         "latency_p50": _seconds(engine.latency_p50_ms),
         "latency_p95": _seconds(engine.latency_p95_ms),
         "queue_p50": engine.queue_p50_s,

@@ -39,7 +39,7 @@ export function EnginesPage({ place, page }: PageProps): JSX.Element {
       <p class="quiet">
         {duration(engines.elapsed_s) || "0 s"} at work
         {engines.sessions.length > 1 && ` in ${engines.sessions.length} sessions; ▲ marks where one begins`}. Each point is the mean of{" "}
-        {duration(engines.bin_s)}.
+        {seconds(engines.bin_s)}.
       </p>
       {engines.engines.length === 0 && <p class="state-line quiet">No request has been sent yet.</p>}
       {engines.engines.map((engine, place) => (
@@ -72,11 +72,11 @@ function Engine({ engine, engines, used, title }: EngineProps): JSX.Element {
       <h2 id={title}>
         <Text text={engine.model} />
       </h2>
-      <EngineFacts engine={engine} binS={binS} retries={retries} used={used} />
+      <EngineFacts engine={engine} retries={retries} used={used} />
       <div class="charts">
         <TimeChart title="How many requests were in flight?" series={{ ...over(engine.busy, "requests in flight"), limit: engine.slots }} />
-        <TimeChart title="How many tokens came back per second?" series={over(perSecond(engine.tokens, binS), "completion tokens per second")} />
-        <TimeChart title="How many replies came back per second?" series={over(perSecond(engine.done, binS), "replies per second")} />
+        <TimeChart title="How many tokens came back per second?" series={over(perSecond(engine.tokens, engines), "completion tokens per second")} />
+        <TimeChart title="How many replies came back per second?" series={over(perSecond(engine.done, engines), "replies per second")} />
         {retries > 0 && <TimeChart title="When were requests sent again?" series={over(engine.retries, "retries", "bars")} />}
         <Latency engine={engine} />
       </div>
@@ -85,20 +85,19 @@ function Engine({ engine, engines, used, title }: EngineProps): JSX.Element {
   );
 }
 
-function perSecond(values: readonly number[], binS: number): number[] {
-  return values.map((value) => value / binS);
+function perSecond(values: readonly number[], { bin_s, elapsed_s }: Engines): number[] {
+  const seconds = Math.min(bin_s, elapsed_s) || bin_s; // A run may be shorter than a bin.
+  return values.map((value) => (value ? value / seconds : 0));
 }
 
-function EngineFacts({ engine, binS, retries, used }: Pick<EngineProps, "engine" | "used"> & { binS: number; retries: number }): JSX.Element {
+function EngineFacts({ engine, retries, used }: Pick<EngineProps, "engine" | "used"> & { retries: number }): JSX.Element {
   const replies = engine.done.reduce((sum, value) => sum + value, 0);
-  const tokens = engine.tokens.reduce((sum, value) => sum + value, 0);
-  const active = engine.busy.filter((value) => value > 0).length * binS;
   const mean = engine.busy.length ? engine.busy.reduce((sum, value) => sum + value, 0) / engine.busy.length : 0;
   const facts: [string, string][] = [
     ["replies", replies.toLocaleString("en")],
     ["requests in flight", `${round(mean)}`],
     ["slots in use", used == null ? "–" : `${Math.round(100 * used)} %`],
-    ["tokens per second", active ? `${round(tokens / active).toLocaleString("en")}` : "–"],
+    ["tokens per second", engine.tokens_per_s == null ? "–" : round(engine.tokens_per_s).toLocaleString("en")],
     ["latency p50 / p95", `${milliseconds(engine.latency_p50_ms)} / ${milliseconds(engine.latency_p95_ms)}`],
     ["queue p50 / p95", `${queue(engine.queue_p50_s)} / ${queue(engine.queue_p95_s)}`],
     ["prompt tokens from cache", engine.cached_share == null ? "–" : `${Math.round(100 * engine.cached_share)} %`],
