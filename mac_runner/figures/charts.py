@@ -27,6 +27,10 @@ _TICKS_MAX: Final = 30
 _TICKS: Final = 6
 _SHARES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _ENDS: Final = ("value", "lo", "hi")
+_LETTER: Final = 7
+"""About the width of a letter, in pixels."""
+_SYMBOL: Final = 60
+"""The width of a symbol of a legend, with the room beside it."""
 _COLUMN: Final = 60
 """The greatest width of a column, in pixels."""
 _LABELS: Final[Mapping[str, str]] = {
@@ -55,16 +59,27 @@ def series_of(estimates: Sequence[Estimate]) -> list[str]:
     return [*dict.fromkeys(one.series for one in estimates)]
 
 
+def legend_of(names: Sequence[str], title: str | None = None, **more: Any) -> Chart:
+    """A legend of these names, in as many rows as it takes to be no wider than a plot."""
+    fit = max(1, WIDTH // (_SYMBOL + _LETTER * max(map(len, names), default=0)))
+    return altair.Legend(title=title, **({"columns": fit} if len(names) > fit else {}), **more)
+
+
+def line_legend(names: Sequence[str]) -> Chart | None:
+    """The legend of lines with dashes; None for one line."""
+    return legend_of(names, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+
+
 def colour(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
     """A colour for each series; the legend is left out for one that has no title."""
-    legend = altair.Legend(title=title) if len(names) > 1 or title else None
+    legend = legend_of(names, title) if len(names) > 1 or title else None
     scale = altair.Scale(domain=[*names], range=colours_of(names))
     return altair.Color(f"{field}:N", scale=scale, legend=legend, sort=None)
 
 
 def shape(names: Sequence[str], title: str | None = None, field: str = "series") -> Chart:
     """A shape for each series."""
-    legend = altair.Legend(title=title) if len(names) > 1 else None
+    legend = legend_of(names, title) if len(names) > 1 else None
     scale = altair.Scale(domain=[*names], range=shapes_of(names))
     return altair.Shape(f"{field}:N", scale=scale, legend=legend, sort=None)
 
@@ -191,7 +206,7 @@ def over_time(
 
 def _steps(names: Sequence[str], x: Chart, y: Chart, title: str) -> list[Chart]:
     """A line in steps with its band for each series; the dashes are in the legend too."""
-    legend = altair.Legend(title=None, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+    legend = line_legend(names)
     shown = altair.Color(
         "series:N", scale=altair.Scale(domain=[*names], range=colours_of(names)), legend=legend, sort=None
     )

@@ -109,11 +109,10 @@ def steps(
         f"{x}:Q",
         title=titles[0],
         scale=altair.Scale(type="log") if is_log else altair.Scale(nice=False),
-        axis=altair.Axis(format=",~g", tickCount=6, labelFlush=False),
+        axis=altair.Axis(format=",.6~g", tickCount=6, labelFlush=False),
     )
     shown = colour(names, field=group)
-    if len(names) > 1:
-        shown.legend = altair.Legend(title=None, symbolType="stroke", symbolSize=400)
+    shown.legend = charts.line_legend(names)
     chart = (
         altair.Chart(data_of(rows))
         .mark_line(interpolate="step-after", strokeWidth=2)

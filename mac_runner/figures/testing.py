@@ -23,4 +23,6 @@ from mac_runner.figures.statistics.differences import (
     won_difference,
 )
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
+from mac_runner.figures.svg import svg_of
+from mac_runner.figures.theme import colours_of, dashes_of, shapes_of
 from mac_runner.figures.town_of_salem.kinds import claims_by_kind

@@ -20,8 +20,9 @@ FOREST_WIDTH: Final = 370
 ROW: Final = 22
 """The height of a row of a forest plot, in pixels."""
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
-SHAPES: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
-DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 2), (1, 3))
+SHAPES: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+"""One fewer than the colours, and so are the dashes: names that share a colour differ in these."""
+DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 2))
 NAMED_COLOURS: Final[Mapping[str, str]] = {
     "town": "#009e73",
     "mafia": "#d55e00",

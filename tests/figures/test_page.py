@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +18,22 @@ from mac_runner.figures.testing import (
     Value,
     cell_text,
     classes,
+    colours_of,
     comparison_sections,
     cost_figures,
     cost_of,
+    dashes_of,
     definition_of,
     endings_figure,
     engine_figures,
     failed_figure,
+    forest,
     methods_text,
     played,
     report_html,
     report_json,
+    shapes_of,
+    svg_of,
     ticks_of,
 )
 from mac_runner.reports.testing import models_of
@@ -205,6 +211,25 @@ def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the
     found = [(str(one["series"])[:6], one["value"], one["n"]) for one in figure.rows]
     assert found == [("finish", 0.5, 8), ("failed", 0.4, 10)]
     assert failed_figure([played(run("a", rows[:8]), whole)]) is None
+
+
+@pytest.mark.parametrize("name", ["won", "mafia=claude · town=gpt"])
+def test_legend_of_many_names_goes_on_below_and_takes_no_room_from_its_figure(name: str) -> None:
+    def width(series: int) -> float:
+        rows = [{"label": "a share", "group": f"{name}-{n}", "value": 0.5, "lo": 0.4, "hi": 0.6} for n in range(series)]
+        spec = forest(rows, label="label", group="group", unit="rate", title="share", units="games")
+        found = re.search(r'width="([0-9.]+)"', svg_of(replace(figure("runs"), spec=spec)))
+        assert found is not None
+        return float(found[1])
+
+    assert width(11) < 1.1 * width(2)
+
+
+def test_names_of_one_colour_differ_by_shape_and_by_dash() -> None:
+    names = [f"run {n}" for n in range(40)]
+
+    assert len(set(zip(colours_of(names), shapes_of(names), strict=True))) == len(names)
+    assert len(set(zip(colours_of(names), map(tuple, dashes_of(names)), strict=True))) == len(names)
 
 
 def test_axis_ends_at_round_ticks_that_stand_apart() -> None:
