@@ -458,6 +458,8 @@ class _Session:
             end=end,
             say=player.display.say,
         )
+        # The last picture says of all that ended that it is written.
+        await self._stream.drained()
         return not result.interrupted
 
     async def _show(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from mac_runner.runs import Player, Results, RunRequest, set_up
 from mac_runner.status import StatusFrame
 from mac_runner.status.testing import SilentDisplay
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import RunDir, discussion
+from tests.cli.lab import RunDir, discussion, echoes, scripted
 from tests.kit import written
+from tests.patience import LIMIT_S
 from tests.sim.fake_fleet import FakeFleet, FakeLanes, lane_at
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -54,6 +56,27 @@ def server() -> Iterator[OpenaiServer]:
 
 def one_lane(server: OpenaiServer, *models: str) -> FakeFleet:
     return FakeFleet({name: FakeLanes(all=(lane_at(server.url, f"{name}@0", gpus=("0",)),)) for name in models})
+
+
+def test_the_last_picture_of_a_run_says_that_all_that_ended_is_written(tmp_path: Path) -> None:
+    """The disk is so slow that all has ended before the first conversation is written."""
+    is_over = threading.Event()
+
+    class Watching(Frames):
+        def update(self, frame: StatusFrame) -> None:
+            super().update(frame)
+            if frame.reading.ended == 3:
+                is_over.set()
+
+    display = Watching()
+    player = Player(display=display, on_ended=lambda _setup, _row: _until(is_over), is_process_ours=False)
+    player.play(set_up(RunRequest(file=written(tmp_path / "echo.yaml", echoes(scripted("echo"))), out=tmp_path / "r")))
+
+    assert (display.frames[-1].reading.ended, display.frames[-1].reading.written) == (3, 3)
+
+
+def _until(event: threading.Event) -> None:
+    assert event.wait(LIMIT_S)
 
 
 def test_run_plays_on_its_fleet_and_its_log_has_the_events_of_the_lanes(tmp_path: Path, server: OpenaiServer) -> None:
