@@ -14,7 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
-from mac_runner.reports import grid_status_json, grid_status_text, lanes_json, status_json, status_text, with_shards
+from mac_runner.reports import fitted, grid_status_json, grid_status_text, lanes_json, status_json, status_text, with_shards
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
 from mac_runner.runs.export import ExportRequest, exported, followed
@@ -39,7 +39,7 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     if lanes := read_lanes(directory):
         found["lanes"] = lanes_json(lanes)
     with report() as stream:
-        stream.write(json.dumps(found, indent=2) + "\n" if as_json else text_of(found))
+        stream.write(json.dumps(found, indent=2) + "\n" if as_json else fitted(text_of(found), stream))
     return Exit.OK
 
 

@@ -14,6 +14,7 @@ from mac_runner.printable import printable
 from mac_runner.reports import (
     ALL,
     find_turn,
+    fitted,
     list_lines,
     listed_run,
     matching,
@@ -69,7 +70,7 @@ def show(directory: Path, game: str, view: View) -> Exit:
         elif view.raw is not None:
             _print_replies(transcript, view.raw, view.seat, stream)
         else:
-            stream.writelines(_text(contents, transcript, view))
+            stream.writelines(fitted(text, stream) for text in _text(contents, transcript, view))
     return Exit.OK
 
 

@@ -38,7 +38,7 @@ from mac_runner.reports.status import (
     with_shards,
 )
 from mac_runner.reports.summary import summarise
-from mac_runner.reports.tables import grid_tables, summary_tables, tables_named, write_tables
+from mac_runner.reports.tables import fitted, grid_tables, summary_tables, tables_named, write_tables
 from mac_runner.reports.turns import (
     ALL,
     find_turn,
@@ -65,6 +65,7 @@ __all__ = [
     "expected_csv",
     "expected_parquet",
     "find_turn",
+    "fitted",
     "grid_status_json",
     "grid_status_text",
     "grid_table",

@@ -21,6 +21,8 @@ _WRAPPED_CHARS_MIN: Final = 16
 """A column of words is not made narrower to have room for others."""
 _WORD: Final = re.compile(r" *[^ ]+")
 _INDENT: Final = "    "
+_HEAD: Final = re.compile(r" *(?:[a-z]+(?: [a-z]+)* {2,})?")
+"""What the text of a line stands behind: blanks, or a label in a column of its own."""
 
 
 def drawn(parts: Iterable[Table | str], *, width: int, has_style: bool) -> str:
@@ -41,6 +43,15 @@ def wrapped(text: str, width: int) -> list[str]:
         *full, line = _chopped(word.lstrip(), width)
         lines += full
     return [*lines, line]
+
+
+def hanging(text: str, width: int) -> Iterator[str]:
+    """The lines of a text, broken at blanks; each goes on below its own text, behind its label or indent."""
+    for line in text.split("\n"):
+        match = _HEAD.match(line)
+        head = "" if match is None or match.end() > width // 2 else match[0]
+        first, *further = wrapped(line[len(head) :], width - len(head))
+        yield from (head + first, *(" " * len(head) + more for more in further))
 
 
 def _chopped(word: str, width: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Final, TextIO
 from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
-from mac_runner.reports.drawing import drawn
+from mac_runner.reports.drawing import drawn, hanging
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.outcome_tables import outcome_tables
@@ -101,6 +101,11 @@ def stream_width(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or _WIDTH_DEFAULT
     except (OSError, ValueError):
         return _WIDTH_DEFAULT
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """A text as a terminal shows it without breaking a word. A file or a pipe gets it as it is."""
+    return "\n".join(hanging(text, stream_width(stream))) if stream.isatty() else text
 
 
 def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:

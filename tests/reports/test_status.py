@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import io
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.plan import Shard
-from mac_runner.reports import status_json, status_text, with_shards
+from mac_runner.reports import fitted, status_json, status_text, with_shards
 from mac_runner.reports.testing import FAILURES_MAX, MODELS_MAX
 from mac_runner.store import SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.testing import Owner
@@ -50,6 +53,25 @@ def test_run_at_work_is_told_on_one_screen(snapshot: SnapshotAssertion) -> None:
     failed = (index_row(7, failure="turn 3/Ann/0/0 got no answer: refused"),)
 
     assert status_text(status_json(standing(finished=39, failures=failed), NOW)) == snapshot
+
+
+def test_a_terminal_breaks_no_word_of_a_status_and_a_pipe_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = status_text(status_json(standing(), NOW))
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((60, 24)))
+    narrow = fitted(whole, Terminal())
+
+    assert fitted(whole, io.StringIO()) == whole
+    assert narrow.split() == whole.split()
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+    assert all(line[16] != " " for line in narrow.splitlines())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
 
 
 def test_state_follows_the_owner_and_what_is_left() -> None:
