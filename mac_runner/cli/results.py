@@ -14,7 +14,15 @@ from mac_runner.errors import ConfigError
 from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
-from mac_runner.reports import fitted, grid_status_json, grid_status_text, lanes_json, status_json, status_text, with_shards
+from mac_runner.reports import (
+    fitted,
+    grid_status_json,
+    grid_status_text,
+    lanes_json,
+    status_json,
+    status_text,
+    with_shards,
+)
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
 from mac_runner.runs.export import ExportRequest, exported, followed

@@ -182,7 +182,15 @@ def readable(task_id: str) -> Iterator[None]:
     """Raises RunDirectoryError where a transcript has another form inside. It quotes nothing: a seat may read it."""
     try:
         yield
-    except (_OddFormError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+    except (
+        _OddFormError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as fault:
         raise RunDirectoryError(f"the transcript of {task_id} {_ODD}") from fault
 
 

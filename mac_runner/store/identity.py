@@ -65,7 +65,7 @@ def encode_config(resolved: JsonObject) -> bytes:
 
 
 def with_digest(head: bytes, text: bytes) -> bytes:
-    """A YAML file of a run directory: a comment for a person, the digest of its values for `read_yaml`, and its text."""
+    """A YAML file of a run directory: a comment for a person, the digest of its values, and its text."""
     digest = _digest(yaml.load(text, Loader=_Loader))  # noqa: S506 - it is the safe one
     return head + f"# Digest of its values: {digest}\n".encode("ascii") + text
 
