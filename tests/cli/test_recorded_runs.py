@@ -20,14 +20,15 @@ from mac_runner.runs.testing import rebuilt_transcript, recorded_experiment
 from mac_runner.store import read_run
 from mac_runner.store.testing import decode_transcript
 from tests.cli.lab import AtOnce, Lab, RunDir
-from tests.golden.conversations import PLAYED, differences
+from tests.golden.oracles import PLAYED, play, ratios, read, told
 from tests.golden.record_commands import URL
 from tests.kit import copied
 from tests.sim.behaviour import Say
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
-RECORDED = Path(__file__).parents[1] / "golden" / "commands"
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests" / "golden" / "commands"
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
@@ -186,8 +187,47 @@ def test_failed_conversations_are_retried_with_questions_from_a_file(recorded: L
     recorded.verified(run.path)
 
 
-@pytest.mark.ci
-def test_conversations_are_what_they_were_when_they_were_recorded() -> None:
-    found = [line for played in PLAYED for line in differences(played, first=1)]
+CHEAPEST = next(played for played in PLAYED if played.name == "discussion_openai")
 
-    assert not found, "\n".join(found)
+
+@pytest.mark.ci
+def test_an_experiment_leads_to_what_it_led_to_when_it_was_recorded() -> None:
+    recorded, now = read(CHEAPEST), play(CHEAPEST)
+
+    assert recorded == now, "\n".join(told(CHEAPEST.name, recorded, now))
+
+
+def test_every_experiment_of_the_repository_is_recorded() -> None:
+    assert {played.arguments[0] for played in PLAYED} == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
+    assert all(read(played) for played in PLAYED)
+
+
+@pytest.mark.parametrize(
+    ("subject", "part", "line"),
+    [
+        ("conversation discussion_openai-000007", "prompts", "prompts"),
+        ("summary .", "discussions.consensus", "discussions.consensus"),
+        ("tables", "answers", "answers"),
+        ("csv turns", "agent", "agent"),
+        ("parquet answers", None, "is gone"),
+    ],
+)
+def test_what_is_not_as_it_was_recorded_is_told_by_subject_and_part(subject: str, part: str | None, line: str) -> None:
+    recorded, now = read(CHEAPEST), read(CHEAPEST)
+    if part is None:
+        del now[subject]
+    else:
+        assert part in now[subject]
+        now[subject][part] = "0badcafe"
+
+    head, _kind, *lines = told(CHEAPEST.name, recorded, now)
+    assert head.endswith("1 differ")
+    assert lines == [f"    {subject}: {line}"]
+
+
+def test_benchmarks_are_compared_pair_by_pair() -> None:
+    then = [{"wall_s": 2.0, "turns": 9, "commit": "a"}, {"wall_s": 8.0, "turns": 9, "commit": "a"}]
+    now = [{"wall_s": 1.0, "turns": 9, "commit": "b"}, {"wall_s": 8.0, "turns": 9, "commit": "b"}]
+
+    (line,) = ratios(then, now)
+    assert line.split() == ["wall_s", "5", "4.5", "0.750", "(0.500", "to", "1.000)"]
