@@ -4,8 +4,8 @@ It is imported before everything else and is small, so that a signal finds its h
 
 Reports go to stdout, all other words to stderr. Neither changes how a command ends: a reader that has gone
 (`mac-run … | head -1`) and a stream closed from the start are not errors. Words on stderr may be lost; a report
-that cannot be stored is an error like any failed write. A character that the encoding of a stream lacks is written as
-`printable.spelt_out` says, except by `write_exactly`.
+that cannot be stored, such as one on a stream that a user's code has closed, is an error like any failed write. A
+character that the encoding of a stream lacks is written as `printable.spelt_out` says, except by `write_exactly`.
 
 SIGHUP is ignored: a run goes on when the terminal it was started from is gone. Leaving at once is safe at any moment,
 since what was acknowledged is on the disk and nothing else was promised. There is a handler from the entry point to
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import atexit
 import codecs
+import errno
 import io
 import mmap
 import os
@@ -62,6 +63,7 @@ _SPELT_OUT: Final = "mac_runner.spelt_out"
 _RESERVE_BYTES: Final = 4 << 20
 _PROBE_BYTES: Final = 4 * _RESERVE_BYTES
 _reserve: Final[list[mmap.mmap]] = []
+_reports: Final[list[TextIO]] = []
 # The signals that interrupted the verb at work. The interrupt may be lost where it was raised: code of others may pass
 # over every exception.
 _interrupts: Final[list[int]] = []
@@ -144,15 +146,24 @@ def _give_up_reserve() -> None:
 
 @contextmanager
 def report() -> Iterator[TextIO]:
-    """Stdout, flushed at the end of the block. Raises StoreError when what was printed could not be stored."""
+    """Stdout, flushed at the end of the block. Raises StoreError when what was printed could not be stored.
+
+    Inside of another report it is the same stream, whatever code of others has put in the place of `sys.stdout` since.
+    """
+    stream = _reports[-1] if _reports else sys.stdout
+    _reports.append(stream)
     try:
-        yield sys.stdout
-        sys.stdout.flush()
+        if stream.closed:
+            raise OSError(errno.EBADF, "stdout was closed")
+        yield stream
+        stream.flush()
     except BrokenPipeError:
-        _discard(sys.stdout)
+        _discard(stream)
     except OSError as fault:
-        _discard(sys.stdout)
+        _discard(stream)
         raise StoreError(f"cannot print the report: {fault.strerror}; run the same command again to see it") from fault
+    finally:
+        _reports.pop()
 
 
 def write_exactly(text: str, stream: TextIO) -> None:
@@ -163,8 +174,9 @@ def write_exactly(text: str, stream: TextIO) -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr; lost if it cannot be written."""
-    with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the only place that prints
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None:  # Else `print` would take stdout.
+            print(text, file=sys.stderr, flush=True)  # noqa: T201 - the only place that prints
 
 
 def told(error: MacRunnerError) -> Exit:
@@ -185,13 +197,18 @@ def told(error: MacRunnerError) -> Exit:
 def flush_stderr() -> None:
     """Flush stderr, so that the interpreter does not fail to do so at its exit, with an exit code of its own."""
     try:
-        sys.stderr.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
+    except ValueError:
+        pass  # It was closed.
 
 
 def _discard(stream: TextIO) -> None:
     """Discard what is buffered, or the interpreter would try to print it again at its exit."""
+    if stream.closed:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -391,3 +392,40 @@ def test_run_that_fails_from_its_first_conversation_on_says_so_once_and_can_go_o
     few = own.write(file_of("later", conversations=3))
     at_once(few, "--quiet", "--out", "few").ends(Exit.FAILURES, "no conversation finished, 3 failed: 3 × turn …")
     assert json.loads(at_once("status few --json").stdout)["state"] == "failed"
+
+
+MEDDLING = """\
+import contextlib, io, sys
+
+from mac_runner.environments.generators import Ask
+
+def meddling(meddle):
+    def played(table):
+        meddle()
+        found = yield [Ask(name, "Whom?", choices=["you", "me"]) for name in table.agents]
+        return {"found": found[0]}
+    return played
+
+hides = meddling(lambda: contextlib.redirect_stdout(io.StringIO()).__enter__())
+removes = meddling(lambda: setattr(sys, "stdout", None))
+mutes = meddling(lambda: sys.stderr and (sys.stderr.close(), setattr(sys, "stderr", None)))
+closes = meddling(lambda: sys.stdout.close())
+"""
+
+
+@pytest.mark.parametrize("name", ["hides", "removes"])
+def test_the_end_of_a_run_is_printed_wherever_its_game_has_turned_the_output(
+    name: str, own: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    (own.path / "games.py").write_text(MEDDLING)
+    at_once(file_of(name)).done("12 of 12 conversations finished")
+
+
+@pytest.mark.ci
+def test_a_game_that_closes_the_output_leaves_a_run_that_says_so(own: Lab) -> None:
+    (own.path / "games.py").write_text(MEDDLING)
+    ended = own.run(own.write(file_of("closes"))).ends(Exit.STORAGE_FAILED)
+    assert ended.stderr.splitlines()[-1].startswith("mac-run: cannot print the report: stdout was closed")
+    assert own.run_dir().statuses == {"finished": 12}
+    own.run(own.write(file_of("mutes")), "--out", "mute").done("12 of 12 conversations finished")
