@@ -37,6 +37,7 @@ from mac_runner.errors import ConfigError, boundary, said_by
 from mac_runner.files import read_regular
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
+from mac_runner.steps import StepLimit
 
 PluginKind: TypeAlias = Literal["environments", "backends", "policies", "metrics", "rewards"]
 KINDS: Final[tuple[PluginKind, ...]] = ("environments", "backends", "policies", "metrics", "rewards")
@@ -392,6 +393,7 @@ def _top(name: str) -> str:
 
 def _imported(name: str, run: Callable[[], ModuleType], base: Path, dotted: str) -> ModuleType:
     """What `run` imports. Raises ConfigError for whatever it raises, with the place."""
+    recursion_limit = sys.getrecursionlimit()
     try:
         with boundary(ConfigError, name):
             return run()
@@ -403,6 +405,8 @@ def _imported(name: str, run: Callable[[], ModuleType], base: Path, dotted: str)
             text = f"{name}: cannot be imported: it ended the process ({place_of(cause)}); put that under"
             raise ConfigError(f'{text} `if __name__ == "__main__":`') from cause
         raise ConfigError(f"{name}: cannot be imported: {place_of(cause)}; mend the code") from cause
+    finally:
+        StepLimit.put_back(recursion_limit)
 
 
 def _hint(dotted: str, base: Path) -> str:

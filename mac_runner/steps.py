@@ -9,11 +9,13 @@ thread. A step that goes on all the same (it catches every exception, or compute
 C code that keeps the interpreter's lock stops the watch too: only the end of the process helps.
 
 A step sees no running event loop: one that cancels the task it is in, or stops the loop, would take the run with it.
+For the same reason a limit of recursion that it lowers is put back, and so is the working directory of a command.
 """
 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -56,6 +58,17 @@ class StepLimit:
     endless: Callable[[str], object] = staticmethod(lambda _where: None)
     """Receives the place of a step in the main thread that went on for twice its limit. Set by who owns the process."""
 
+    home: int | None = None
+    """The working directory that each step ends in, as a descriptor. Set by who owns the process."""
+
+    @classmethod
+    def put_back(cls, recursion_limit: int) -> None:
+        """After anyone's code: raise a limit of recursion that it lowered, and go back to that directory."""
+        if sys.getrecursionlimit() < recursion_limit:
+            sys.setrecursionlimit(recursion_limit)
+        if cls.home is not None:
+            os.fchdir(cls.home)
+
     def __init__(self, limit_s: float | None) -> None:
         # Here, because importing it takes long, and not all that imports this module has steps.
         from asyncio import _get_running_loop, _set_running_loop
@@ -74,6 +87,7 @@ class StepLimit:
         thread = _thread.get_ident()
         step = self._steps.get(thread) or self._steps.setdefault(thread, _Step(thread))
         loop = self._running_loop()
+        recursion_limit = sys.getrecursionlimit()
         try:
             try:
                 step.number += 1
@@ -96,6 +110,8 @@ class StepLimit:
             what = f"{_beginning(fault)} took longer than {self._limit_s:g} s"
             fault.args = (f"{what} (conversation_config.step_limit_s)",)
             raise fault.with_traceback(None) from None
+        finally:
+            self.put_back(recursion_limit)
 
     def _begin_watch(self) -> None:
         with self._lock:

@@ -145,7 +145,7 @@ class Playing:
             wait([self._results])
 
     def _play(self) -> Results:
-        chosen = self._prepare()
+        chosen = self._prepare().anchored()
         self._directory = chosen.directory
         complete = results_if_complete(chosen, SystemClock())
         if self._on_checked is not None:

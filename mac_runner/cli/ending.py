@@ -22,6 +22,7 @@ from mac_runner.cli.process import (
     say,
     shortage_behind,
     told,
+    working_directory,
 )
 from mac_runner.errors import MacRunnerError
 from mac_runner.runs.trust import trust
@@ -41,7 +42,9 @@ def end(work: Callable[[], Exit]) -> NoReturn:
         interrupt_on_signals()
         signal.signal(WAKING, lambda _number, _frame: None)
         StepLimit.endless = staticmethod(_leave_endless)
-        code = _outcome(work)
+        with working_directory() as StepLimit.home:
+            code = _outcome(work)
+        StepLimit.home = None
         flush_stderr()
         leave_on_signals(code)
         _end_in_time(code)

@@ -122,6 +122,20 @@ def _ready(stream: TextIO | None, descriptor: int) -> TextIO:
     return stream
 
 
+@contextmanager
+def working_directory() -> Iterator[int | None]:
+    """The working directory of now as a descriptor; None where there is none any more."""
+    try:
+        found = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
 def keep_reserve() -> None:
     """Keep address space with which a process without memory can say so. It takes no memory as long as it is kept."""
     _reserve.append(mmap.mmap(-1, _RESERVE_BYTES))

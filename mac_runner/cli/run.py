@@ -60,8 +60,9 @@ def run(
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
     if fleet is not None:
         player = _attached(player, chosen, fleet)
-    with mirrored(chosen, request.mirror, say, is_quiet=is_quiet) as on_complete, viewed(chosen.directory, pages):
-        results = replace(player, on_complete=on_complete).play(chosen)
+    placed = chosen.anchored()
+    with mirrored(placed, request.mirror, say, is_quiet=is_quiet) as on_complete, viewed(chosen.directory, pages):
+        results = replace(player, on_complete=on_complete).play(placed)
     exit_code = print_results(results, chosen.directory, is_quiet=is_quiet)
     return ending(results, exit_code, is_quiet=is_quiet)
 

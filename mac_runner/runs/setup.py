@@ -195,6 +195,11 @@ class ExperimentSet:
         """What to know before any of them runs, each thing once."""
         return tuple(dict.fromkeys(warning for setup in self.setups for warning in setup.warnings))
 
+    def anchored(self) -> ExperimentSet:
+        """The same with absolute paths: while it plays, anyone's code may change the working directory."""
+        setups = tuple(replace(setup, directory=setup.directory.absolute()) for setup in self.setups)
+        return replace(self, directory=self.directory.absolute(), setups=setups)
+
     def by_definition(self) -> Iterator[Setup]:
         """For each model definition the first experiment that has it, reduced to that definition."""
         seen: set[str] = set()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -131,10 +134,18 @@ def _cancel() -> None:
         task.cancel()
 
 
+def _leave_no_depth() -> None:
+    for limit in itertools.count(1):
+        with suppress(RecursionError):
+            sys.setrecursionlimit(limit)
+            return
+
+
 _MEDDLING: tuple[Callable[[], Any], ...] = (
     lambda: asyncio.current_task().cancel(),  # type: ignore[union-attr]
     lambda: asyncio.get_running_loop().stop(),
     _cancel,
+    _leave_no_depth,
 )
 """What takes the run with it that plays the game."""
 

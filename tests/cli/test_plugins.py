@@ -395,9 +395,14 @@ def test_run_that_fails_from_its_first_conversation_on_says_so_once_and_can_go_o
 
 
 MEDDLING = """\
-import contextlib, io, sys
+import contextlib, io, os, sys
 
 from mac_runner.environments.generators import Ask
+
+ELSEWHERE = os.path.join(os.path.dirname(__file__), "elsewhere")
+os.makedirs(ELSEWHERE, exist_ok=True)
+os.chdir(ELSEWHERE)
+sys.setrecursionlimit(sys.getrecursionlimit() // 2)
 
 def meddling(meddle):
     def played(table):
@@ -406,11 +411,24 @@ def meddling(meddle):
         return {"found": found[0]}
     return played
 
+leaves = meddling(lambda: os.chdir(ELSEWHERE))
 hides = meddling(lambda: contextlib.redirect_stdout(io.StringIO()).__enter__())
 removes = meddling(lambda: setattr(sys, "stdout", None))
 mutes = meddling(lambda: sys.stderr and (sys.stderr.close(), setattr(sys, "stderr", None)))
 closes = meddling(lambda: sys.stdout.close())
 """
+
+
+def test_a_game_that_changes_the_working_directory_and_the_limit_of_recursion_is_played_in_those_of_the_command(
+    own: Lab, at_once: AtOnce
+) -> None:
+    limit = sys.getrecursionlimit()
+    (own.path / "games.py").write_text(MEDDLING)
+    at_once(file_of("leaves")).done("runs/small")
+    assert own.run_dir().statuses == {"finished": 12}
+    at_once("verify runs/small --trust").done("plays again")
+    at_once("show runs/small 0 --prompt 0/Abel --trust").done("Whom?")
+    assert sys.getrecursionlimit() == limit
 
 
 @pytest.mark.parametrize("name", ["hides", "removes"])
