@@ -12,7 +12,7 @@ from mac_runner.environments.base import exhausted
 from mac_runner.environments.discussion.prompts import Form, PromptWriter, Rules, aside_field
 from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.record import Spent, outcome_of, record_of, state_of
-from mac_runner.environments.discussion.roles import ROLES
+from mac_runner.environments.discussion.roles import NO_OBJECT, ROLES
 from mac_runner.environments.discussion.state import (
     DiscussionState,
     Ending,
@@ -123,6 +123,8 @@ class DiscussionConversation:
         if edition >= 4 and (copied := _copied(found, form)):
             return Problem(Cause.PLACEHOLDER, copied)
         said = role.read(found, moment)
+        if said is NO_OBJECT and edition >= 4 and reply.finish_reason is FinishReason.LENGTH:
+            return Problem(Cause.CUT_OFF, f"it was cut off before its {role.decisive}; be shorter")
         if isinstance(said, Problem) or not seat.channels:
             return said
         return replace(said, asides=_asides(found, seat))

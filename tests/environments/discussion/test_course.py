@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -113,6 +114,15 @@ def test_thoughts_that_were_cut_off_are_told_apart_from_an_empty_reply() -> None
         assert receipt.kind is ReceiptKind.CORRECTION
         assert told in receipt.detail
         assert told in read_by(conversation, "ann")
+
+
+def test_a_reply_that_ended_before_its_answer_is_said_to_be_cut_off_only_where_the_limit_came() -> None:
+    causes = {FinishReason.LENGTH: Cause.CUT_OFF, FinishReason.STOP: Cause.NO_OBJECT}
+    for text, (finish_reason, cause) in product(('{"rationale": "First of', "Well, " * 50), causes.items()):
+        conversation = opened(talk(*PAIR))
+        receipt = conversation.receive(turn_of(conversation, "ann"), Reply(text=text, finish_reason=finish_reason))
+
+        assert (receipt.kind, receipt.cause) == (ReceiptKind.CORRECTION, cause)
 
 
 def test_a_discussion_that_outgrew_the_engine_fails() -> None:
