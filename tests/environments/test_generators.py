@@ -138,6 +138,21 @@ def test_a_schema_is_sent_and_read_and_a_reader_refuses_with_its_reason() -> Non
     assert conversation.outcome == {"offer": 7, "kind": "game"}
 
 
+def test_the_name_of_a_field_is_no_value_of_it_unless_its_schema_says_so() -> None:
+    note: JsonObject = {"type": "object", "properties": {"note": {"type": "string"}, "way": {"enum": ["way", "out"]}}}
+
+    def noted(table: Table) -> Script:
+        found = yield Ask("Abel", "Your note?", schema=note, default={})
+        return {"note": found.get("note")}
+
+    for text, kind in (
+        ('{"note": "Note"}', ReceiptKind.CORRECTION),
+        ('{"note": "Note this."}', ReceiptKind.ACT),
+        ('{"note": "way", "way": "way"}', ReceiptKind.ACT),
+    ):
+        assert answered(opened(noted), text) is kind, text
+
+
 def test_what_a_generator_may_not_yield_is_named() -> None:
     scripts: dict[str, Any] = {
         "no generator": lambda table: {"no": "yield"},

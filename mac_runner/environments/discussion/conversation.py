@@ -133,7 +133,7 @@ class DiscussionConversation:
 def _copied(found: Found, form: Form) -> str | None:
     """What of the form is given back in the place of an answer."""
     for name, shown in zip(form.names, form.shown, strict=True):
-        if is_placeholder(found.get(name), shown):
+        if is_placeholder(found.get(name), (name, *shown)):
             return f"its {name} is what the form shows and no answer; give your own"
     if is_placeholder(found.prose, chain(*form.shown)):
         return "it is what the form shows and no answer; give your own"

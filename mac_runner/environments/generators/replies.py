@@ -97,12 +97,16 @@ def _parts(schema: object) -> Iterator[JsonObject]:
 
 
 def _is_copied(value: object, parts: Sequence[JsonObject], constants: frozenset[str]) -> bool:
-    """Whether an answer holds a part of its schema, or what that says of a text."""
+    """Whether an answer holds a part of its schema, what that says of a text, or a name as its own value."""
     if isinstance(value, str):
         said = [part["description"] for part in parts if isinstance(part.get("description"), str)]
         return value not in constants and is_placeholder(value, (*map(str, said), "string"))
-    if isinstance(value, dict) and value in parts:
-        return bool(value)
+    if isinstance(value, dict):
+        if value and value in parts:
+            return True
+        own = [name for name, part in value.items() if isinstance(part, str) and part not in constants]
+        if any(is_placeholder(value[name], (name,)) for name in own):
+            return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_is_copied(part, parts, constants) for part in inner)
 

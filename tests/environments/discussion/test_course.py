@@ -286,6 +286,7 @@ def test_a_copy_of_the_form_is_no_answer_and_editions_that_showed_examples_take_
         '{"rationale": "It is cheap.", "answer": "\'…\'"}',
         '{"rationale": "Your reasons, in a few sentences: none", "answer": "A bridge"}',
         "Your answer in a few words",
+        '{"rationale": "It is cheap.", "answer": "Answer"}',
     ):
         assert (cause(text, **ask), cause(text, edition=3, **ask)) == ("placeholder", None), text
     for text in (
