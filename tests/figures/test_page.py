@@ -28,6 +28,7 @@ from mac_runner.figures.testing import (
     engine_figures,
     failed_figure,
     forest,
+    length_figures,
     methods_text,
     played,
     report_html,
@@ -37,6 +38,7 @@ from mac_runner.figures.testing import (
     ticks_of,
 )
 from mac_runner.reports.testing import models_of
+from mac_runner.results import section
 from mac_runner.types import JsonObject
 from mac_runner.views.testing import EngineClock
 from tests.figures.reports import HOSTILE, Found, figure, hostile_report, report, run
@@ -176,6 +178,16 @@ def test_classes_hold_every_value_once() -> None:
             lo, hi, count = (float(one[key] or 0) for key in ("from", "to", "count"))
             inside = [value for value in ordered if lo <= value < hi]
             assert len(inside) == count or lo == hi or abs(len(inside) - count) <= 1
+
+
+def test_a_mean_length_of_few_conversations_has_no_interval_below_zero() -> None:
+    rows = [row(place) for place in range(3)]
+    for one, turns in zip(rows, (1, 2, 60), strict=True):
+        one["counts"] = {**section(one, "counts"), "turns": turns}
+
+    replies, *_ = length_figures([played(run(name, rows), {}) for name in "ab"])
+
+    assert [(each["mean"], each["lo"]) for each in replies.rows] == [(21.0, 0.0)] * 2
 
 
 def test_values_of_two_runs_are_paired_where_they_share_a_seed() -> None:

@@ -143,12 +143,13 @@ def mean_columns(label: str, unit: str, *, kind: ColumnKind = "number") -> tuple
 
 
 def _mean_row(run: Played, mean: ExactMean) -> dict[str, Value]:
+    """A mean of counts, which are never below 0, and nor is its interval."""
     interval = mean.interval
     return {
         "run": run.name,
         "n": mean.n,
         "mean": mean.mean,
-        "lo": None if interval is None else interval.lo,
+        "lo": None if interval is None else max(0.0, interval.lo),
         "hi": None if interval is None else interval.hi,
     }
 
