@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -164,6 +164,12 @@ def axe() -> str:
     return path.read_text()
 
 
+def _names(run: Path) -> Mapping[str, str]:
+    """What places of a run name."""
+    slugs = [path.name for path in sorted(run.iterdir()) if (path / "transcripts").is_dir()] or [""]
+    return {"slug": slugs[0], "other": slugs[-1], "seat": "Dorothea", "turn": "0%2FDorothea%2F0%2F0"}
+
+
 @pytest.mark.parametrize("kind", PLACES)
 def test_pages_have_no_barriers(
     request: pytest.FixtureRequest, watch: Watch, published: Published, axe: str, kind: str
@@ -172,17 +178,27 @@ def test_pages_have_no_barriers(
     # Its policy refuses axe-core, as it should: here alone it is set aside.
     page = watch.open(f"{published(run).as_uri()}/index.html", bypass_csp=True)
     page.evaluate(axe)
-    slugs = [path.name for path in sorted(run.iterdir()) if (path / "transcripts").is_dir()] or [""]
-    names = {"slug": slugs[0], "other": slugs[-1], "seat": "Dorothea", "turn": "0%2FDorothea%2F0%2F0"}
     found = []
     for place in PLACES[kind]:
-        go(page, place.format(**names))
+        go(page, place.format(**_names(run)))
         page.locator("main :is(h1, h2)").first.wait_for()
         page.wait_for_function("() => !document.querySelector('main')?.textContent.includes('Loading')")
         for scheme in SCHEMES:
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             found += [f"{place}, {scheme}: {one}" for one in page.evaluate(_RUN)]
     assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_pages_fit_a_telephone(request: pytest.FixtureRequest, watch: Watch, published: Published, kind: str) -> None:
+    run: Path = request.getfixturevalue(kind)
+    page = watch.open(f"{published(run).as_uri()}/index.html", width=400)
+    for place in PLACES[kind]:
+        go(page, place.format(**_names(run)))
+        page.locator("main :is(h1, h2)").first.wait_for()
+        page.wait_for_function("() => !document.querySelector('main')?.textContent.includes('Loading')")
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"{place}: the page is {overflow} pixels too wide"
 
 
 SEEN: Final = [NAMES.get(name, name) for name in SEATS]
