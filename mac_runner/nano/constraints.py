@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -31,7 +33,13 @@ if TYPE_CHECKING:
 
 GRAMMARS_MAX = 128
 GRAMMARS_BYTES_MAX = 512 << 20
-"""Of all grammars that are kept or in use; only those that were tried count, because others are small."""
+"""Of all grammars that are kept or in use."""
+BYTES_PER_WORK = 16
+"""The most memory that a grammar took while it was followed, for each unit of the library's work; measured."""
+LOOK_EVERY_MAX = 16
+"""How many tokens may be chosen by a grammar that does not grow before its size is looked at again."""
+_GROWTH_BYTES = 16 << 10
+"""Between two looks; a grammar that took more is looked at again with the next token."""
 COMPILE_S_MAX = 5
 COMPILE_BYTES_MAX = 256 << 20
 _TRIAL = Path(__file__).with_name("grammar_trial.py")
@@ -47,14 +55,16 @@ _BOUNDED_FROM = (1, 8)
 _Wanted = tuple[str | None, tuple[str, ...]]
 """A schema, or choices."""
 
+_WORK = re.compile(r'"lexer_cost": (\d+)')
 _BITS = torch.arange(8, dtype=torch.uint8)
 
 
 class Constraint:
     """The tokens that one completion may still add.
 
-    Every method raises ConstraintError when the grammar has broken down: it has grown beyond the library's limits while
-    it was followed. The library itself then only reports that the text may end anywhere.
+    Every method raises ConstraintError when the grammar has broken down: it has grown beyond the library's limits, or
+    beyond the memory for all grammars, while it was followed. The library itself then only reports that the text may
+    end anywhere.
     """
 
     def __init__(self, matcher: LLMatcher, grammar: Grammar) -> None:
@@ -64,6 +74,8 @@ class Constraint:
     def allowed(self, vocab_size: int) -> torch.Tensor:
         """A boolean for each token id: whether it may come next."""
         mask = self._matcher.compute_bitmask()
+        self._require_sound()
+        self._grammar.look(self._matcher)
         self._require_sound()
         bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8)
         known = ((bits.unsqueeze(1) >> _BITS) & 1).flatten()[:vocab_size].bool()
@@ -85,25 +97,57 @@ class Constraint:
 
     def _require_sound(self) -> None:
         if self._matcher.is_error():
-            self._grammar.is_broken = True
+            self._grammar.break_down()
             reason = self._matcher.get_error().partition("\n")[0]
-            raise ConstraintError(f"this constraint broke down on the way, simplify it: {reason}")
+        elif self._grammar.is_given_up:
+            reason = f"it outgrew the {GRAMMARS_BYTES_MAX >> 20} MiB kept for all constraints"
+        else:
+            return
+        raise ConstraintError(f"this constraint broke down on the way, simplify it: {reason}")
 
 
 class Grammar:
     """A compiled grammar for any number of completions.
 
-    They share what is compiled. So when it breaks down for one completion, it `is_broken` for all.
+    They share what is compiled, and what is added to it while it is followed. So one that `is_broken` for a completion
+    is not begun again, and one that `is_given_up` has ended for all.
     """
 
-    def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
+    def __init__(self, matcher: LLMatcher, num_bytes: int, on_change: Callable[[], None]) -> None:
         self._matcher = matcher
-        self.num_bytes = num_bytes
+        self._on_change = on_change
+        self._work = _work_of(matcher)
+        self._compiled_bytes = max(num_bytes, self._work * BYTES_PER_WORK) - self._work * BYTES_PER_WORK
+        self._look_every = self._look_in = 1
         self.is_broken = False
+        self.is_given_up = False
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes; nothing if it was given up, because its completions end with their next token."""
+        return 0 if self.is_given_up else self._compiled_bytes + self._work * BYTES_PER_WORK
 
     def constraint(self) -> Constraint:
         """A completion's own place at the beginning. It costs microseconds, because the compiled part is shared."""
         return Constraint(self._matcher.deep_copy(), self)
+
+    def look(self, matcher: LLMatcher) -> None:
+        """Look how large it is now, by a completion's place; as seldom as it has not grown for long."""
+        self._look_in -= 1
+        if self._look_in:
+            return
+        work = max(_work_of(matcher), self._work)
+        more_bytes, self._work = (work - self._work) * BYTES_PER_WORK, work
+        self._look_every = 1 if more_bytes > _GROWTH_BYTES else min(2 * self._look_every, LOOK_EVERY_MAX)
+        self._look_in = self._look_every
+        if more_bytes:
+            self._on_change()
+
+    def break_down(self) -> None:
+        """Begin no completion any more."""
+        if not self.is_broken:
+            self.is_broken = True
+            self._on_change()
 
 
 class GrammarCompiler:
@@ -147,10 +191,9 @@ class GrammarCompiler:
             self._alive.add(grammar)
             self._compiled[wanted] = grammar
             self._compiled.move_to_end(wanted)
-            while len(self._compiled) > GRAMMARS_MAX or (len(self._compiled) > 1 and self._is_over()):
-                self._compiled.popitem(last=False)
+            self._forget()
             if found is None and self._is_over():
-                del self._compiled[wanted]
+                self._compiled.pop(wanted, None)
                 raise QueueFullError(
                     f"the constraints of all requests together take up the {GRAMMARS_BYTES_MAX >> 20} MiB kept for them"
                 )
@@ -160,6 +203,22 @@ class GrammarCompiler:
         with self._looking:
             grammar = self._compiled.get(wanted)
         return grammar if grammar is not None and not grammar.is_broken else None
+
+    def _change(self) -> None:
+        """A grammar has grown or broken down. Where all take too much, the largest are given up."""
+        with self._looking:
+            self._forget()
+            while self._is_over():
+                largest = max(self._alive, key=lambda grammar: grammar.num_bytes)
+                largest.is_broken = largest.is_given_up = True
+                self._forget()
+
+    def _forget(self) -> None:
+        """Keep only sound grammars, the last used, within bounds."""
+        for wanted in [wanted for wanted, grammar in self._compiled.items() if grammar.is_broken]:
+            del self._compiled[wanted]
+        while len(self._compiled) > GRAMMARS_MAX or (len(self._compiled) > 1 and self._is_over()):
+            self._compiled.popitem(last=False)
 
     def _is_over(self) -> bool:
         return sum(grammar.num_bytes for grammar in self._alive) > GRAMMARS_BYTES_MAX
@@ -171,7 +230,7 @@ class GrammarCompiler:
         matcher = LLMatcher(self._known, grammar, log_level=0)
         if matcher.is_error():
             raise _unfit(matcher.get_error())
-        return Grammar(matcher, num_bytes)
+        return Grammar(matcher, num_bytes, self._change)
 
     @cached_property
     def _known(self) -> LLTokenizer:
@@ -208,6 +267,17 @@ async def tried(trial: dict[str, Any]) -> int:
     if found["error"]:
         raise _unfit(found["error"])
     return int(found["bytes"])
+
+
+def _work_of(matcher: LLMatcher) -> int:
+    """The work that went into a grammar's automaton, for all completions together; its memory grows with it.
+
+    The library tells it only in an error, so a copy is led into one.
+    """
+    copy = matcher.deep_copy()
+    copy.rollback(sys.maxsize)
+    found = _WORK.search(copy.get_error())
+    return 0 if found is None else int(found[1])
 
 
 def _wanted(params: SamplingParams) -> _Wanted:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -264,12 +265,12 @@ async def test_schema_that_may_take_long_is_compiled_once_it_was_tried(compiler:
 def test_grammars_in_use_leave_room_for_others_only_within_the_bound(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constraints, "GRAMMARS_BYTES_MAX", 100)
+    monkeypatch.setattr(constraints, "GRAMMARS_BYTES_MAX", 100 << 20)
     dice, held = random.Random(2), list[tuple[int, Constraint]]()
     for index in range(40):
-        num_bytes = dice.randint(1, 60)
+        num_bytes = dice.randint(1, 60) << 20
         grammar = None  # The one before is held by its constraint alone.
-        if sum(size for size, _ in held) + num_bytes <= 100:
+        if sum(size for size, _ in held) + num_bytes <= 100 << 20:
             grammar = compiler.compile(SamplingParams(choices=(f"{index}",)), num_bytes)
             assert grammar is not None
             held.append((num_bytes, grammar.constraint()))
@@ -277,6 +278,50 @@ def test_grammars_in_use_leave_room_for_others_only_within_the_bound(
             with pytest.raises(QueueFullError):
                 compiler.compile(SamplingParams(choices=(f"{index}",)), num_bytes)
             held.pop(dice.randrange(len(held)))
+
+
+def follow(constraint: Constraint, num_letters: int, dice: random.Random) -> None:
+    """Say a text of so many letters, without its end."""
+    constraint.accept(ord('"') - ord("!"))
+    for _ in range(num_letters):
+        may_say = constraint.allowed(VOCAB_SIZE)
+        constraint.accept(dice.choice([each for each in range(LETTER_A, LETTER_A + 26) if may_say[each]]))
+
+
+LETTER_A = ord("a") - ord("!")
+"""Its token."""
+GROWING = [
+    {"pattern": ".*a.{200}"},
+    {"pattern": "(.*a.{30})|(.*b.{31})"},
+    {"pattern": "|".join(f"(([a-z]{{{size}}})*_{size})" for size in (*range(2, 30), 101, 103))},
+    {"maxLength": 2000},
+]
+
+
+def test_what_a_grammar_grows_by_while_it_is_followed_counts(compiler: GrammarCompiler) -> None:
+    for schema in GROWING:
+        grammar = compiler.compile(SamplingParams(json_schema=json.dumps({"type": "string", **schema})))
+        assert grammar is not None
+        sizes = [grammar.num_bytes]
+        for _ in range(3):
+            follow(grammar.constraint(), 20, random.Random(len(sizes)))
+            sizes.append(grammar.num_bytes)
+        assert 0 < sizes[0] < sizes[1] <= sizes[2] <= sizes[3], schema
+
+
+def test_grammars_that_outgrow_the_bound_give_way_the_largest_first(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "GRAMMARS_BYTES_MAX", 2 << 20)
+    steady = begun(compiler, json_schema=SCHEMA)
+    greedy, other = (begun(compiler, json_schema={"type": "string", **GROWING[2]}) for _ in range(2))
+    with pytest.raises(ConstraintError, match="outgrew the 2 MiB"):
+        follow(greedy, 100, random.Random(4))
+
+    with pytest.raises(ConstraintError, match="outgrew the 2 MiB"):
+        other.allowed(VOCAB_SIZE)
+    assert steady.allowed(VOCAB_SIZE).any()
+    follow(begun(compiler, json_schema={"type": "string", **GROWING[2]}), 5, random.Random(4))
 
 
 def plain(dice: random.Random, depth: int = 0) -> dict[str, Any]:
@@ -404,6 +449,16 @@ def test_grammar_that_broke_down_is_compiled_anew_for_the_next_request(
 
     params = SamplingParams(json_schema=EXPLODING)
     assert compiler.compile(params) is compiler.compile(params)
+
+
+def test_grammar_that_broke_down_is_kept_no_longer_than_it_is_in_use(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile(SamplingParams(json_schema=EXPLODING))
+    assert grammar is not None
+    broken(grammar.constraint())
+    kept = ref(grammar)
+    del grammar
+
+    assert kept() is None
 
 
 def test_token_that_does_not_follow_is_refused(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
