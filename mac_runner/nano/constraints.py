@@ -56,6 +56,8 @@ _Wanted = tuple[str | None, tuple[str, ...]]
 """A schema, or choices."""
 
 _WORK = re.compile(r'"lexer_cost": (\d+)')
+_REASONS = {"NoExtensionBias": "no text can satisfy it"}
+"""What some of the library's errors say in words."""
 _BITS = torch.arange(8, dtype=torch.uint8)
 
 
@@ -99,6 +101,7 @@ class Constraint:
         if self._matcher.is_error():
             self._grammar.break_down()
             reason = self._matcher.get_error().partition("\n")[0]
+            reason = _REASONS.get(reason, reason)
         elif self._grammar.is_given_up:
             reason = f"it outgrew the {GRAMMARS_BYTES_MAX >> 20} MiB kept for all constraints"
         else:

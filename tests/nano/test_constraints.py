@@ -438,6 +438,12 @@ def test_grammar_that_breaks_down_on_the_way_says_so_for_good(compiler: GrammarC
         _ = constraint.is_complete
 
 
+def test_constraint_that_no_text_can_satisfy_says_so(compiler: GrammarCompiler) -> None:
+    for schema in ({"$ref": "#"}, {"anyOf": [{"$ref": "#"}]}, {"allOf": [{"$ref": "#"}]}):
+        with pytest.raises(ConstraintError, match="no text can satisfy it"):
+            begun(compiler, json_schema=schema).allowed(VOCAB_SIZE)
+
+
 def test_grammar_that_broke_down_is_compiled_anew_for_the_next_request(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:
