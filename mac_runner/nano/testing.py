@@ -53,12 +53,15 @@ from mac_runner.nano.schemas import PLAIN_CHARS_MAX
 from mac_runner.nano.sequence import Verdict
 from mac_runner.nano.server import BodyBudget, bound, serving
 from mac_runner.nano.server.answers import (
+    LOT,
     NDJSON,
     QUOTED_CHARS_MAX,
     JsonObject,
     Refusal,
     RefusedError,
     Stream,
+    encoded,
+    encoded_in_lots,
     ollama_error,
     refusal_of,
 )

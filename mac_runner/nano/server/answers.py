@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeVar
 
 from fastapi import Response
@@ -54,11 +55,15 @@ CLIENT_GONE_STATUS: Final = 499
 """Never sent; proxies count a client that left under this status."""
 QUOTED_CHARS_MAX = 300
 """The most characters of a client's own text that an error quotes."""
+LOT = 64
+"""The most items of a long list that are encoded at once: the encoder lets no other thread run meanwhile."""
+_SHORT = 256
 RETRY_AFTER_S = 1
 """What a client should wait when the queue is full."""
 _OLLAMA_PREFIX: Final = "/api/"
 _UNAUTHORIZED: Final = 401
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+# An iterator is written as a list.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=list)
 
 JsonObject = dict[str, object]
 Result = TypeVar("Result")
@@ -72,6 +77,39 @@ def encoded(content: object) -> bytes:
 def answer(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """An answer in one piece."""
     return Response(encoded(content), status_code=status, headers=headers, media_type="application/json")
+
+
+async def long_answer(write: Callable[[], object]) -> Response:
+    """An answer in one piece that takes long to write: on a thread, so that others have their turn."""
+    content = await asyncio.to_thread(lambda: b"".join(encoded_in_lots(write())))
+    return Response(content, media_type="application/json")
+
+
+def encoded_in_lots(content: object, *, depth: int = 1) -> Iterator[bytes]:
+    """What `encoded` makes of a value, piece by piece: long lists in lots, as well as those in items of short ones.
+
+    What an iterator yields is dropped lot by lot: a collector of garbage would stop all threads to look through it.
+    """
+    if isinstance(content, dict):
+        opening = "{"
+        for name, value in content.items():
+            yield f"{opening}{_ENCODER.encode(name)}:".encode("utf-8", "replace")
+            yield from encoded_in_lots(value, depth=depth)
+            opening = ","
+        yield b"}" if content else b"{}"
+    elif isinstance(content, list) and depth and 0 < len(content) <= _SHORT:
+        for index, item in enumerate(content):
+            yield b"," if index else b"["
+            yield from encoded_in_lots(item, depth=depth - 1)
+        yield b"]"
+    elif isinstance(content, list | Iterator):
+        items, before = iter(content), b"["
+        while lot := list(islice(items, LOT)):
+            yield before + encoded(lot)[1:-1]
+            before = b","
+        yield b"]" if before == b"," else b"[]"
+    else:
+        yield encoded(content)
 
 
 class Stream(Response):

@@ -24,6 +24,7 @@ from mac_runner.nano.server.answers import (
     encoded,
     given_up,
     invalid,
+    long_answer,
     ollama_error,
     unless_gone,
 )
@@ -460,7 +461,10 @@ class OllamaApi:
             sample, course = await unless_gone(request.receive, self._finished(generation, began_s))
         finally:
             generation.cancel()
-        return answer(envelope.whole(sample, parser.parse(sample.text or ""), course))
+        said = parser.parse(sample.text or "")
+        if envelope.spell is not None:
+            return await long_answer(lambda: envelope.whole(sample, said, course))
+        return answer(envelope.whole(sample, said, course))
 
     def _parser(self, job: Job, generation: Generation) -> ThoughtParser:
         """The parser of thought and answer; some templates open the thought at the end of the prompt."""

@@ -8,7 +8,7 @@ first of them: all that training needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Annotated, Literal, cast
@@ -26,6 +26,7 @@ from mac_runner.nano.server.answers import (
     answer,
     encoded,
     invalid,
+    long_answer,
     openai_error,
     unless_gone,
 )
@@ -408,13 +409,11 @@ class Envelope:
         return found
 
 
-def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell: Spell) -> list[JsonObject]:
+def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell: Spell) -> Iterator[JsonObject]:
     """Tokens one by one, as in chat completions."""
-    return [
-        _token(token_id, logprob, spell)
-        | {"top_logprobs": [_token(each.token_id, each.logprob, spell) for each in top]}
-        for token_id, logprob, top in rows
-    ]
+    for token_id, logprob, top in rows:
+        tops = [_token(each.token_id, each.logprob, spell) for each in top]
+        yield _token(token_id, logprob, spell) | {"top_logprobs": tops}
 
 
 def version_spans(sample: TrainingSample) -> list[JsonObject]:
@@ -491,6 +490,8 @@ class OpenaiApi:
             samples = await unless_gone(request.receive, generation.samples())
         finally:
             generation.cancel()
+        if envelope.logprobs:
+            return await long_answer(lambda: envelope.whole(generation.prompts, samples))
         return answer(envelope.whole(generation.prompts, samples))
 
     def _envelope(self, body: ChatBody | CompletionBody) -> Envelope:

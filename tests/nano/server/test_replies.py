@@ -12,6 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.testing import (
+    LOT,
     WRITE_BYTES_MAX,
     Course,
     Envelope,
@@ -22,6 +23,8 @@ from mac_runner.nano.testing import (
     Said,
     Stage,
     ThoughtParser,
+    encoded,
+    encoded_in_lots,
     events_of,
     ollama_error,
     usage,
@@ -50,7 +53,7 @@ def envelope(*, is_chat: bool, logprobs: bool = False, token_ids: bool = False) 
 
 
 def only_choice(body: JsonObject) -> dict[str, JsonValue]:
-    choices = TypeAdapter(list[dict[str, JsonValue]]).validate_python(body["choices"])
+    choices = TypeAdapter(list[dict[str, JsonValue]]).validate_json(encoded(body["choices"]))
     assert len(choices) == 1
     return choices[0]
 
@@ -186,6 +189,28 @@ def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
     assert (piece["response"], piece["done"]) == ("a", False)
     assert [row["token"] for row in piece["logprobs"]] == ["a"]  # type: ignore[attr-defined]
     assert (end["response"], end["done"], end["eval_count"]) == ("", True, 2)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_long_answer_is_the_json_of_any_other(content: object) -> None:
+    lists = {"long": [content] * (LOT + 1), "longer": [content] * 300, "short": [{"long": [content] * (2 * LOT)}]}
+    for each in (content, lists):
+        assert b"".join(encoded_in_lots(each)) == encoded(each)
+    for count in (0, 1, LOT + 1):
+        assert b"".join(encoded_in_lots({"rows": iter([content] * count)})) == encoded({"rows": [content] * count})
+
+
+def test_long_answer_is_encoded_in_pieces_that_are_each_short() -> None:
+    row = {"token": "a", "top_logprobs": [{"token": "b", "logprob": -0.5}] * 20}
+    choice = {"text": "x", "logprobs": {"content": [row] * 8_000}}
+    for long in ({"choices": [choice] * 3}, {"logprobs": [row] * 8_000}):
+        assert max(map(len, encoded_in_lots(long))) <= len(encoded([row] * LOT))
 
 
 def test_ollama_errors_are_one_text() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import current_thread
+from threading import Event, current_thread
 from typing import Any
 
 import httpx
@@ -43,6 +43,30 @@ async def test_several_prompts_are_completed_at_once_and_told_in_order_whole_or_
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert ["".join(piece["text"] for piece in pieces if piece["index"] == index) for index in range(3)] == alone
     assert end == "data: [DONE]"
+
+
+async def test_long_answer_with_logprobs_is_written_while_others_have_their_turn(stage: Stage) -> None:
+    spell, is_writing, may_write = stage.service.spell, Event(), Event()
+
+    def slowly(token_id: int) -> str:
+        is_writing.set()
+        assert may_write.wait(LIMIT_S)
+        return spell(token_id)
+
+    stage.service.spell = slowly  # type: ignore[method-assign]
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "logprobs": True}
+    for path, body in (
+        ("/v1/completions", {**SHORT, "logprobs": 1}),
+        ("/v1/chat/completions", {**chat, "max_tokens": 2}),
+        ("/api/chat", {**chat, "options": {"num_predict": 2}, "stream": False}),
+    ):
+        asking = asyncio.create_task(stage.post(path, json=body))
+        await asyncio.to_thread(is_writing.wait, LIMIT_S)
+        assert (await stage.get("/health")).status_code == 200
+        may_write.set()
+        assert (await asking).status_code == 200
+        is_writing.clear()
+        may_write.clear()
 
 
 async def test_client_that_leaves_takes_its_request_along_whether_it_runs_or_waits(
