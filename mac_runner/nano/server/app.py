@@ -114,7 +114,9 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 async def _answer_unknown_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = shortened(f"{request.method} {request.url.path}") + f": {error.detail}"
-    return refusal_answer(request.scope, Refusal(status=error.status_code, message=message))
+    refused = refusal_answer(request.scope, Refusal(status=error.status_code, message=message))
+    refused.headers.update(error.headers or {})  # The methods that the path has.
+    return refused
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:

@@ -130,6 +130,12 @@ async def test_garbage_is_refused_and_a_length_out_of_bounds_before_a_byte_of_th
         assert (await stage.complete()).status_code == 200
 
 
+async def test_method_that_a_path_lacks_is_refused_with_those_that_it_has(stage: Stage) -> None:
+    for method, path, allowed in (("DELETE", "/v1/models", "GET"), ("GET", "/api/chat", "POST")):
+        refused = await stage.request(method, path)
+        assert (refused.status_code, refused.headers["allow"], "error" in refused.json()) == (405, allowed, True)
+
+
 async def test_body_that_does_not_arrive_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bound is a minute, which nobody wants to spend here.
     monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
