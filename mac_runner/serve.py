@@ -20,6 +20,7 @@ from mac_runner import __version__
 from mac_runner.descriptors import raise_limit
 from mac_runner.extras import install_command
 
+_NO_MEMORY = "this process may have no more memory: allow more (`ulimit -v`), or lower --kv-cache-gib"
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -128,6 +129,8 @@ def main(
         raise _NotInstalledError(
             f"mac-serve needs {error.name}, not installed here; `{install_command('nano')}` installs it"
         ) from error
+    except MemoryError as error:
+        raise click.ClickException(_NO_MEMORY) from error
     address = Address(host=host, port=port, name=name, admin_key=admin_key, api_key=api_key, is_open=is_open)
     raise_limit()
     try:
@@ -161,6 +164,8 @@ def main(
         raise click.UsageError(str(error)) from error
     except (NanoError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    except MemoryError as error:
+        raise click.ClickException(_NO_MEMORY) from error
     # A transfer of weights that was given up leaves a thread of torch behind.
     leave()
 

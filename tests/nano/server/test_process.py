@@ -190,6 +190,17 @@ def test_descriptors_that_leave_no_connection_are_told_in_a_line(
     assert asked(str(tmp_path)) == (1, said)
 
 
+def test_memory_that_is_not_there_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(lifecycle, "open_service", lacks_memory)
+    assert asked(str(tmp_path)) == (
+        1,
+        "Error: this process may have no more memory: allow more (`ulimit -v`), or lower --kv-cache-gib\n",
+    )
+
+
 def test_name_that_leads_nowhere_is_told_in_a_line(tmp_path: Path) -> None:
     for host in ("", "x" * 70 + ".y", "no host"):
         assert asked(str(tmp_path), "--host", host)[0] in (1, 2), host
