@@ -34,6 +34,7 @@ from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import ended_row, sent_prompt
 from mac_runner.runs.summary import run_tables
 from mac_runner.store import RunContents, begun_combinations, in_wall_clock_order, is_grid, read_run, task_of
+from mac_runner.store.reader import lost_words
 from mac_runner.types import JsonObject
 from mac_runner.views.conversation import parted
 from mac_runner.views.text import transcript_text
@@ -147,6 +148,8 @@ def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream
     # The report stays in front of the words about it. Its first line is the heading.
     stream.flush()
     say(_footer(contents, max(printed - 1, 0), limit, unmet(conditions)))
+    if contents.lost:
+        say(f"warning: {lost_words(contents.layout.directory, contents.lost)}")
 
 
 def _footer(contents: RunContents, shown: int, limit: int | None, seen: str) -> str:

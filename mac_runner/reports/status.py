@@ -19,6 +19,7 @@ from mac_runner.reports.usability import by_model, warnings
 from mac_runner.results import number, objects, section
 from mac_runner.store import GridStanding, SessionStanding, ShardsStanding, Standing, Worker
 from mac_runner.store.lane_log import LaneRecord
+from mac_runner.store.reader import lost_words
 from mac_runner.types import JsonObject, JsonValue
 
 MODELS_MAX: Final = 6
@@ -69,9 +70,10 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
 
 
 def _warning(standing: Standing) -> str | None:
-    """What is to be said of replies that could not be used."""
+    """What is to be said of endings that are lost, and of replies that could not be used."""
     unusable = by_model(section(standing.counts, "unusable"), standing.speakers)
-    return "; ".join(warnings({**standing.counts, "unusable_by_model": unusable})) or None
+    lost = [lost_words(standing.directory, standing.lost)] if standing.lost else []
+    return "; ".join([*lost, *warnings({**standing.counts, "unusable_by_model": unusable})]) or None
 
 
 def _state(standing: Standing) -> str:

@@ -14,21 +14,26 @@ from mac_runner.data.tables import tables_of
 from mac_runner.data.training import FORMATS as TRAINING_FORMATS
 from mac_runner.data.training import training_tables
 from mac_runner.environments import build_environment
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.problems import suggestion
 from mac_runner.registry import ENVIRONMENTS
 from mac_runner.results import section
 from mac_runner.rewards import rewards_by_agent
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.store import RunContents
+from mac_runner.store.reader import lost_words
 
 
 def run_sources(directories: Sequence[Path], only: Sequence[str] = ()) -> Sources:
-    """The runs of directories with all tables. Raises RunDirectoryError where there are none.
+    """The runs of directories with all tables. Raises RunDirectoryError where there are none, or some have ended that
+    the journal has lost.
 
     `only` are the models and agent definitions that trainers learn from; empty for all.
     """
     sources = sources_of(directories, recorded_results)
+    for contents in (source.contents for source in sources.runs):
+        if contents.lost:
+            raise RunDirectoryError(lost_words(contents.layout.directory, contents.lost))
     runs = [_with_environment(run, only) for run in sources.runs]
     needing = {name: runs[0].tables[name] for name in (PROMPTS, *TRAINING_FORMATS)}
     return sources._replace(runs=runs, tables={**sources.tables, **needing})

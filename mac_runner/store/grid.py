@@ -396,4 +396,5 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         last_sign_of_life=holder.last_sign_of_life,
         counts=reduce(added_counts, (standing.counts for standing in begun), {}),
         speakers={name: model for standing in begun for name, model in standing.speakers.items()},
+        lost=sum(standing.lost for standing in begun),
     )

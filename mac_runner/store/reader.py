@@ -21,6 +21,7 @@ import msgspec
 from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
+from mac_runner.printable import counted
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.fork import ForkRecord, origin_of, read_fork
@@ -41,7 +42,7 @@ from mac_runner.store.manifest import Counts, Manifest, in_task_order, read_mani
 from mac_runner.store.records import in_time_order, lines, row_id
 from mac_runner.store.recovery import trace_flaws, trace_strays
 from mac_runner.store.run_state import RunState, SessionStanding, read_state, row_of
-from mac_runner.store.sharded import event_logs, has_run, places_of_work, read_head
+from mac_runner.store.sharded import RunHead, event_logs, has_run, places_of_work, read_head
 from mac_runner.store.shards import is_shards, read_shards
 from mac_runner.store.traces import Traces, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
@@ -64,6 +65,8 @@ class RunContents:
     counts: Counts
     state: RunState
     disk: Disk
+    lost: int = 0
+    """How many conversations have ended by the manifest, and their endings are not in the journal."""
 
     @property
     def experiment_name(self) -> str:
@@ -264,7 +267,21 @@ def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None 
     statuses = Counter(ending.status for ending in state.endings.values())
     planned = len(head.planned.keys() | state.endings.keys())
     counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
-    return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk)
+    lost = 0 if sessions is not None else _lost(head, state)
+    return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk, lost=lost)
+
+
+def _lost(head: RunHead, state: RunState) -> int:
+    """The manifest, which was read first, is behind a journal that is whole, and never ahead."""
+    return len(head.ended - state.endings.keys() - state.reopened)
+
+
+def lost_words(directory: Path, lost: int) -> str:
+    """What to say of a run whose journal has lost the endings of so many conversations."""
+    return (
+        f"{directory}: the endings of {counted(lost, 'conversation')} are not in the journal, which was cut off or "
+        "damaged; run the experiment again: it takes over their transcripts, or plays them again"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +312,8 @@ class Standing:
     """`RunState.policies_json`."""
     speakers: Mapping[str, str] = field(default_factory=dict)
     """The model of each agent definition."""
+    lost: int = 0
+    """`RunContents.lost`."""
 
     @property
     def ended(self) -> int:
@@ -311,7 +330,8 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     holder = most_alive(disk, places_of_work(directory, disk=disk), machine or Machine())
     if is_shards(directory, disk=disk) and not has_run(directory, disk=disk):
         return _not_begun(directory, disk, holder)
-    layout, resolved, planned = read_head(directory, disk=disk)
+    head = read_head(directory, disk=disk)
+    layout = head.layout
     state = read_state(disk, layout)
     state.count_recorded(disk, layout)
     failures: list[JsonObject] = []
@@ -324,7 +344,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         directory=directory,
         experiment_name=layout.experiment_name,
         shard=read_shard(disk, directory),
-        planned=len(planned.keys() | state.endings.keys()),
+        planned=len(head.planned.keys() | state.endings.keys()),
         finished=len(state.endings) - len(failures),
         failed=len(failures),
         half_done=len(journal.replied(disk, layout) - state.endings.keys()),
@@ -337,7 +357,8 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         last_sign_of_life=holder.last_sign_of_life,
         counts=counts,
         policies=state.policies_json(),
-        speakers=recorded_speakers(resolved),
+        speakers=recorded_speakers(head.resolved),
+        lost=_lost(head, state),
     )
 
 

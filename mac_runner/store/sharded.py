@@ -85,11 +85,12 @@ class ShardedLayout(Layout):
 
 
 class RunHead(NamedTuple):
-    """What says what a run is. `planned` are its tasks with their indexes."""
+    """What says what a run is. `planned` are its tasks with their indexes, and `ended` those that the manifest says."""
 
     layout: Layout
     resolved: JsonObject
     planned: Mapping[str, int]
+    ended: frozenset[str]
 
 
 def event_logs(directory: Path, *, disk: Disk | None = None) -> list[Path]:
@@ -137,7 +138,8 @@ def read_head(directory: Path, *, disk: Disk | None = None, sessions: int | None
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
     found = decode_manifest(disk.chunks(path), str(path))
     layout = Layout(directory=directory, experiment_name=found.experiment_name, sessions=sessions)
-    return RunHead(layout, resolved, found.planned)
+    ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
+    return RunHead(layout, resolved, found.planned, ended)
 
 
 def _head_of_shards(directory: Path, disk: Disk) -> RunHead:
@@ -157,7 +159,7 @@ def _head_of_shards(directory: Path, disk: Disk) -> RunHead:
     )
     planned = {task_name(name, index): index for index in range(record.conversations)}
     planned |= {task_id: index for head in heads for task_id, index in head.planned.items()}
-    return RunHead(layout, heads[0].resolved, planned)
+    return RunHead(layout, heads[0].resolved, planned, frozenset[str]().union(*(head.ended for head in heads)))
 
 
 def _check_experiment(heads: list[RunHead]) -> None:

@@ -259,7 +259,7 @@ class Follower:
         marks = tuple(map(mark_of, head_files(self.directory, disk=self._disk)))
         if self._tail is not None and marks == self._marks:
             return
-        layout, resolved, self._planned = read_head(self.directory, disk=self._disk)
+        layout, resolved, self._planned, _ = read_head(self.directory, disk=self._disk)
         self._shard = read_shard(self._disk, self.directory)
         if self._tail is None or resolved != self._resolved or not layout.continues(self._layout):
             # Pages know rows by their version: those of another run are never taken for rows of this one.

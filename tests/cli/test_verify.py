@@ -174,3 +174,24 @@ def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finish
     process = at_once("verify runs/small").refused("environment 'chess', ")
 
     assert "put back" not in process.stderr
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_endings_that_a_journal_has_lost_are_told_by_every_reader_until_a_run_takes_them_over(
+    finished: Lab, at_once: AtOnce, share: float
+) -> None:
+    run = finished.run_dir()
+    segment = run.path / "journal/000001.jsonl"
+    data = segment.read_bytes()
+    segment.write_bytes(data[: int(share * len(data))])
+    told = "are not in the journal, which was cut off or damaged; run the experiment again"
+
+    assert told in at_once("status runs/small --json").done().stdout
+    at_once("show runs/small").done(told=told)
+    for verb in ("export runs/small --to tables", "report runs/small --out page.html"):
+        at_once(verb).refused(told)
+
+    at_once("small.yaml --quiet").done()
+    assert told not in at_once("status runs/small --json").done().stdout
+    at_once("export runs/small --to tables").done()
+    finished.verified(run.path)
