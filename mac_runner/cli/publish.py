@@ -11,6 +11,7 @@ from mac_runner.printable import counted
 from mac_runner.runs.recorded import ended_row
 from mac_runner.store import read_run
 from mac_runner.store.identity import listed
+from mac_runner.store.reader import lost_words
 from mac_runner.viewer.conversation_data import private_of
 from mac_runner.viewer.outgoing import Outgoing
 from mac_runner.viewer.publish import Publication, PublishRequest, publish
@@ -42,6 +43,8 @@ def show_page(directory: Path, game: str, seat: str | None, to: Path) -> Exit:
     outgoing = Outgoing(private=private_of(contents.disk, directory, [contents]))
     page = single_page(contents, RunSource(directory).run(""), row, seat, outgoing)
     contents.disk.write_atomic(to, [page])
+    if contents.lost:
+        say(f"warning: {lost_words(directory, contents.lost)}")
     with report() as stream:
         stream.write(f"{to}: {len(page) / 1000:,.0f} KB\n")
     return Exit.OK
