@@ -279,7 +279,7 @@ def _lost(head: RunHead, state: RunState) -> int:
 def lost_words(directory: Path, lost: int) -> str:
     """What to say of a run whose journal has lost the endings of so many conversations."""
     return (
-        f"{directory}: the endings of {counted(lost, 'conversation')} are not in the journal, which was cut off or "
+        f"{directory}: the endings of {counted(lost, 'conversations')} are not in the journal, which was cut off or "
         "damaged; run the experiment again: it takes over their transcripts, or plays them again"
     )
 
