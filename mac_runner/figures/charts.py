@@ -62,7 +62,7 @@ def series_of(estimates: Sequence[Estimate]) -> list[str]:
 def legend_of(names: Sequence[str], title: str | None = None, **more: Any) -> Chart:
     """A legend of these names, in as many rows as it takes to be no wider than a plot."""
     fit = max(1, WIDTH // (_SYMBOL + _LETTER * max(map(len, names), default=0)))
-    return altair.Legend(title=title, **({"columns": fit} if len(names) > fit else {}), **more)
+    return altair.Legend(title=title, columns=fit if len(names) > fit else altair.Undefined, **more)
 
 
 def line_legend(names: Sequence[str]) -> Chart | None:
