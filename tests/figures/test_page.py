@@ -228,7 +228,9 @@ def test_failed_conversations_are_in_no_value_and_are_counted_as_lost_beside_the
 @pytest.mark.parametrize("name", ["won", "mafia=claude · town=gpt"])
 def test_legend_of_many_names_goes_on_below_and_takes_no_room_from_its_figure(name: str) -> None:
     def width(series: int) -> float:
-        rows = [{"label": "a share", "group": f"{name}-{n}", "value": 0.5, "lo": 0.4, "hi": 0.6} for n in range(series)]
+        rows: list[dict[str, Value]] = [
+            {"label": "a share", "group": f"{name}-{n}", "value": 0.5, "lo": 0.4, "hi": 0.6} for n in range(series)
+        ]
         spec = forest(rows, label="label", group="group", unit="rate", title="share", units="games")
         found = re.search(r'width="([0-9.]+)"', svg_of(replace(figure("runs"), spec=spec)))
         assert found is not None
