@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # Type checkers take it for true; importing `typing` would cost more than all the rest.
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "IDENTITY",

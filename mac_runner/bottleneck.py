@@ -114,7 +114,7 @@ def _full(used: Usage, concurrency: int | None) -> str | None:
 
 
 def usage_of(account: JsonObject) -> Usage | None:
-    """What a session used, from its accounts in the journal; None where an earlier version did not note it."""
+    """What a session used, from its accounts in the journal; None where it has not noted any."""
     models = account.get("models")
     if "cpu_s" not in account or not isinstance(models, dict):
         return None

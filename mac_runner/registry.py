@@ -125,19 +125,6 @@ class Planned(NamedTuple):
     """The tasks that are played."""
 
 
-class Earlier(NamedTuple):
-    """How runs that an earlier version recorded are read. They can be replayed and not played."""
-
-    key: str
-    """The setting that says so."""
-    reason: str
-    """Why they cannot be played, and what to do."""
-    essence: Callable[[JsonObject], JsonObject]
-    """From a transcript, what its replies still lead to; wordings may have changed. Raises ValueError for a bad one."""
-    note: str
-    """What `verify` says of such transcripts."""
-
-
 WORDINGS: Final = ("reasoning", "reasoning_chars_max", "system")
 """Keys of an agent definition that an environment honours only where it says so."""
 
@@ -183,15 +170,6 @@ class EnvironmentSpec(Generic[S]):
     """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     honours: tuple[str, ...] = ()
     """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
-    upgrade: Callable[[JsonObject], JsonObject] = lambda section: section
-    """The section as an earlier version recorded it, in the form that it has now."""
-    absent: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What keys of the section mean in a run that was recorded before they existed, where it is not their default.
-
-    A dotted key is one of a section inside.
-    """
-    earlier: Callable[[S], Earlier | None] = lambda _settings: None
-    """How a run with these settings is read; None for settings that can be played."""
     reward_names: tuple[str, ...] | None = None
     """The rewards that it may give; None where only its outcomes say them. `rewards.total` then has no other names."""
     results: Callable[[], ResultsSpec] | None = None

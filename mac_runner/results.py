@@ -422,10 +422,7 @@ DEFAULTS_NOTE: Final = (
 
 
 def default_shares(counts: JsonObject, of: str = "definition") -> dict[str, float]:
-    """By agent definition or model, the part of its turns that ended with the default act, from a summary.
-
-    Earlier versions did not count it.
-    """
+    """By agent definition or model, the part of its turns that ended with the default act, from a summary."""
     counted = section(counts, f"turns_by_{of}")
     taken = {name: section(counted, name) for name in counted}
     return {

@@ -24,11 +24,11 @@ from mac_runner.config.experiment import (
 from mac_runner.config.fleet import FleetConfig, ProbeConfig, RestartConfig, SwapConfig
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
-from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
+from mac_runner.config.identity import Difference, IdentityDiff, differences, foreign_edition, identity_of
 from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
 from mac_runner.config.resolution import Loaded, recorded
 from mac_runner.config.shareable import shareable
-from mac_runner.config.validation import allowed, earlier_of
+from mac_runner.config.validation import allowed
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
 
 __all__ = [
@@ -60,7 +60,7 @@ __all__ = [
     "allowed",
     "decoding_of",
     "differences",
-    "earlier_of",
+    "foreign_edition",
     "identity_of",
     "in_words",
     "load",
@@ -76,7 +76,6 @@ __all__ = [
     "revised",
     "shareable",
     "slug_beside",
-    "upgraded",
     "whole_number",
     "yaml_text",
 ]

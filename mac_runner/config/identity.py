@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -13,9 +13,11 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from mac_runner.config.document import as_object
 from mac_runner.config.experiment import ENVIRONMENT_KEY, METRIC_PLUGINS, MODELS, PLUGINS, SETTINGS, Experiment
 from mac_runner.registry import environment_specs
-from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, Settings, bearing_of, place_at
+from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
+_EDITION: Final = "edition"
+"""The key of what agents read and how replies are taken, as far as no setting says so."""
 _NAME: Final = ("experiment_metadata", "experiment_name")
 
 
@@ -34,26 +36,14 @@ class IdentityDiff(NamedTuple):
     runtime: tuple[Difference, ...]
 
 
-def upgraded(config: JsonObject) -> JsonObject:
-    """A config as a run recorded it, in the form of now, with the keys it lacked that did not mean their default."""
-    found = dict(config)
+def foreign_edition(config: JsonObject) -> Difference | None:
+    """The edition of conversations that a recorded config has, and that of this version, where they differ."""
     for spec in environment_specs().values():
-        if isinstance(section := config.get(spec.section), dict):
-            section = spec.upgrade(section)
-            for key, meant in spec.absent.items():
-                section = _with_absent(section, key.split("."), meant)
-            found[spec.section] = section
-    return found
-
-
-def _with_absent(section: JsonObject, keys: Sequence[str], meant: JsonValue) -> JsonObject:
-    """The section with a key that it lacks; `keys` lead to it through the sections inside."""
-    key, *below = keys
-    if not below:
-        return {key: meant, **section}
-    inner = section.get(key, {})
-    # What is not a section is reported where the config is validated.
-    return {**section, key: _with_absent(inner, below, meant)} if isinstance(inner, dict) else section
+        key = (spec.section, _EDITION)
+        section, known = config.get(spec.section), spec.settings.model_fields.get(_EDITION)
+        if known is not None and isinstance(section, dict) and (found := section.get(_EDITION)) != known.default:
+            return Difference(_dotted(key), found, known.default)
+    return None
 
 
 def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
@@ -74,15 +64,9 @@ def identity_of(experiment: Experiment) -> str:
     """A digest of everything the results of an experiment depend on, in hexadecimal; without its name.
 
     Default values are left out. So the digest stays the same when keys are added to the format, and leaving a key out
-    equals writing its default. Of a key that meant something else before it was added, that meaning is left out.
+    equals writing its default.
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
-    spec, settings = experiment.known_spec, experiment.environment_settings
-    if experiment.is_builtin and spec is not None and spec.absent and settings is not None:
-        section = written.get(spec.section, {})
-        for key, meant in spec.absent.items():
-            section = _with_value(section, key.split("."), _value_of(settings, key), meant)
-        written[spec.section] = section
     for path in _runtime_settings(written):
         written = _without(written, path)
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
@@ -121,23 +105,6 @@ def _without(section: JsonObject, keys: Sequence[str]) -> JsonObject:
         return section
     rest = {name: each for name, each in section.items() if name != key}
     return {**rest, key: _without(inner, below)} if below and isinstance(inner := section[key], dict) else rest
-
-
-def _value_of(settings: Settings, key: str) -> JsonValue:
-    value: JsonValue = to_jsonable_python(reduce(getattr, key.split("."), settings))
-    return value
-
-
-def _with_value(section: JsonObject, keys: Sequence[str], value: JsonValue, meant: JsonValue) -> JsonObject:
-    """The section with the value of a key, or without the key where the value is what it `meant` before it existed."""
-    key, *below = keys
-    rest = {name: each for name, each in section.items() if name != key}
-    if not below:
-        return rest if value == meant else {**rest, key: value}
-    inner = section.get(key, {})
-    assert isinstance(inner, dict), "a key of a section inside leads through mappings"
-    inside = _with_value(inner, below, value, meant)
-    return {**rest, key: inside} if inside else rest
 
 
 def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValue]]:

@@ -24,7 +24,7 @@ from mac_runner.config.resolution import (
     resolved,
     with_value,
 )
-from mac_runner.config.validation import idle_fleet, unplayable
+from mac_runner.config.validation import idle_fleet, without_effect
 from mac_runner.config.written import Override, Written
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
@@ -72,9 +72,9 @@ def revised(config: JsonObject, overrides: Sequence[str], source: str) -> Loaded
     draft = _overridden(Draft(value=config, origins={(): source}), overrides)
     if not overrides:
         return Loaded(experiment=recorded(config, source), resolved=config, locate=draft.locate)
-    known = set(unplayable(recorded(config, source)))
+    known = set(without_effect(recorded(config, source)))
     experiment = recorded_draft(draft)
-    if ignored := [problem for problem in unplayable(experiment) if problem not in known]:
+    if ignored := [problem for problem in without_effect(experiment) if problem not in known]:
         raise draft_error(draft, ignored)
     return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
 

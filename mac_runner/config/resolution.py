@@ -18,7 +18,7 @@ from mac_runner.config.document import YAML_DEPTH_MAX, Document, as_object
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.config.named_code import NamedCode
-from mac_runner.config.validation import complaints, inconsistencies, unplayable
+from mac_runner.config.validation import complaints, inconsistencies, without_effect
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, config_error, dotted, suggestion
 from mac_runner.section import KeyPath
@@ -167,7 +167,7 @@ def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -
 def recorded(config: JsonObject, source: str) -> Experiment:
     """The experiment that was resolved to `config`. Raises ConfigError with every problem, each with its key.
 
-    Settings that change nothing are let pass, because earlier versions did so.
+    Settings that change nothing are let pass: they did so when the run began.
     """
     return recorded_draft(Draft(value=config, origins={(): source}))
 
@@ -200,7 +200,7 @@ def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment
     except ValidationError as failure:
         problems = chain(named.problems, complaints(failure, draft.value))
     else:
-        problems = iter(named.problems or chain(inconsistencies(experiment), unplayable(experiment)))
+        problems = iter(named.problems or chain(inconsistencies(experiment), without_effect(experiment)))
         if (first := next(problems, None)) is None:
             try:
                 return with_materials(experiment, base, cache)

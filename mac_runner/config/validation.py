@@ -20,7 +20,7 @@ from mac_runner.config.experiment import (
 )
 from mac_runner.config.hints import belongs
 from mac_runner.problems import Problem, found, suggestion
-from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
+from mac_runner.registry import WORDINGS, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
     LIST_OR_MAPPING,
@@ -47,16 +47,8 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     yield from _environment(experiment)
 
 
-def earlier_of(experiment: Experiment) -> Earlier | None:
-    """How an experiment of an earlier version is read; None for one that can be played."""
-    spec, settings = experiment.known_spec, experiment.environment_settings
-    return None if spec is None or settings is None else spec.earlier(settings)
-
-
-def unplayable(experiment: Experiment) -> Iterator[Problem]:
-    """Why an experiment can be read and not played, and its settings that would change nothing."""
-    if (earlier := earlier_of(experiment)) is not None:
-        yield Problem((experiment.settings_key, earlier.key), earlier.reason)
+def without_effect(experiment: Experiment) -> Iterator[Problem]:
+    """The settings of an experiment that would change nothing. Files are refused for them, recorded runs are not."""
     spec, settings = experiment.known_spec, experiment.environment_settings
     if spec is not None and settings is not None:
         yield from _placed(experiment, spec.ignored(experiment, settings))

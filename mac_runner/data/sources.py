@@ -14,7 +14,6 @@ from mac_runner.registry import EnvironmentSpec, environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.results import ResultsSpec
 from mac_runner.store import RunContents, begun_combinations, is_grid, read_grid, read_run
-from mac_runner.store.transcripts import upgraded_row
 from mac_runner.types import JsonObject
 
 _RUN = FlatColumn("text", "the directory of the run")
@@ -41,7 +40,7 @@ class Source(NamedTuple):
         """The conversation of an index row."""
         contents = self.contents
         return Ended(
-            upgraded_row(row),
+            row,
             contents.resolved,
             partial(contents.acknowledged, row),
             self.environment,

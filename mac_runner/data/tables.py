@@ -15,7 +15,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
 from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of, objects
 from mac_runner.rewards import AgentRewards, rewards_by_agent
-from mac_runner.store.traces import Traces, inline_traces
+from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject, JsonValue
 
 SCHEMA_VERSION: Final = 1
@@ -25,10 +25,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "format": "the version of the file: rows are the same for each that can be read",
     "traces.sha256": "the digest of the rows of the table `traces`",
     "traces.turns": "how many rows that table has",
-    **{
-        f"turns[].reply.trace.{name}[]": "where earlier versions kept what the table `traces` has"
-        for name in ("prompt_ids", "completion_ids", "logprobs")
-    },
+    "counts.turns_by_definition": "counted from the rows of the table `turns`",
 }
 """What of a transcript is in no table, with the reason."""
 
@@ -48,7 +45,7 @@ class Ended:
         experiment: JsonObject,
         read: Callable[[], JsonObject],
         environment: Callable[[], object | None] = lambda: None,
-        traces: Callable[[JsonObject], Traces] = inline_traces,
+        traces: Callable[[JsonObject], Traces] = lambda _transcript: {},
         check_rewards: Callable[[], None] = lambda: None,
     ) -> None:
         self.row = row
@@ -315,9 +312,7 @@ _EVENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
     "day": FlatColumn("integer", "the day, where the environment has days", "days", f"{_EVENT}.day"),
     "phase": FlatColumn("text", "the phase of the day", source=f"{_EVENT}.phase"),
     "kind": FlatColumn("text", "its kind, where the environment names kinds", source=f"{_EVENT}.kind"),
-    "turn": FlatColumn(
-        "text", "the turn that made it; none where no single reply did, and before format 3", source=f"{_EVENT}.turn"
-    ),
+    "turn": FlatColumn("text", "the turn that made it; none where no single reply did", source=f"{_EVENT}.turn"),
     "is_public": FlatColumn("truth", "whether all learned of it"),
     "audience": FlatColumn("texts", "who learned of it; empty where all did", source=f"{_EVENT}.audience[]"),
     "text": FlatColumn("text", "what happened, in words", source=f"{_EVENT}.text"),

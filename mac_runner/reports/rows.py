@@ -23,9 +23,7 @@ class _Timing(msgspec.Struct, frozen=True):
 class _Tokens(msgspec.Struct, frozen=True):
     prompt: int
     completion: int
-    # Summaries of format 1 have `cached` here, later ones under `timing`.
-    cached: int | None = None
-    timing: _Timing | None = None
+    timing: _Timing
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -38,8 +36,7 @@ class Taken(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """What was counted over the replies; `unusable` has those without use, by agent definition and cause.
 
-    `uncounted_turns` are those without tokens beside others that have some. Rows of earlier versions do not have
-    `turns_by_definition`.
+    `uncounted_turns` are those without tokens beside others that have some.
     """
 
     turns: int
@@ -92,8 +89,7 @@ class IndexRow(msgspec.Struct, frozen=True):
     def tokens(self) -> TokenCount:
         """What the engines counted."""
         found = self.counts.tokens
-        cached = found.cached if found.timing is None else found.timing.cached
-        return TokenCount(prompt=found.prompt, cached=cached or 0, completion=found.completion)
+        return TokenCount(prompt=found.prompt, cached=found.timing.cached, completion=found.completion)
 
     @property
     def uncounted_turns(self) -> int:

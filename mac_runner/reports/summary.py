@@ -23,12 +23,6 @@ from mac_runner.results import Results, number, objects, section
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 SUMMARY_FORMAT: Final = 6
-"""One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all.
-
-Up to format 2, intervals take the players of one game to be independent. Up to format 3, the results of discussions are
-fewer. Up to format 4, outcomes without results of their own are not counted. Up to format 5, failures with one reason
-are several where their words differ.
-"""
 STRETCHES_MAX: Final = 8
 """How many stretches of indexes are named of each part."""
 

@@ -46,7 +46,6 @@ from mac_runner.store import (
 from mac_runner.store.verify import (
     check_log,
     compared,
-    is_of_earlier_format,
     read_json,
     sessions_of,
     with_planned_of,
@@ -66,8 +65,6 @@ class _Written:
     rows: tuple[GridRow, ...]
     behind: tuple[str, ...]
     """Combinations that were played since."""
-    is_of_earlier_format: bool
-    """Whether an earlier version wrote them, whose tables had fewer columns and other intervals."""
     declared: Declared | None
     """What the differences in them are from; the summary says it, because the file may have another `report` now."""
 
@@ -99,8 +96,6 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
         findings.append(summary)
     elif summary is None:
         notes.append("no summary.json yet: no session of the grid has ended")
-    elif "format" not in summary:
-        notes.append(f"the tables were written by an earlier version and are not judged: {_REMEDY}")
     else:
         written = _written(directory, grid, summary)
         findings += _summary_findings(directory, grid, summary, written)
@@ -128,7 +123,6 @@ def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written
         sessions=sessions,
         rows=tuple(row for row, _ in rows),
         behind=behind,
-        is_of_earlier_format=is_of_earlier_format(summary),
         declared=declared_in(summary),
     )
 
@@ -194,8 +188,7 @@ def _table_findings(
     differences = [
         place
         for place in cell_discrepancies(found, _expected(name, grid_table(written.rows, compared)))
-        if not (written.is_of_earlier_format and (place.column not in found[0] or _is_bound(place.column)))
-        and not (compared is None and is_difference(place.column))
+        if not (compared is None and is_difference(place.column))
     ]
     if not differences:
         return
@@ -242,11 +235,6 @@ def _comparison_findings(
             f"{COMPARISONS} and what the tables have of it are not judged: SciPy or numpy is another version here, or "
             "is not installed"
         )
-
-
-def _is_bound(column: str) -> bool:
-    """Whether a column holds an end of an interval."""
-    return column.endswith((".lo", ".hi"))
 
 
 def _without_differences(table: TextTable) -> TextTable:

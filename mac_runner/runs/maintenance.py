@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner import store
 from mac_runner.clock import Clock
-from mac_runner.config import earlier_of
 from mac_runner.environments import build_environment
 from mac_runner.errors import RunDirectoryError, UntrustedCodeError
 from mac_runner.runs.grid_tables import check_tables
@@ -115,17 +114,14 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
         experiment = recorded_experiment(contents).experiment
     except UntrustedCodeError:
         return _verify_unplayed(contents)
-    environment, earlier = build_environment(experiment), earlier_of(experiment)
+    environment = build_environment(experiment)
     with bar(f"verify {directory.name}", contents.counts.done) as advance:
 
         def rebuilt(transcript: JsonObject) -> JsonObject:
             advance()
-            return rebuilt_transcript(transcript, environment, check_prompts=earlier is None)
+            return rebuilt_transcript(transcript, environment)
 
-        if earlier is None:
-            return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
-        found = verify_run(directory, rebuild=rebuilt, essence=earlier.essence, summarise=summary_of)
-        return replace(found, notes=(*found.notes, earlier.note))
+        return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
 
 
 def _verify_unplayed(contents: RunContents) -> VerifyReport:
@@ -164,16 +160,7 @@ def _unsound(directory: Path) -> Setup | None:
     """The run as recorded, unless it is sound."""
     contents = read_run(directory)
     setup = recorded_setup(contents)
-    if is_sound(contents.disk, contents.layout):
-        return None
-    _refuse_earlier(setup)
-    return setup
-
-
-def _refuse_earlier(setup: Setup) -> None:
-    """Raises RunDirectoryError for a run whose transcripts this version cannot write."""
-    if (earlier := earlier_of(setup.experiment)) is not None:
-        raise RunDirectoryError(f"{setup.directory}: {earlier.reason}")
+    return None if is_sound(contents.disk, contents.layout) else setup
 
 
 def _repair(setup: Setup, clock: Clock) -> Repaired:
@@ -211,7 +198,6 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
     materials: dict[str, JsonObject | None] = {}
     setup = recorded_setup(contents, material=materials.get, only=frozenset(wanted))
     refuse_unloaded(setup.experiment, setup.directory)
-    _refuse_earlier(setup)
     if has_question_files(setup.loaded) or not open_again:
         materials |= _checked(contents, setup, wanted)
     return player.play(set_of_one(setup), is_retried=wanted.__contains__)

@@ -21,8 +21,6 @@ from mac_runner.runs.setup import Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.journal import replies as journaled
 from mac_runner.store.records import recorded_json, task_json
-from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import with_inline_traces
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, RecordedReply, Task, TurnRecord
 
 _LEVEL: Final = 1
@@ -90,10 +88,9 @@ class Replays:
         if not replies:
             raise ConfigError(f"conversation {task_id!r} has no reply yet: there is nothing to show")
         try:
-            found = self._played(task_id, replies)
+            return self._played(task_id, replies)
         except MacRunnerError as fault:
-            found = self._unplayed(task_id, replies, str(fault))
-        return with_inline_traces(found, TraceLog(replies).of(found))
+            return self._unplayed(task_id, replies, str(fault))
 
     @cached_property
     def _setup(self) -> Setup:

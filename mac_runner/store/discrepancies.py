@@ -23,30 +23,27 @@ class Discrepancy(NamedTuple):
         return f"{self.path} is {_shown(self.found)}, expected {_shown(self.expected)}"
 
 
-def discrepancies(found: JsonValue, expected: JsonValue, *, is_partial: bool = False) -> Iterator[Discrepancy]:
-    """Every place where `found` is not `expected`; 1, 1.0 and true are different.
-
-    With `is_partial` only keys that both have are compared.
-    """
-    return _between(found, expected, "", is_partial)
+def discrepancies(found: JsonValue, expected: JsonValue) -> Iterator[Discrepancy]:
+    """Every place where `found` is not `expected`; 1, 1.0 and true are different."""
+    return _between(found, expected, "")
 
 
-def _between(found: JsonValue, expected: JsonValue, path: str, is_partial: bool) -> Iterator[Discrepancy]:
+def _between(found: JsonValue, expected: JsonValue, path: str) -> Iterator[Discrepancy]:
     if isinstance(found, dict) and isinstance(expected, dict):
-        yield from _between_objects(found, expected, path, is_partial)
+        yield from _between_objects(found, expected, path)
     elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _between(one, other, f"{path}[{place}]", is_partial)
+            yield from _between(one, other, f"{path}[{place}]")
     elif _encoded(found) != _encoded(expected):
         yield Discrepancy(path, _encoded(found), _encoded(expected))
 
 
-def _between_objects(found: JsonObject, expected: JsonObject, path: str, is_partial: bool) -> Iterator[Discrepancy]:
+def _between_objects(found: JsonObject, expected: JsonObject, path: str) -> Iterator[Discrepancy]:
     for key in {**expected, **found}:
         inner = _joined(path, key)
         if key in found and key in expected:
-            yield from _between(found[key], expected[key], inner, is_partial)
-        elif not is_partial:
+            yield from _between(found[key], expected[key], inner)
+        else:
             yield Discrepancy(
                 inner,
                 _encoded(found[key]) if key in found else None,

@@ -27,7 +27,7 @@ from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
-from mac_runner.store.records import encode_json, entry, objects
+from mac_runner.store.records import encode_json, entry, foreign_format, objects
 from mac_runner.store.run_state import (
     RECORDED,
     accounting_since,
@@ -41,7 +41,7 @@ from mac_runner.store.space import Need, check_room
 from mac_runner.store.workers import read_workers
 from mac_runner.types import JsonObject, JsonValue
 
-GRID_FORMAT: Final = 1
+GRID_FORMAT: Final = 2
 
 _SESSIONS_MAX: Final = 10**12
 """As many as the names of segments can count."""
@@ -145,9 +145,9 @@ def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]
 
 
 def _decoded(record: JsonObject, path: Path) -> GridRecord:
+    if (found := record.get("format")) != GRID_FORMAT:
+        raise RunDirectoryError(f"{path}: {foreign_format('format', found, GRID_FORMAT)}")
     try:
-        if record.get("format") != GRID_FORMAT:
-            raise ValueError(f"it should be a mapping with format {GRID_FORMAT}")
         return GridRecord(
             name=entry(record, "name", str),
             profile=entry(record, "profile", str),

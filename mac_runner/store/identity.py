@@ -17,7 +17,7 @@ from typing import Final
 
 import yaml
 
-from mac_runner.config import Difference, IdentityDiff, differences, upgraded
+from mac_runner.config import Difference, IdentityDiff, differences, foreign_edition
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.printable import printable
@@ -34,7 +34,7 @@ from mac_runner.store.layout import (
     SHARDS,
     Layout,
 )
-from mac_runner.store.records import encode_json, entry
+from mac_runner.store.records import encode_json, entry, foreign_format
 from mac_runner.store.shards import read_shards
 from mac_runner.types import JsonObject, JsonValue
 
@@ -75,8 +75,16 @@ def _digest(values: JsonObject) -> str:
 
 
 def read_config(disk: Disk, directory: Path) -> JsonObject:
-    """The resolved config of a run directory, in the words of this version. Raises RunDirectoryError for none."""
-    return upgraded(read_yaml(disk, _config(disk, directory)))
+    """The resolved config of a run directory. Raises RunDirectoryError for none, and for one of another edition."""
+    path = _config(disk, directory)
+    return _current(path, read_yaml(disk, path))
+
+
+def _current(path: Path, config: JsonObject) -> JsonObject:
+    """The config. Raises RunDirectoryError for one of another edition."""
+    if (edition := foreign_edition(config)) is not None:
+        raise RunDirectoryError(f"{path}: {foreign_format(*edition)}")
+    return config
 
 
 def _config(disk: Disk, directory: Path) -> Path:
@@ -132,9 +140,12 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
     Values that are not those that were written are damage where the digest of these is that of `resolved`. Raises
     IdentityError naming every field that may not change.
     """
-    there, digest = _values(disk, _config(disk, layout.directory))
-    found = differences(upgraded(there), resolved)
-    if digest not in (None, _digest(there)):
+    path = _config(disk, layout.directory)
+    there, digest = _values(disk, path)
+    found = differences(there, resolved)
+    if digest in (None, _digest(there)):
+        _current(path, there)
+    else:
         damage = Difference(f"the digest of {CONFIG}", digest, _digest(resolved))
         if digest == damage.new:
             damage, found = damage._replace(old=_digest(there)), IdentityDiff((), (*found.identity, *found.runtime))

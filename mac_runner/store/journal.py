@@ -41,6 +41,7 @@ from mac_runner.store.records import (
     encode_frame,
     encode_json,
     entry,
+    foreign_format,
     is_intact,
     lines,
     lines_with,
@@ -55,9 +56,7 @@ from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 JOURNAL_FORMAT = 2
-"""Format 1 has `cached` of the token counts outside `timing`. Each segment has its own."""
-
-_READABLE = frozenset({1, JOURNAL_FORMAT})
+"""Each segment has its own."""
 
 _OF_SESSIONS = frozenset({"session", "checkpoint"})
 KINDS: Final = frozenset({*_OF_SESSIONS, "reply", "policy", "death", "done", "retry"})
@@ -361,11 +360,8 @@ def check_record(path: Path, record: JsonObject) -> JsonObject:
         convert(record, _Numbered if kind == "reply" else _Session if kind == "session" else _Record)
     except ValueError as fault:
         raise unreadable(path, record, fault) from fault
-    if kind == "session" and record["version"] not in _READABLE:
-        raise RunDirectoryError(
-            f"{path} is of format {record['version']!r}; this version reads 1 and {JOURNAL_FORMAT}: "
-            "go on with the version that wrote it, or start again in another directory with --out"
-        )
+    if kind == "session" and (found := record["version"]) != JOURNAL_FORMAT:
+        raise RunDirectoryError(f"{path}: {foreign_format('version', found, JOURNAL_FORMAT)}")
     return record
 
 

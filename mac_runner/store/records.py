@@ -11,9 +11,8 @@ newline. Where the newline itself was lost, both frames are found again, because
 cannot occur inside compact JSON.
 
 A reply has one shape in a journal frame and in a transcript's `turns`. Everything that depends on time is under the key
-`timing`, also how many prompt tokens were cached, because that follows from the engine's other work. Format 1 of
-journals and transcripts has `cached` beside `prompt`; it stays readable. A lone surrogate or a NUL in a model's text
-survives, because the files hold only ASCII JSON.
+`timing`, also how many prompt tokens were cached, because that follows from the engine's other work. A lone surrogate
+or a NUL in a model's text survives, because the files hold only ASCII JSON.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ EVENTS: Final = frozenset(
         "EVENT_WORK_REPEATED",
     }
 )
-"""Every kind of event that a run writes, or that an earlier version wrote."""
+"""Every kind of event that a run writes."""
 
 CHECKSUM_CHARS = 8
 _START = re.compile(rb'[0-9a-f]{8} \{"')
@@ -292,14 +291,13 @@ class _Cached(msgspec.Struct):
 class _Tokens(msgspec.Struct):
     prompt: int
     completion: int
-    timing: _Cached | None = None
-    cached: int | None = None  # Format 1.
+    timing: _Cached
 
 
 class _Trace(msgspec.Struct):
-    prompt_ids: bytes | tuple[int, ...]
-    completion_ids: bytes | tuple[int, ...]
-    logprobs: bytes | tuple[float, ...]
+    prompt_ids: bytes
+    completion_ids: bytes
+    logprobs: bytes
     like: int | None = None
     shared: int = 0
 
@@ -346,16 +344,17 @@ class _Fork(msgspec.Struct):
     off_policy: bool = False
 
 
+def foreign_format(name: str, found: JsonValue, ours: JsonValue) -> str:
+    """Why a file of another format, or a run of another edition, is not read, and what reads it."""
+    return (
+        f"{name} is {found!r:.20}, and this version reads {ours!r} alone: what was recorded earlier is read by "
+        "mac_runner 0.2.0; use that, or start again in another directory with --out"
+    )
+
+
 def tokens_json(tokens: TokenCount) -> JsonObject:
     """Token counts as JSON."""
     return {"prompt": tokens.prompt, "completion": tokens.completion, "timing": {"cached": tokens.cached}}
-
-
-def upgraded_tokens(record: JsonObject) -> JsonObject:
-    """Token counts of format 1 in the layout of format 2; others unchanged."""
-    if "cached" not in record:
-        return record
-    return {**{key: value for key, value in record.items() if key != "cached"}, "timing": {"cached": record["cached"]}}
 
 
 def recorded_json(recorded: RecordedReply) -> JsonObject:
@@ -394,22 +393,15 @@ def _timing_json(timing: Timing) -> JsonObject:
 
 
 def recorded_from_json(
-    record: JsonObject,
-    *,
-    has_model: bool = True,
-    has_trace: bool = True,
-    earlier: Sequence[RecordedReply] = (),
+    record: JsonObject, *, has_model: bool = True, has_trace: bool = True, earlier: Sequence[RecordedReply] = ()
 ) -> RecordedReply:
     """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key.
 
-    With `has_model` its `model` counts. Journals of earlier versions have it only where it is not the agent's.
+    With `has_model` its `model` counts.
     With `has_trace` its tokens count; `earlier` are the replies that the prompt of a frame may refer to.
     """
     found = convert(record, _Recorded)
     tokens, timing = found.reply.tokens, found.timing
-    cached = tokens.cached if tokens.timing is None else tokens.timing.cached
-    if cached is None:
-        raise ValueError("Object missing required field `cached` - at `$.reply.tokens`")
     return RecordedReply(
         turn_key=found.turn,
         prompt_sha256=found.prompt_sha256,
@@ -417,7 +409,7 @@ def recorded_from_json(
             text=found.reply.text,
             thinking=found.reply.thinking,
             finish_reason=found.reply.finish_reason,
-            tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
+            tokens=TokenCount(prompt=tokens.prompt, cached=tokens.timing.cached, completion=tokens.completion),
             trace=_trace(found.reply.trace, earlier) if has_trace and found.reply.trace is not None else None,
             policy=found.reply.policy,
             timing=Timing(
@@ -434,18 +426,12 @@ def recorded_from_json(
 
 
 def _trace(found: _Trace, earlier: Sequence[RecordedReply]) -> TokenTrace:
-    prompt, completion, logprobs = found.prompt_ids, found.completion_ids, found.logprobs
-    if isinstance(prompt, bytes) and isinstance(completion, bytes) and isinstance(logprobs, bytes):
-        like = None
-        if found.like is not None:
-            like = earlier[found.like].reply.trace if 0 <= found.like < len(earlier) else None
-            if like is None:
-                raise ValueError(f"'like' refers to reply {found.like}, which has no tokens")
-        return TokenTrace.packed(prompt, completion, logprobs, earlier=like, shared=found.shared)
-    # Earlier versions wrote the numbers as lists.
-    if isinstance(prompt, bytes) or isinstance(completion, bytes) or isinstance(logprobs, bytes):
-        raise ValueError("'trace' should hold either lists or texts")
-    return TokenTrace(prompt_ids=prompt, completion_ids=completion, logprobs=logprobs)
+    like = None
+    if found.like is not None:
+        like = earlier[found.like].reply.trace if 0 <= found.like < len(earlier) else None
+        if like is None:
+            raise ValueError(f"'like' refers to reply {found.like}, which has no tokens")
+    return TokenTrace.packed(found.prompt_ids, found.completion_ids, found.logprobs, earlier=like, shared=found.shared)
 
 
 def task_json(task: Task) -> JsonObject:

@@ -134,7 +134,7 @@ class RunState:
                 served = record.get("served_by")
                 session.engines = None if served is None else convert(served, dict[str, str])
             case "checkpoint":
-                session.usage, session.counted_to, session.since = usage_of(record), end, {}
+                session.usage, session.counted_to, session.since = entry(record, "usage", dict), end, {}
             case "death":
                 self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
             case "policy":
@@ -315,26 +315,8 @@ def digest_of(line: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(line, digest_size=16).digest())
 
 
-def usage_of(checkpoint: JsonObject) -> JsonObject:
-    """What a session had used at a checkpoint: `wall_s`, of that `played_s`, and an account of each of `models`.
-
-    Journals of earlier versions have no `played_s`. There it is all of `wall_s`, the start of the engines included, and
-    a model was played for as long as the slots it had at last account for.
-    """
-    usage = entry(checkpoint, "usage", dict)
-    if "played_s" in usage:
-        return usage
-    models = usage.get("models")
-    accounts = models if isinstance(models, dict) else {}
-    played: JsonObject = {name: _played(account) for name, account in accounts.items()}
-    return {**usage, "played_s": usage.get("wall_s"), "models": played}
-
-
 class Recorded:
-    """Recorded replies as an accounting: requests and tokens by model, or by the engine that serves it.
-
-    Earlier versions did not name the model.
-    """
+    """Recorded replies as an accounting: requests and tokens by model, or by the engine that serves it."""
 
     def __init__(self, engines: Mapping[str, str] | None = None) -> None:
         self._engines = engines
@@ -435,15 +417,6 @@ def _part(place: int, session: SessionStanding, endings: list[Ending]) -> JsonOb
         "failed": failed,
         "indexes": [*stretches([ending.task_index for ending in endings])],
     }
-
-
-def _played(account: JsonValue) -> JsonValue:
-    if not isinstance(account, dict):
-        return account
-    available_slot_s, slots = account.get("available_slot_s"), account.get("slots")
-    if not (_is_amount(available_slot_s) and _is_amount(slots) and slots):
-        return account
-    return {**account, "played_s": round(available_slot_s / slots, 6)}
 
 
 def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:

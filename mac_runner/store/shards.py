@@ -26,10 +26,10 @@ from mac_runner.store.layout import (
     SHARDS,
     WORKERS,
 )
-from mac_runner.store.records import encode_json
+from mac_runner.store.records import encode_json, foreign_format
 from mac_runner.structs import convert
 
-SHARDS_FORMAT: Final = 1
+SHARDS_FORMAT: Final = 2
 
 _OURS: Final = frozenset({SHARDS, SHARD_DIRECTORIES, WORKERS})
 
@@ -77,8 +77,10 @@ def read_shards(directory: Path, *, disk: Disk | None = None) -> ShardsRecord | 
         return None
     try:
         found = convert(json.loads(disk.read(path)), ShardsRecord)
-        if found.format != SHARDS_FORMAT or found.of < 1 or found.samples_per_task < 1:
-            raise ValueError(f"it should have format {SHARDS_FORMAT}, at least one shard and one sample")
+        if found.format != SHARDS_FORMAT:
+            raise RunDirectoryError(f"{path}: {foreign_format('format', found.format, SHARDS_FORMAT)}")
+        if found.of < 1 or found.samples_per_task < 1:
+            raise ValueError("it should have at least one shard and one sample")
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
     return found

@@ -53,7 +53,7 @@ from mac_runner.store.records import (
     task_from_json,
     task_json,
 )
-from mac_runner.store.run_state import RunState, read_state, stretches, usage_of
+from mac_runner.store.run_state import RunState, read_state, stretches
 from mac_runner.store.session import MANIFEST_INTERVAL_S, Item, Session, TranscriptItem
 from mac_runner.store.shards import encode_shards, shard_directory
 from mac_runner.store.space import SAMPLE_CONVERSATIONS, size_text
@@ -65,9 +65,7 @@ from mac_runner.store.traces import (
     decode_traces,
     digest_of_traces,
     encode_traces,
-    inline_traces,
-    with_inline_traces,
 )
-from mac_runner.store.transcripts import Finished, decode_transcript, encode_transcript, in_format_of
+from mac_runner.store.transcripts import Finished, decode_transcript, encode_transcript
 from mac_runner.store.workers import open_worker
 from mac_runner.store.writer import THREAD_NAME, Writer

@@ -2,7 +2,6 @@
 
 A prompt refers to an earlier reply of its conversation: `like` is that reply's number, `shared` says how many ids are
 the same, and `prompt_ids` are those that follow. Ids are base64 of little-endian int32, log-probabilities of float32.
-Earlier versions wrote lists of numbers, which `records.recorded_from_json` reads as well.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 (float32), in the order of the transcript's turns. One row group and one page hold a whole conversation, so the prompts
 that repeat each other take next to nothing. The transcript names the digest of the content. The bytes of the file may
 change with the version of pyarrow, which is imported only where such a file is written or read.
-
-Earlier versions wrote lists of numbers into the transcript (`reply.trace`); these stay readable.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from mac_runner.extras import install_command
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import repair_advice
 from mac_runner.store.layout import Layout, traces_beside
-from mac_runner.store.records import entry, objects, recorded_from_json
+from mac_runner.store.records import entry, objects
 from mac_runner.tokens import ID_BYTES, TokenTrace
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,49 +66,14 @@ def _utf8(key: str) -> bytes:
     return key.encode("utf-8", "backslashreplace")
 
 
-def inline_traces(transcript: JsonObject) -> dict[str, TokenTrace]:
-    """The traces inside a transcript of an earlier version."""
-    found: dict[str, TokenTrace] = {}
-    for turn in objects(transcript, "turns"):
-        if "trace" in entry(turn, "reply", dict) and (trace := recorded_from_json(turn).reply.trace) is not None:
-            found[entry(turn, "turn", str)] = trace
-    return found
-
-
-def without_inline_traces(transcript: JsonObject) -> JsonObject:
-    """A transcript of an earlier version without the traces inside it."""
-    turns: list[JsonValue] = [
-        {**turn, "reply": {key: value for key, value in entry(turn, "reply", dict).items() if key != "trace"}}
-        for turn in objects(transcript, "turns")
-    ]
-    return {**transcript, "turns": turns}
-
-
-def with_inline_traces(transcript: JsonObject, traces: Traces) -> JsonObject:
-    """A transcript as earlier versions wrote it."""
-    turns: list[JsonValue] = []
-    for turn in objects(transcript, "turns"):
-        trace = traces.get(entry(turn, "turn", str))
-        reply = entry(turn, "reply", dict)
-        if trace is not None:
-            numbers: JsonObject = {
-                "prompt_ids": [*trace.prompt_ids],
-                "completion_ids": [*trace.completion_ids],
-                "logprobs": [*trace.logprobs],
-            }
-            turn = {**turn, "reply": {**reply, "trace": numbers}}
-        turns.append(turn)
-    return {**transcript, "turns": turns}
-
-
 def read_traces(layout: Layout, transcript: JsonObject, *, disk: Disk | None = None) -> Traces:
-    """The traces of a conversation by the key of its turn, of new runs and of old ones; empty where there are none.
+    """The traces of a conversation by the key of its turn; empty where there are none.
 
     Raises RunDirectoryError naming the file where that is not what the transcript names, and ConfigError where pyarrow
     is not installed.
     """
     if TRACES not in transcript:
-        return inline_traces(transcript)
+        return {}
     task_id = entry(entry(transcript, "task", dict), "task_id", str)
     path = traces_beside(layout.transcript(task_id))
     try:

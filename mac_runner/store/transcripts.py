@@ -16,7 +16,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
@@ -28,6 +27,7 @@ from mac_runner.store.layout import Layout, attempt_path, task_id_of, traces_bes
 from mac_runner.store.records import (
     decode_json,
     entry,
+    foreign_format,
     objects,
     recorded_from_json,
     recorded_json,
@@ -35,10 +35,9 @@ from mac_runner.store.records import (
     task_from_json,
     task_json,
     tokens_json,
-    upgraded_tokens,
 )
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.traces import TRACES, Traces, encode_traces, with_inline_traces, with_traces
+from mac_runner.store.traces import TRACES, Traces, encode_traces, with_traces
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -51,7 +50,6 @@ from mac_runner.types import (
 )
 
 TRANSCRIPT_FORMAT = 3
-"""Events of format 2 have no `turn`. Format 1 has `cached` of the token counts outside `timing`, too."""
 
 METRIC_KEYS: Final = ("metrics", "metric_errors", "shaped_rewards", "reward_errors")
 GROUP_KEYS: Final = ("group", "sample")
@@ -107,69 +105,16 @@ def encode_transcript(transcript: JsonObject) -> bytes:
 
 
 def decode_transcript(data: bytes) -> JsonObject:
-    """A transcript from its file: in the layout of `TRANSCRIPT_FORMAT`, or of format 2.
-
-    Raises ValueError when this version cannot read it.
-    """
+    """A transcript from its file. Raises ValueError when this version cannot read it."""
     try:
         transcript = decode_json(data)
     except RecursionError as fault:
         raise ValueError("it is nested too deeply") from fault
     if not isinstance(transcript, dict):
         raise ValueError("a transcript is a JSON object")
-    match transcript.get("format"):
-        case 2 | 3:
-            return transcript
-        case 1:
-            return _upgraded(transcript)
-        case found:
-            raise ValueError(f"this version does not read format {found!r}: it reads 1 to {TRANSCRIPT_FORMAT}")
-
-
-def in_format_of(transcript: JsonObject, recorded: JsonObject) -> JsonObject:
-    """A transcript of this version in the format of the `recorded` one, to be compared with it."""
-    transcript = _counted_as(recorded.get("counts"), transcript)
-    if recorded.get("format") != 2:
-        return transcript
-    record = transcript.get("record")
-    if isinstance(record, dict) and isinstance(events := record.get("events"), list):
-        # An environment may have had a `turn` of its own.
-        before = recorded.get("record")
-        known = before.get("events") if isinstance(before, dict) else None
-        has_turn = [isinstance(event, dict) and "turn" in event for event in (known if isinstance(known, list) else ())]
-        plain: list[JsonValue] = [
-            event
-            if not isinstance(event, dict) or is_kept
-            else {key: value for key, value in event.items() if key != "turn"}
-            for event, is_kept in zip_longest(events, has_turn[: len(events)], fillvalue=False)
-        ]
-        record = {**record, "events": plain}
-    return {**transcript, "format": 2, "record": record}
-
-
-def _counted_as(recorded: JsonValue, transcript: JsonObject) -> JsonObject:
-    """A transcript with counts like the `recorded` ones: earlier versions did not count turns by definition."""
-    counts = entry(transcript, "counts", dict)
-    if not isinstance(recorded, dict) or _TAKEN in recorded or _TAKEN not in counts:
-        return transcript
-    return {**transcript, "counts": {key: count for key, count in counts.items() if key != _TAKEN}}
-
-
-def upgraded_row(row: JsonObject) -> JsonObject:
-    """An index row of format 1 in the layout of format 2; others unchanged."""
-    upgraded = {**row, "counts": upgraded_counts(row.get("counts"))}
-    if "failed_attempts" in row:
-        upgraded["failed_attempts"] = [
-            {**attempt, "counts": upgraded_counts(attempt.get("counts"))} for attempt in objects(row, "failed_attempts")
-        ]
-    return upgraded
-
-
-def upgraded_counts(counts: JsonValue) -> JsonValue:
-    """The counts of a conversation in this format's layout."""
-    if isinstance(counts, dict) and isinstance(tokens := counts.get("tokens"), dict):
-        return {**counts, "tokens": upgraded_tokens(tokens)}
-    return counts
+    if (found := transcript.get("format")) != TRANSCRIPT_FORMAT:
+        raise ValueError(foreign_format("format", found, TRANSCRIPT_FORMAT))
+    return transcript
 
 
 def with_attempts(row: JsonObject, failed: Sequence[JsonObject]) -> JsonObject:
@@ -388,16 +333,10 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
 
 
 def remade(transcript: JsonObject | None, log: TraceLog, row: JsonObject) -> Finished | None:
-    """A transcript that was made again, as the one that `row` acknowledges; None where it is not that one.
-
-    Earlier versions wrote traces into the transcript, and counted less in it.
-    """
+    """A transcript that was made again, as the one that `row` acknowledges; None where it is not that one."""
     if transcript is None:
         return None
-    transcript = _counted_as(row.get("counts"), transcript)
-    task_id, has_traces, traces = row_id(row), TRACES in row, log.of(transcript)
-    kept = transcript if has_traces else with_inline_traces(transcript, traces)
-    ended = Finished.of(task_id, kept, traces if has_traces else {})
+    ended = Finished.of(row_id(row), transcript, log.of(transcript))
     return ended if sha256_of(encode_transcript(ended.transcript)) == row["sha256"] else None
 
 
@@ -498,20 +437,6 @@ def _turn_json(record: TurnRecord) -> JsonObject:
         "reply": recorded["reply"],
         "receipt": {"kind": str(receipt.kind), "detail": receipt.detail, **cause},
         "timing": recorded["timing"],
-    }
-
-
-def _upgraded(transcript: JsonObject) -> JsonObject:
-    """A transcript of format 1 in the layout of format 2."""
-    turns: list[JsonValue] = []
-    for turn in objects(transcript, "turns"):
-        reply = entry(turn, "reply", dict)
-        turns.append({**turn, "reply": {**reply, "tokens": upgraded_tokens(entry(reply, "tokens", dict))}})
-    return {
-        **transcript,
-        "format": 2,
-        "counts": upgraded_counts(transcript.get("counts")),
-        "turns": turns,
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -44,20 +44,17 @@ from mac_runner.store.records import (
     recorded_from_json,
     records_of,
     row_id,
-    upgraded_tokens,
 )
 from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.sharded import read_head
-from mac_runner.store.traces import TRACES, traces_flaw, without_inline_traces
+from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import (
     Attempts,
     decode_transcript,
-    in_format_of,
     index_row,
     is_acknowledged,
     sha256_of,
-    upgraded_row,
     with_attempts,
     without_timing,
 )
@@ -66,9 +63,6 @@ from mac_runner.types import JsonObject, JsonValue
 Rebuild = Callable[[JsonObject], JsonObject]
 """From a transcript to the one that its task and its replies make when they are played again."""
 
-Essence = Callable[[JsonObject], JsonObject]
-"""What is compared of a transcript and the one that was made again."""
-
 _Rows = dict[str, JsonObject]
 
 
@@ -76,13 +70,11 @@ class _Comparison(NamedTuple):
     """How a transcript is compared with the one that its replies make."""
 
     rebuild: Rebuild
-    essence: Essence
 
     def changed(self, transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
         """The keys in which the two differ."""
-        transcript = without_inline_traces(transcript)
-        one, other = self.essence(transcript), self.essence(in_format_of(rebuilt, transcript))
-        return sorted(key for key in {*one, *other} - {"timing", TRACES} if _plain(one, key) != _plain(other, key))
+        keys = {*transcript, *rebuilt} - {"timing", TRACES}
+        return sorted(key for key in keys if _plain(transcript, key) != _plain(rebuilt, key))
 
 
 _REPAIRED = "running the experiment again writes it again"
@@ -92,8 +84,6 @@ _UNDER_WAY = ""
 Summarise = Callable[[RunContents], JsonObject]
 
 _REWRITTEN = "remove it and run the same command again: it is written again"
-
-_EARLIER_SUMMARIES = (1, 2, 3, 4, 5)
 
 _FOREIGN_SHOWN_MAX = 5
 _ROUNDED_S = 0.001
@@ -169,15 +159,11 @@ def verify_run(
     directory: Path,
     *,
     rebuild: Rebuild,
-    essence: Essence = dict,
     summarise: Summarise | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
 ) -> VerifyReport:
-    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none.
-
-    `essence` is what is compared of each transcript; by default all of it.
-    """
+    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none."""
     disk, machine = disk or Disk(), machine or Machine()
     layout = read_head(directory, disk=disk).layout
     motion = _Motion(disk, layout, machine)
@@ -189,7 +175,7 @@ def verify_run(
     state, damaged = found_there.state, found_there.damaged
     rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
-    replayed = _Comparison(rebuild, essence)
+    replayed = _Comparison(rebuild)
     found = [
         *damaged,
         *_account_findings(found_there),
@@ -201,7 +187,6 @@ def verify_run(
     ]
     index = [*_index_findings(disk, layout, rows)]
     notes = [*_temporaries(disk, layout), *_foreign_notes(disk, layout), *_trace_notes(disk, layout, state)]
-    notes += _account_notes(found_there)
     if isinstance(summary, Finding):
         found.append(summary)
     elif summary is not None and summarise is not None:
@@ -276,8 +261,6 @@ class _Journal(NamedTuple):
 
     state: RunState
     replies: Mapping[str, int]
-    earlier: Container[int]
-    """The sessions of earlier versions, whose replies name no model."""
     damaged: Sequence[Finding]
     """On lines that are no intact frame."""
     malformed: Sequence[Finding]
@@ -286,7 +269,6 @@ class _Journal(NamedTuple):
 
 def _read_journal(disk: Disk, layout: Layout) -> _Journal:
     state, damaged, malformed, replies = RunState(), list[Finding](), list[Finding](), Counter[str]()
-    earlier = set[int]()
     for session in journal.sessions(disk, layout):
         state.begin(session, layout.source(session))
         path = layout.segment(session)
@@ -300,9 +282,7 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                 try:
                     if journal.check_record(path, record)["kind"] == "reply":
                         model = recorded_from_json(record, has_trace=False).model
-                        if model is None:
-                            earlier.add(session)
-                        elif state.present.engines is None:
+                        if model is not None and state.present.engines is None:
                             replies[model] += 1
                     elif record["kind"] in journal.KINDS:
                         state.apply(record, line.offset + line.size_bytes)
@@ -317,7 +297,7 @@ def _read_journal(disk: Disk, layout: Layout) -> _Journal:
                     malformed.append(Finding(FindingKind.DAMAGED, f"{where}: {words}"))
     if not malformed:
         state.count_recorded(disk, layout)
-    return _Journal(state, replies, earlier, damaged, malformed)
+    return _Journal(state, replies, damaged, malformed)
 
 
 def _account_findings(found: _Journal) -> Iterator[Finding]:
@@ -328,28 +308,11 @@ def _account_findings(found: _Journal) -> Iterator[Finding]:
         if requests < replies:
             text = f"the journal has {replies} replies of model {model}, and its accounts {requests:.0f} requests"
             yield Finding(FindingKind.MISMATCHED, text)
-    for session, text in _overplayed(found.state):
-        if session not in found.earlier:
-            yield Finding(FindingKind.MISMATCHED, text)
-
-
-def _account_notes(found: _Journal) -> Iterator[str]:
-    """Earlier versions counted to a shard what a worker had played before it claimed that."""
-    yield from (
-        f"{text}: an earlier version counted so"
-        for session, text in _overplayed(found.state)
-        if session in found.earlier
-    )
-
-
-def _overplayed(state: RunState) -> Iterator[tuple[int, str]]:
-    for session in state.sessions:
+    for session in found.state.sessions:
         wall_s, played_s = (number(session.usage.get(key)) or 0.0 for key in ("wall_s", "played_s"))
         if played_s > wall_s + _ROUNDED_S:
-            yield (
-                session.number,
-                f"session {session.number} has played for {played_s} s, and was at work for {wall_s} s",
-            )
+            text = f"session {session.number} has played for {played_s} s, and was at work for {wall_s} s"
+            yield Finding(FindingKind.MISMATCHED, text)
 
 
 def _transcript_findings(
@@ -436,11 +399,8 @@ def _difference(
             return f"its transcript is that of {found}"
         with boundary(ConversationError, "it cannot be played again"):
             rebuilt = replayed.rebuild(transcript)
-        expected = upgraded_row(with_attempts(index_row(transcript, data), before))
-        if "agents" not in row:
-            # Earlier versions did not repeat the agents in the row.
-            expected.pop("agents", None)
-        own = next(discrepancies(upgraded_row(row), expected), None)
+        expected = with_attempts(index_row(transcript, data), before)
+        own = next(discrepancies(row, expected), None)
         changed = replayed.changed(transcript, rebuilt)
     except (ConversationError, ValueError) as fault:
         return str(fault)
@@ -585,15 +545,9 @@ def _summary_findings(disk: Disk, layout: Layout, found: JsonObject, summarise: 
 
 
 def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = _REWRITTEN) -> Iterator[Finding]:
-    """The places where a summary differs from the expected one. One of an earlier format may have other keys."""
-    is_old = is_of_earlier_format(found)
-    for place in discrepancies(_upgraded_summary(found) if is_old else found, expected, is_partial=is_old):
+    """The places where a summary differs from the expected one."""
+    for place in discrepancies(found, expected):
         yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {remedy}")
-
-
-def is_of_earlier_format(found: JsonObject) -> bool:
-    """Whether a summary was written by a version that counted less, or otherwise."""
-    return found.get("format", 1) in _EARLIER_SUMMARIES
 
 
 def sessions_of(found: JsonObject, known: int) -> int | None:
@@ -614,31 +568,6 @@ def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
     finished, failed, most = (count if isinstance(count, int) else 0 for count in ended)
     is_possible = isinstance(planned, int) and not isinstance(planned, bool) and finished + failed <= planned <= most
     return {**expected, "conversations": {**counts, "planned": planned}} if is_possible else expected
-
-
-def _upgraded_summary(found: JsonObject) -> JsonObject:
-    """What can be compared of a summary of an earlier format, in the layout of now.
-
-    Up to format 3, intervals took the players of one game to be independent. In format 1 the rate of turns left out the
-    turns of conversations that had not ended. Up to format 5, the reasons of failures were others.
-    """
-    tokens: JsonValue = found.get("tokens")
-    left_out = {"failures", "format" if "format" in found else "turns_per_s"}
-    has_intervals = found.get("format") in (4, 5)
-    kept = {
-        key: value if has_intervals else _without_intervals(value)
-        for key, value in found.items()
-        if key not in left_out
-    }
-    return {**kept, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else kept
-
-
-def _without_intervals(value: JsonValue) -> JsonValue:
-    if isinstance(value, list):
-        return [_without_intervals(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _without_intervals(each) for key, each in value.items() if key != "interval"}
-    return value
 
 
 class _Motion:

@@ -24,6 +24,8 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.run_state import RunState
 from mac_runner.store.sharded import head_files, places_of_work, read_head
 from mac_runner.store.tail import JournalTail, never
+from mac_runner.store.trace_log import TraceLog
+from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
 from mac_runner.viewer.listing import Listing
 from mac_runner.viewer.marks import Mark, mark_of
@@ -215,6 +217,12 @@ class Follower:
                 raise NotThereError(f"the replies of {task_id} are not read yet; look again in a few seconds")
             raise NotThereError(f"{task_id} has not begun yet; look again when it has a reply")
         return self.replays.open_transcript(task_id, replies)
+
+    def traces(self, task_id: str, transcript: JsonObject) -> Traces:
+        """The token traces of a transcript by turn, also of one that has not ended. Raises as `read_traces`."""
+        if self._has_transcript(task_id):
+            return self.contents.traces(transcript)
+        return TraceLog(self._known_tail.replies(task_id)).of(transcript)
 
     # Looking.
 

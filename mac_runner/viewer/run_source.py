@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +20,7 @@ from mac_runner.reports.turns import readable
 from mac_runner.runs.recorded import parent_conversation
 from mac_runner.runs.replays import Prompts
 from mac_runner.runs.trust import trust
-from mac_runner.store import GridEntry, GridRecord, RunContents, has_run, is_grid, read_grid, read_grid_standing
+from mac_runner.store import GridEntry, GridRecord, has_run, is_grid, read_grid, read_grid_standing
 from mac_runner.store.tail import never
 from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject
@@ -61,8 +62,8 @@ class Played(NamedTuple):
     view: ConversationView
     prompts: list[Prompts | MacRunnerError]
     """What its turns were sent, or why that is not known; empty until a page asks."""
-    contents: RunContents
-    """The run that it is of."""
+    traces: Callable[[], Traces]
+    """Reads its token traces."""
 
 
 class RunSource:
@@ -211,7 +212,9 @@ class RunSource:
             transcript = follower.transcript(task_id)
             with readable(task_id):
                 view = whole_view(transcript, command=str(follower.directory))
-            known = self._played.put((slug, task_id), Played(mark, transcript, view, [], follower.contents))
+            known = self._played.put(
+                (slug, task_id), Played(mark, transcript, view, [], partial(follower.traces, task_id, transcript))
+            )
         return known
 
     def _parent(self, slug: str, follower: Follower, name: str) -> Played | None:
@@ -224,7 +227,9 @@ class RunSource:
             contents, transcript = parent_conversation(follower.contents, name)
             with readable(name):
                 view = whole_view(transcript, command=str(found["run"]))
-            known = self._played.put((slug, name), Played(None, transcript, view, [], contents))
+            known = self._played.put(
+                (slug, name), Played(None, transcript, view, [], partial(contents.traces, transcript))
+            )
         return known
 
     def _prompts(self, slug: str, played: Played) -> tuple[PromptOf | None, str]:
@@ -299,7 +304,7 @@ class RunSource:
 def _traces(played: Played) -> tuple[Traces, str]:
     """The token traces of a conversation, and why there are none if they cannot be read."""
     try:
-        return played.contents.traces(played.transcript), ""
+        return played.traces(), ""
     except MacRunnerError as fault:
         return {}, f"its token traces are not shown: {fault}"
 

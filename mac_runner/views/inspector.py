@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby, takewhile
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from mac_runner.errors import ConfigError, MacRunnerError
 from mac_runner.reports.turns import check_seat, json_object, objects, prompt_text
 from mac_runner.results import integer, number
-from mac_runner.store.traces import Traces, inline_traces
+from mac_runner.store.traces import Traces
 from mac_runner.types import JsonObject, JsonValue, Prompt, TokenTrace
 from mac_runner.view_model import Piece, PieceKind, PromptMessage, TokenView, TurnHead, TurnView
 from mac_runner.views.conversation import parted, record_events, turn_heads
@@ -35,16 +36,15 @@ def turn_view(
     *,
     seat: str | None = None,
     prompt_missing: str = "",
-    traces: Traces | None = None,
+    traces: Traces = MappingProxyType({}),
 ) -> TurnView:
     """One turn; with `seat`, one of that agent's own turns as the agent knows it.
 
-    `traces` are the token traces of the conversation; by default those inside its transcript.
+    `traces` are the token traces of the conversation.
     Without `prompt_of` there is no prompt, and `prompt_missing` says why. Raises ConfigError for a turn or an agent
     that is not there, and for a turn of another agent.
     """
     turn = _found(transcript, objects(transcript["turns"]), key, seat)
-    traces = inline_traces(transcript) if traces is None else traces
     return _turn_view(transcript, turn, _known_heads(transcript, seat), prompt_of, seat, prompt_missing, traces)
 
 
@@ -54,12 +54,11 @@ def turn_views(
     *,
     seat: str | None = None,
     prompt_missing: str = "",
-    traces: Traces | None = None,
+    traces: Traces = MappingProxyType({}),
 ) -> Iterator[TurnView]:
     """All turns, as `turn_view` makes each of them; with `seat`, all of that agent's own."""
     check_seat(transcript, seat)
     heads = _known_heads(transcript, seat)
-    traces = inline_traces(transcript) if traces is None else traces
     for turn in objects(transcript["turns"]):
         if seat in (None, turn["agent"]):
             yield _turn_view(transcript, turn, heads, prompt_of, seat, prompt_missing, traces)

@@ -13,7 +13,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import QUESTIONS, ROOT, AtOnce, Lab, RunDir, echoes, refusals, scripted
-from tests.kit import undigested
 
 EXPERIMENT = ROOT / "experiments" / "bbq_moderated.yaml"
 
@@ -186,20 +185,6 @@ def test_a_sample_resumes_extends_and_is_verified_without_its_files(asked: Lab, 
     at_once("small.yaml --set discussion.questions.sample=16").refused("sample: 8 there, 16")
     (asked.path / "q.jsonl").unlink()
     asked.verified(asked.run_dir().path)
-
-
-def test_a_run_recorded_with_the_list_of_files_goes_on_with_the_mapping(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(moderated(policy="discussant"))
-    at_once("small.yaml --limit 2 --quiet").done()
-    recorded = asked.run_dir().path / "experiment.yaml"
-    text = undigested(recorded)
-    mapping = "  questions:\n    files:\n    - q.jsonl\n    sample: null\n    stratify: []\n    ids: []\n"
-    assert mapping in text
-    recorded.write_text(text.replace(mapping, "  questions:\n  - q.jsonl\n"))
-
-    asked.verified(asked.run_dir().path)
-    at_once(sampled(8), "--quiet").done()
-    assert len(asked.run_dir().index) == 8
 
 
 def test_combinations_of_a_grid_discuss_the_same_sample_in_the_same_orders(asked: Lab, at_once: AtOnce) -> None:

@@ -37,7 +37,7 @@ def test_machine_is_described_without_an_experiment_and_may_have_no_server(
     }
     for host, line in told.items():
         monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", host)
-        assert at_once("doctor").done("mac_runner   0.2.0, Python 3.", line).stderr == ""
+        assert at_once("doctor").done("mac_runner   0.3.0, Python 3.", line).stderr == ""
 
 
 @pytest.mark.ci

@@ -116,7 +116,7 @@ def test_a_run_that_is_not_done_yet_has_the_rows_of_what_has_ended(asked: Lab, a
 
 
 def test_a_recorded_run_keeps_its_tokens_and_what_failed_discussions_said() -> None:
-    run = ROOT / "tests" / "golden" / "commands" / "v2" / "runs" / "failed"
+    run = ROOT / "tests" / "golden" / "commands" / "runs" / "failed"
     experiment = yaml.safe_load((run / "experiment.yaml").read_text())
     transcript = json.loads((run / "transcripts" / "failed-000000.json").read_text())
 

@@ -37,7 +37,7 @@ def coin(table):
     yield Ask(table.agents[0], "Heads or tails?", default="heads")
     return {"winners": list(table.agents)}
 """
-GOLDEN = ROOT / "tests" / "golden" / "commands" / "v2" / "runs"
+GOLDEN = ROOT / "tests" / "golden" / "commands" / "runs"
 
 
 @pytest.mark.ci
@@ -149,7 +149,7 @@ def test_a_grid_and_a_list_of_runs_say_which_run_a_row_is_of() -> None:
     assert [*rows.column_names[:2]] == ["combination", "discussion.max_rounds"]
     assert len(slugs) == 2
     assert set(several.conversations().column("run").to_pylist()) == {"parts.shard-1-of-2", "parts.shard-2-of-2"}
-    assert grid.conversation(f"{slugs[1]}/0").task_id.startswith("grid-max-rounds-2")
+    assert grid.conversation(f"{slugs[1]}/0").task_id.startswith("grid-max_rounds-2")
     with pytest.raises(ConfigError, match=r"several runs; .*-1.*/0"):
         grid.conversation(0)
     assert several.conversation(3).task_id == "parts-000003"
@@ -175,7 +175,7 @@ def test_without_pyarrow_the_extra_is_named(played: Path, monkeypatch: pytest.Mo
 
 def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
     runs = sorted({path.parent for path in (ROOT / "tests" / "golden").rglob("experiment.yaml")})
-    assert len(runs) > 10
+    assert len(runs) > 8
     for directory in runs:
         run = open_run(directory)
         # These render prompts again, with the code of the environment.

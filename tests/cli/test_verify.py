@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -121,28 +120,6 @@ def test_verify_notices_that_this_version_renders_another_prompt(
     render_other_prompts(monkeypatch)
 
     at_once("verify runs/small").ends(Exit.FAILURES, printed=("damaged 0, mismatched 2", "different in turns"))
-
-
-def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what_it_did_not_count(
-    finished: Lab, at_once: AtOnce
-) -> None:
-    path = finished.run_dir().path / "summary.json"
-    written = json.loads(path.read_text())
-    role = written["wins"]["by_role"]["doctor"]
-    for number in (None, 2):
-        earlier = json.loads(json.dumps(written))
-        del earlier["format"], earlier["wins"]["by_model_and_faction"]
-        earlier |= {} if number is None else {"format": number}
-        earlier["wins"]["by_role"]["doctor"]["interval"] = [0.25, 0.75]
-        path.write_text(json.dumps(earlier))
-        at_once("verify runs/small").done()
-
-        earlier["wins"]["by_role"]["doctor"]["wins"] += 1
-        path.write_text(json.dumps(earlier))
-        told = at_once("verify runs/small").stdout
-        assert f"doctor.wins is {role['wins'] + 1}, expected {role['wins']}" in told
-    path.write_text(json.dumps({**written, "format": 99}))
-    at_once("verify runs/small").ends(Exit.FAILURES, printed="format is 99")
 
 
 def test_summary_that_cannot_be_read_is_written_by_the_run_and_not_by_a_repair(finished: Lab, at_once: AtOnce) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mac_runner.config import Difference, Experiment, differences, identity_of, upgraded
+from mac_runner.config import Difference, Experiment, differences, identity_of
 from mac_runner.config.testing import file_schema, parse_document
 from mac_runner.section import Bearing, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
@@ -167,34 +167,6 @@ def test_a_field_this_version_does_not_know_is_identity(resolved: JsonObject) ->
 
 def test_true_is_not_one(resolved: JsonObject) -> None:
     assert differences({**resolved, "seed": 1}, {**resolved, "seed": True}).identity
-
-
-@pytest.mark.ci
-def test_a_key_of_a_section_inside_means_in_older_runs_what_it_meant_then() -> None:
-    text = """\
-experiment_metadata: {experiment_name: talk}
-conversation_config: {environment: discussion, conversations: 1}
-discussion: {topics: [Bridge or ferry?], identity_reveal_config: {persona: true}}
-model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
-agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}]
-"""
-    now = loaded(text, overrides=["discussion.edition=3"])
-    then = loaded(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1", "discussion.edition=3"])
-    key = "discussion.identity_reveal_config.reveal_from_round"
-    recorded = copy.deepcopy(then.resolved)
-    section = recorded["discussion"]
-    assert isinstance(section, dict)
-    reveal = section["identity_reveal_config"]
-    assert isinstance(reveal, dict)
-    del reveal["reveal_from_round"]
-
-    assert not differences(upgraded(recorded), then.resolved).identity
-    assert differences(upgraded(recorded), now.resolved).identity == (Difference(key, 1, 2),)
-    del section["identity_reveal_config"]
-    assert upgraded(recorded)["discussion"] == {**section, "identity_reveal_config": {"reveal_from_round": 1}}
-    # The digest of an experiment with the old meaning is that of before there was the key.
-    assert identity_of(then.experiment) == "504664ffcd98c130ca41752a938821c9"
-    assert identity_of(now.experiment) != identity_of(then.experiment)
 
 
 ENGINE = (

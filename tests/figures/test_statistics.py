@@ -128,7 +128,8 @@ def test_mean_lengths_and_claims_by_kind_are_by_cluster(shared: str) -> None:
     names: list[JsonValue] = [0, 1, 2] if shared == "group" else [f"small-{n:06d}-f3-d000" for n in range(3)]
     rows = [index_row(place, {}) | {shared: names[place // 2]} for place in range(6)]
     for row, turns, verdicts in zip(rows, TURNS, VERDICTS, strict=True):
-        row["counts"] = {"turns": turns, "corrections": 0, "defaults": 0, "tokens": {"prompt": 0, "completion": 0}}
+        none: JsonObject = {"prompt": 0, "completion": 0, "timing": {"cached": 0}}
+        row["counts"] = {"turns": turns, "corrections": 0, "defaults": 0, "tokens": none}
         claims += [{"conversation": row["task_id"], "kind": "role", "verdict": verdict} for verdict in verdicts]
     of = run("small", rows, environment="town_of_salem", claims=claims)
 

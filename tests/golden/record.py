@@ -1,6 +1,6 @@
-"""Records run directories of the format as it is now: `python -m tests.golden.record tests/golden/runs/v1`.
+"""Records run directories of the format as it is now: `python -m tests.golden.record tests/golden/runs`.
 
-Run it once for each released format and never again for that one: what it wrote is what users have. `finished` was
+Run it for a format that users have, and not again for that one. `finished` was
 extended, and one of its conversations failed and was tried again. `killed` was left half-way by a process that was
 killed in the middle of a write.
 """

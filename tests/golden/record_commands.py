@@ -1,6 +1,6 @@
-"""Records what the command line leaves behind: `python -m tests.golden.record_commands tests/golden/commands/v1`.
+"""Records what the command line leaves behind: `python -m tests.golden.record_commands tests/golden/commands`.
 
-Run it once for each release and never again for that one: what it wrote is what users have. Beside each run directory
+Run it for a format that users have, and not again for that one. Beside each run directory
 lies the experiment file that it was begun with.
 
     game    a game that is finished

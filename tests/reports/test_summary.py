@@ -49,7 +49,7 @@ def test_summary_adds_up_every_row_and_rates_are_over_the_time_that_was_played()
 
 
 def test_turns_and_models_without_a_count_of_tokens_are_told() -> None:
-    nothing: JsonObject = {"prompt": 0, "cached": 0, "completion": 0}
+    nothing: JsonObject = {"prompt": 0, "completion": 0, "timing": {"cached": 0}}
     none: JsonObject = {"requests": 5, "tokens": nothing}
     models: JsonObject = {"silent": none, "idle": {**none, "requests": 0}, "old": {"requests": 5}}
 

@@ -16,7 +16,7 @@ from mac_runner.types import JsonObject
 from mac_runner.views.testing import whole_view
 from tests.kit import copied
 
-RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "v2" / "runs"
+RECORDED = Path(__file__).parents[1] / "golden" / "commands" / "runs"
 
 
 @pytest.fixture(params=("game", "failed", "killed"))

@@ -142,9 +142,9 @@ def test_a_line_is_given_once_however_many_matches_it_holds(segment: bytes) -> N
 
 def test_another_format_is_refused_by_whoever_reads_rows() -> None:
     data = encode_frame({"id": "1", "kind": "session", "session": 1, "version": 99})
-    with pytest.raises(RunDirectoryError, match="is of format 99"):
+    with pytest.raises(RunDirectoryError, match="version is 99"):
         list(rows(OneSegment(data)))
-    with pytest.raises(RunDirectoryError, match="is of format 99"):
+    with pytest.raises(RunDirectoryError, match="version is 99"):
         marks(data)
 
 

@@ -44,14 +44,10 @@ from mac_runner.store.testing import (
     LaneRecord,
     Layout,
     checkpoint_frame,
-    encode_frame,
     lanes_of,
-    lines,
     objects,
     open_worker,
     read_lanes,
-    records_of,
-    usage_of,
 )
 from mac_runner.store.testing import stretches as stretches_of
 from mac_runner.types import JsonObject
@@ -275,17 +271,6 @@ def test_a_session_whose_engines_never_came_up_has_played_nothing(run_dir: Path,
 
     told = read_run(run_dir).accounting
     assert (told["wall_s"], told["played_s"]) == (100.0, 0.0)
-
-
-def test_a_checkpoint_that_does_not_tell_its_play_counts_whole() -> None:
-    models: JsonObject = {"m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0}, "n": {"available_slot_s": 1.0}}
-    usage = usage_of({"usage": {"wall_s": 5.0, "models": models}})
-
-    assert usage["played_s"] == 5.0
-    assert usage["models"] == {
-        "m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0, "played_s": 4.0},
-        "n": {"available_slot_s": 1.0},
-    }
 
 
 def test_failed_conversations_are_told_apart(run_dir: Path) -> None:
@@ -573,20 +558,6 @@ def test_what_a_worker_notes_while_its_grid_is_merged_counts_once(tmp_path: Path
                 worker.close()
                 grid_run.note_workers()
                 assert section(section(grid_run.accounting(), "models"), "m")["requests"] == replies
-
-
-def test_accounts_that_an_earlier_version_counted_otherwise_are_no_damage(run_dir: Path) -> None:
-    player.played(run_dir, 2)
-
-    def altered(data: bytes) -> bytes:
-        records = [record for line in lines([data]) for record in records_of(line)[0]]
-        nameless = [{key: value for key, value in record.items() if key != "model"} for record in records]
-        return b"".join(map(encode_frame, nameless)) + checkpoint_frame(1, elapsed_s=2.5, accounting={"played_s": 3.5})
-
-    edit_journal(run_dir, altered)
-
-    report = player.verified(run_dir)
-    assert (report.findings, "3.5" in " ".join(report.notes)) == ((), True)
 
 
 def test_accounts_that_cannot_be_are_found(run_dir: Path, snapshot: SnapshotAssertion) -> None:

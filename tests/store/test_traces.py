@@ -13,7 +13,6 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, journal, read_run
 from mac_runner.store.testing import (
-    Finished,
     Layout,
     TraceLog,
     Traces,
@@ -24,8 +23,6 @@ from mac_runner.store.testing import (
     encode_traces,
     entry,
     objects,
-    recorded_json,
-    with_inline_traces,
 )
 from mac_runner.types import JsonObject, RecordedReply, Reply, TokenTrace
 from tests.store import player
@@ -289,46 +286,3 @@ def test_a_merge_has_the_traces_of_its_shards_and_refuses_damaged_ones(tmp_path:
     edit(shards[0] / "traces/toy_00000.parquet", flip)
     with pytest.raises(RunDirectoryError, match=r"toy_00000\.parquet"):
         player.merged(tmp_path / "again", *shards, tasks=CONVERSATIONS)
-
-
-# Earlier versions.
-
-
-def as_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write journals and transcripts as versions did that kept traces inside them."""
-
-    def frame(task_id: str, n: int, recorded: RecordedReply, log: TraceLog) -> bytes:
-        found, trace = recorded_json(recorded), recorded.reply.trace
-        assert trace is not None
-        log.add(n, recorded)
-        lists: JsonObject = {
-            "prompt_ids": [*trace.prompt_ids],
-            "completion_ids": [*trace.completion_ids],
-            "logprobs": [*trace.logprobs],
-        }
-        reply = {**entry(found, "reply", dict), "trace": lists}
-        return encode_frame({"id": task_id, "kind": "reply", "n": n, **found, "reply": reply})
-
-    def finished(task_id: str, transcript: JsonObject, traces: Traces) -> Finished:
-        return Finished(task_id, with_inline_traces(transcript, traces), None)
-
-    monkeypatch.setattr(journal, "reply_frame", frame)
-    monkeypatch.setattr(Finished, "of", staticmethod(finished))
-
-
-def test_a_run_of_an_earlier_version_is_read_checked_restored_and_continued(run_dir: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        as_earlier(patch)
-        play(run_dir, turns=2 * player.TURNS + 3)
-    assert b'"prompt_ids": [' in (run_dir / "transcripts/toy_00000.json").read_bytes()
-    assert not (run_dir / "traces").exists()
-    assert player.verified(run_dir).findings == ()
-    before = files(run_dir / "transcripts")
-    (run_dir / "transcripts/toy_00001.json").unlink()
-
-    with open_thorough(run_dir) as run:
-        assert run.repairs.restored == ["toy_00001"]
-        assert player.play(run) == (CONVERSATIONS - 2) * player.TURNS - 3
-    assert before.items() <= files(run_dir / "transcripts").items()
-    assert traces_in(run_dir) == expected()
-    assert player.verified(run_dir).findings == ()

@@ -264,7 +264,7 @@ def test_search_finds_the_conversations_that_a_reader_finds(played: Path) -> Non
 
 def test_letters_outside_ascii_are_found_in_both_cases_and_nothing_or_a_book_is_refused() -> None:
     for said in ("Élan", "ÉLAN", "élan", "\ud800 lone", "a\x00b", "<script>", "ß"):
-        transcript = {"format": 2, "record": {"events": [{"text": f"so {said}!"}]}, "turns": []}
+        transcript = {"format": 3, "record": {"events": [{"text": f"so {said}!"}]}, "turns": []}
         data = json.dumps(transcript).encode()
         for words in (said, said.upper(), said.lower()):
             if len(words) == len(said):

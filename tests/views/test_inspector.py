@@ -8,9 +8,9 @@ import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.reports.testing import objects
-from mac_runner.store.testing import entry, inline_traces
+from mac_runner.store.testing import entry
 from mac_runner.structs import encode
-from mac_runner.types import JsonObject, Message, Prompt
+from mac_runner.types import JsonObject, Message, Prompt, TokenTrace
 from mac_runner.view_model import CompareView, ForkArm, TokenView
 from mac_runner.views.testing import compare_view, difference, fork_trees, turn_view
 from tests.environments.discussion.table import everything
@@ -82,14 +82,12 @@ def test_a_missing_prompt_says_why(transcript: JsonObject) -> None:
 
 def test_recorded_tokens_have_their_log_probabilities(transcript: JsonObject) -> None:
     turn = objects(transcript["turns"])[0]
-    traced: JsonObject = {"prompt_ids": [1], "completion_ids": [7, 9], "logprobs": [-0.25, -3.0]}
-    changed: JsonObject = {**transcript, "turns": [{**turn, "reply": {**entry(turn, "reply", dict), "trace": traced}}]}
+    key = str(turn["turn"])
+    traces = {key: TokenTrace(prompt_ids=(1,), completion_ids=(7, 9), logprobs=(-0.25, -3.0))}
 
-    expected = (TokenView("#7", -0.25), TokenView("#9", -3.0))
-    traces = inline_traces(changed)
+    found = turn_view(transcript, key, None, traces=traces)
 
-    assert turn_view(changed, str(turn["turn"]), None).tokens == expected
-    assert turn_view(transcript, str(turn["turn"]), None, traces=traces).tokens == expected
+    assert found.tokens == (TokenView("#7", -0.25), TokenView("#9", -3.0))
 
 
 def test_a_difference_leads_from_one_text_to_the_other_and_keeps_what_is_the_same() -> None:

@@ -110,8 +110,7 @@ def test_claims_are_told_in_words() -> None:
         assert f"    ~ {told}: lie\n" in in_truth(claim(0, "Ann", **said))
 
 
-def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_words_of_today() -> None:
-    """An earlier verdict on an opinion calls no error a lie, but of oneself."""
+def test_verdicts_are_told_with_the_truth() -> None:
     result: JsonObject = {"kind": "result", "says": "not suspicious", "about": "Bob"}
     opinion: JsonObject = {"kind": "accusation", "says": "evil", "about": "Bob"}
     wrong: JsonObject = {"verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"}
@@ -119,13 +118,7 @@ def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_w
         (result, {"verdict": "honest"}, "honest"),
         (result, wrong, "honest, but wrong: Bob is the Godfather"),
         (result, {"verdict": "unclear", "is_so": None}, "unclear"),
-        (result, {"verdict": "true"}, "honest"),
-        (result, {"verdict": "false"}, "lie"),
-        (result, {"verdict": "undecidable"}, "unclear"),
-        (opinion, {"verdict": "true"}, "unclear"),
-        (opinion, {"verdict": "false"}, "unclear, but wrong"),
-        (opinion, {"verdict": "undecidable"}, "unclear"),
-        (opinion, {"verdict": "false", "about": "Ann"}, "lie"),
+        (opinion, {"verdict": "lie", "about": "Ann"}, "lie"),
     ]
     for kind, more, told in cases:
         said = kind | more
@@ -203,19 +196,16 @@ def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
         ("role", "role held before", "Ann", "Spy", "public"): "",
         ("result", "attacked", "Ann", "", "public"): "",
     }
-    for verdicts in (("lie", "honest"), ("false", "true")):
-        for (kind, says, about, role, channel), fooled in asked.items():
-            said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
-            lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict=verdicts[0])
-            right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict=verdicts[1])
-            lines = in_truth(lie, right, events=events, cast=dealt).splitlines()
-            title = lines.index("Who lied, and whom they fooled")
-            table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
-            # Earlier versions called an opinion false that its speaker may have believed.
-            is_lie = verdicts[0] == "lie" or kind not in ("accusation", "defence")
-            counts = ["1", "0", "1", "0", *([fooled] if fooled else [])] if is_lie else ["1", "0", "0", "1"]
-            # Liars come first.
-            assert sorted(table) == [["Ann (Mafioso)", *counts], ["Dan (Jester)", "1", "1", "0", "0"]], (kind, says)
+    for (kind, says, about, role, channel), fooled in asked.items():
+        said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
+        lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict="lie")
+        right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict="honest")
+        lines = in_truth(lie, right, events=events, cast=dealt).splitlines()
+        title = lines.index("Who lied, and whom they fooled")
+        table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
+        counts = ["1", "0", "1", "0", *([fooled] if fooled else [])]
+        # Liars come first.
+        assert sorted(table) == [["Ann (Mafioso)", *counts], ["Dan (Jester)", "1", "1", "0", "0"]], (kind, says)
 
 
 def test_what_cannot_be_told_is_refused_by_name() -> None:

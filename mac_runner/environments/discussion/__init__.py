@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.selection import recorded_selection
 from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, warnings, with_materials
 from mac_runner.registry import Converter, EnvironmentSpec, Imported, Importer
 from mac_runner.types import JsonObject
@@ -57,8 +56,6 @@ SPEC = EnvironmentSpec(
     whole=lambda settings: settings.question_count or None,
     warnings=warnings,
     needs_files=lambda settings: bool(settings.questions.files),
-    upgrade=recorded_selection,
-    absent={"edition": 1, "identity_reveal_config.reveal_from_round": 1},
     reply_forms=("json",),
     reward_names=("right",),
     results=_results,

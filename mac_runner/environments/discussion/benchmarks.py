@@ -1,6 +1,6 @@
 """What the scores of a benchmark need of a question, from the question's metadata. BBQ's is in `targets.py`.
 
-The item goes into the outcome (edition 3). A question that names its benchmark and lacks what the scores need has an
+The item goes into the outcome. A question that names its benchmark and lacks what the scores need has an
 item with null in its place: results leave it out and count it.
 """
 

@@ -96,7 +96,7 @@ class DiscussionConversation:
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
-        return record_of(self._state, edition=self._rules.settings.edition)
+        return record_of(self._state)
 
     def fingerprint(self) -> str:
         """Digest of the state and of the corrections under way."""
@@ -110,20 +110,20 @@ class DiscussionConversation:
             settings = self._rules.settings
             self._ending = ending(self._state, settings.max_rounds, settings.stopping)
             if self._ending is not None:
-                self._outcome = outcome_of(self._state, self._ending, self._spent, edition=settings.edition)
+                self._outcome = outcome_of(self._state, self._ending, self._spent)
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
-        form, edition = self._writer.form(seat, moment), self._rules.settings.edition
+        form = self._writer.form(seat, moment)
         ordered = sorted(form.names, key=lambda name: name != role.decisive)
         signs = frozenset() if moment.matcher is None else moment.matcher.signs
-        found = read_fields(reply, ordered, edition=edition, signs=signs)
+        found = read_fields(reply, ordered, signs=signs)
         if isinstance(found, Problem):
             return found
-        if edition >= 4 and (copied := _copied(found, form)):
+        if copied := _copied(found, form):
             return Problem(Cause.PLACEHOLDER, copied)
         said = role.read(found, moment)
-        if said is NO_OBJECT and edition >= 4 and reply.finish_reason is FinishReason.LENGTH:
+        if said is NO_OBJECT and reply.finish_reason is FinishReason.LENGTH:
             return Problem(Cause.CUT_OFF, f"it was cut off before its {role.decisive}; be shorter")
         if isinstance(said, Problem) or not seat.channels:
             return said

@@ -141,11 +141,11 @@ def aside_field(channel: str) -> str:
     return f"to_{_PUNCTUATION.sub('_', channel.casefold())}"
 
 
-def reply_format(fields: Sequence[Field], edition: int) -> str:
+def reply_format(fields: Sequence[Field]) -> str:
     """What a reply has to look like: what goes into each field, in words, and the blank form."""
-    shown = {field.name: field.meaning if edition < 4 else BLANK for field in fields}
-    words = "" if edition < 4 else " ".join(f'In "{field.name}" give {field.meaning}.' for field in fields) + "\n"
-    return f"{words}Reply with one JSON object and nothing else: {json.dumps(shown)}"
+    shown = {field.name: BLANK for field in fields}
+    words = " ".join(f'In "{field.name}" give {field.meaning}.' for field in fields)
+    return f"{words}\nReply with one JSON object and nothing else: {json.dumps(shown)}"
 
 
 def reply_schema(fields: Sequence[Field]) -> JsonObject:
@@ -216,8 +216,7 @@ class PromptWriter:
             settings.prompt.choice_format,
             threshold=threshold,
             margin=margin,
-            unknown=None if settings.edition == 1 else unknown_choice(question),
-            edition=settings.edition,
+            unknown=unknown_choice(question),
             asked=f"{question.context} {question.question}",
         )
 
@@ -252,7 +251,7 @@ class PromptWriter:
                 names=tuple(field.name for field in fields),
                 own=tuple(field.name for field in own),
                 shown=tuple((field.meaning, *self._examples(field.name)) for field in fields),
-                words=reply_format(fields, self._rules.settings.edition),
+                words=reply_format(fields),
                 schema=reply_schema(fields),
             )
         return form

@@ -41,12 +41,12 @@ class Spent:
         self.tokens += tokens
 
 
-def record_of(state: DiscussionState, *, edition: int) -> JsonObject:
+def record_of(state: DiscussionState) -> JsonObject:
     """The environment's part of the transcript."""
     return {
         "participants": [_seat_json(seat) for seat in state.seats],
         "events": [
-            _asked(state, edition),
+            _asked(state),
             *(event for said in state.in_order() for event in (_event(said, state), *_aside_events(said, state))),
         ],
     }
@@ -75,7 +75,7 @@ def _state(statement: Statement) -> JsonValue:
     return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
-def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spent], *, edition: int) -> JsonObject:
+def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spent]) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
     tallies = influence(state)
     rounds = state.round
@@ -100,15 +100,15 @@ def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spe
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(state).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
-        "bias": bias_item(question, edition=edition),
-        **(_details(state, tallies, spent) if edition >= 3 else {}),
+        "bias": bias_item(question),
+        **_details(state, tallies, spent),
     }
 
 
 def _details(
     state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], spent: Mapping[str, Spent]
 ) -> JsonObject:
-    """What outcomes have from edition 3 on.
+    """What else the scores need.
 
     `item` is what the scores of a benchmark need of the question.
     `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
@@ -189,13 +189,11 @@ def _order(state: DiscussionState) -> JsonValue:
     return [choice.id for choice in state.question.shown]
 
 
-def _asked(state: DiscussionState, edition: int) -> JsonObject:
+def _asked(state: DiscussionState) -> JsonObject:
     question = state.question
     parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
     text = " ".join(part for part in parts if part)
-    data: JsonObject = {"question_id": question.question_id}
-    if edition >= 3:
-        data["order"] = _order(state)
+    data: JsonObject = {"question_id": question.question_id, "order": _order(state)}
     return {"when": "Question", "turn": None, "audience": "all", "text": text, "data": data}
 
 

@@ -18,7 +18,7 @@ from rapidfuzz import process
 from mac_runner.environments.discussion.questions import QUESTIONS_MAX, Question
 from mac_runner.problems import Problem, suggestion
 from mac_runner.section import IDENTITY, LIST_OR_MAPPING, RUNTIME, KeyPath, Listed, Section, Text
-from mac_runner.types import JsonObject, stable_hash
+from mac_runner.types import stable_hash
 
 KEY: Final[KeyPath] = ("discussion", "questions")
 _SMALL_STRATA_LISTED: Final = 10
@@ -72,12 +72,6 @@ class _AlsoListed:
 
 Selection: TypeAlias = Annotated[QuestionSelection, _AlsoListed()]
 """A field that holds a selection, or a list of files."""
-
-
-def recorded_selection(section: JsonObject) -> JsonObject:
-    """The section `discussion` of a recorded run with the list of files, which earlier versions wrote, as a mapping."""
-    questions = section.get("questions")
-    return {**section, "questions": {"files": questions}} if isinstance(questions, list) else section
 
 
 def rule_problems(selection: QuestionSelection) -> Iterator[Problem]:

@@ -145,11 +145,9 @@ class DiscussionConfig(Section):
     """Who reads whom."""
     stopping: StoppingConfig = StoppingConfig()
     """What ends it early."""
-    edition: Annotated[Literal[1, 2, 3, 4], IDENTITY] = 4
-    """How answers are read and what is recorded: from edition 2 on, "it cannot be known" in any wording, and refusals;
-    from edition 3 on, longer phrases, tags, boxes and nested objects, who each agent is, why it passed and who moved
-    whom; from edition 4 on, forms are blank, and what is copied from them is no answer. Earlier versions recorded 1 to
-    3."""
+    edition: Annotated[Literal[4], IDENTITY] = 4
+    """What agents read, how answers are read and what is recorded; a run of another edition is read by another version.
+    """
     answers: AnswerConfig = AnswerConfig()
     """How near an answer has to be to a choice."""
     prompt: PromptConfig = PromptConfig()

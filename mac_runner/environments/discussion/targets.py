@@ -39,11 +39,11 @@ NOT_AVAILABLE: Final = "the release gives no target_loc (NA)"
 NOT_A_GROUP: Final = "target_loc is not the number of an answer that names a group"
 
 
-def bias_item(question: Question, *, edition: int = 3) -> JsonObject | None:
+def bias_item(question: Question) -> JsonObject | None:
     """The category, context and polarity of a question, and which choice is `biased`, `counter`, `unknown`.
 
-    None for a question that says nothing of it, and `biased` null where the target is not known. From edition 3 on
-    `unscored_because` then says why, and intersectional categories and `target_loc` are read.
+    None for a question that says nothing of it. `biased` is null where the target is not known, and `unscored_because`
+    says why.
     """
     metadata = question.source_metadata or {}
     context, polarity = metadata.get("context_condition"), metadata.get("question_polarity")
@@ -55,10 +55,10 @@ def bias_item(question: Question, *, edition: int = 3) -> JsonObject | None:
     biased = counter = reason = None
     if len(unknown) != 1 or len(others) != 2:
         reason = NO_ANSWER_INFO
-    elif edition >= 3 and TARGET_LOC in metadata:
+    elif TARGET_LOC in metadata:
         biased, reason = _released(metadata[TARGET_LOC], [choice.id for choice in question.choices], others)
     else:
-        target = _target_of(question, named, others, edition)
+        target = _target_of(question, named, others)
         reason = NO_TARGET if target is None else None
         biased = target if target is None or polarity == "neg" else _other(others, target)
     if biased is not None:
@@ -69,7 +69,7 @@ def bias_item(question: Question, *, edition: int = 3) -> JsonObject | None:
         "biased": biased,
         "counter": counter,
         "unknown": unknown[0] if len(unknown) == 1 else None,
-        **({"unscored_because": reason} if edition >= 3 and reason else {}),
+        **({"unscored_because": reason} if reason else {}),
     }
 
 
@@ -82,9 +82,9 @@ def _released(place: JsonValue, choices: list[str], others: list[str]) -> tuple[
     return None, NOT_A_GROUP
 
 
-def _target_of(question: Question, named: dict[str, set[str]], others: list[str], edition: int) -> str | None:
+def _target_of(question: Question, named: dict[str, set[str]], others: list[str]) -> str | None:
     metadata = question.source_metadata or {}
-    if edition >= 3 and metadata.get("category") in INTERSECTIONAL:
+    if metadata.get("category") in INTERSECTIONAL:
         return intersectional_target(question, others)
     return _target(named, others, metadata.get("additional_metadata"))
 

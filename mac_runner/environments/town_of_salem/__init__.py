@@ -8,13 +8,12 @@ speech, `record/` is what a finished game leaves behind, `results/` what many of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.base import ignored_settings
-from mac_runner.environments.town_of_salem.game.state import ToolName
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_materials
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
+from mac_runner.registry import EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -95,12 +94,6 @@ def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
     return design(planned)
 
 
-def _earlier(game: GameConfig) -> Earlier | None:
-    from mac_runner.environments.town_of_salem.record.edition import EARLIER
-
-    return EARLIER if game.edition == 1 else None
-
-
 def _results() -> ResultsSpec:
     from mac_runner.environments.town_of_salem.results.tables import RESULTS
 
@@ -118,8 +111,6 @@ SPEC = EnvironmentSpec(
     variants=_variants,
     design=_design,
     reply_forms=("markup", "json"),
-    absent={"edition": 1, "tools": list(get_args(ToolName))},
-    earlier=_earlier,
     honours=("reasoning", "reasoning_chars_max", "system"),
     materials=with_materials,
     reward_names=("won", "faction_won", "survived"),

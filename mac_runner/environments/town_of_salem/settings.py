@@ -146,8 +146,8 @@ class GameConfig(Section):
     """How much is said, and whether one player speaks after another: sets keys of the calendar; null sets none."""
     latency: GameLatency = GameLatency()
     """With `information_lag`: how long a turn takes."""
-    edition: Annotated[Literal[1, 2, 3], IDENTITY] = 3
-    """What players read, and how their answers are taken. Earlier versions recorded 1, which is not played, or 2."""
+    edition: Annotated[Literal[3], IDENTITY] = 3
+    """What players read, and how their answers are taken; a run of another edition is read by another version."""
     notes: Annotated[bool, IDENTITY] = True
     """Whether players may keep a private notebook."""
     tools: Annotated[Listed[ToolName], IDENTITY, Field(max_length=len(get_args(ToolName)))] = TOOLS_DEFAULT

@@ -76,7 +76,6 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     judged_claims,
     opposes_town,
 )
-from mac_runner.environments.town_of_salem.record.edition import essence
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of, trial_rows
 from mac_runner.environments.town_of_salem.record.measures import measure
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row

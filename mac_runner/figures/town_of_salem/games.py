@@ -22,7 +22,7 @@ FACTIONS: Final = (Faction.TOWN, Faction.MAFIA, Faction.NEUTRAL)
 
 
 class Seat(PlayerResult, frozen=True):
-    """A player of a finished game, with what is measured. Outcomes of earlier versions lack some of it."""
+    """A player of a finished game, with what is measured."""
 
     agent: str = ""
     alive: bool = False

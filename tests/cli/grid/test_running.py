@@ -261,18 +261,6 @@ def test_verify_goes_through_every_combination(run: RunDir, at_once: AtOnce) -> 
     assert told.count("damaged 1") == 1
 
 
-def test_table_of_an_earlier_version_is_compared_but_for_its_intervals(run: RunDir, at_once: AtOnce) -> None:
-    path = run.path / "grid.csv"
-    (run.path / "summary.json").write_text(json.dumps({**run.summary, "format": 3}))
-    head, first, *others = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
-    for suffix, code in ((".lo", Exit.OK), (".rate", Exit.FAILURES)):
-        changed = ["0.4321" if name.endswith(suffix) and cell else cell for name, cell in zip(head, first, strict=True)]
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([head, changed, *others])
-        assert changed != first
-        at_once("verify runs/small").ends(code)
-
-
 def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,20 +263,20 @@ REFUSAL = "The question invites a judgement about people from what they look lik
 
 
 def test_a_refusal_is_counted_as_one_however_long_it_is_and_other_prose_is_not() -> None:
-    def cause(text: str, **discussion: int) -> str | None:
-        return say(opened(talk(*PAIR, **discussion)), "ann", text).cause
+    def cause(text: str) -> str | None:
+        return say(opened(talk(*PAIR)), "ann", text).cause
 
     for text in (
         "[refusal: I decline to answer]",
         f"I can't help with that. {REFUSAL}",
         f"I'm sorry, but I can't answer that question.\n\n{REFUSAL}",
     ):
-        assert (cause(text), cause(text, edition=2)) == ("refusal", "no_object"), text
+        assert cause(text) == "refusal", text
     for text in (REFUSAL, f"It cannot be known. {REFUSAL}", '{"answr": "I decline to answer"}', "[1, 2]"):
         assert cause(text) == "no_object", text
 
 
-def test_a_copy_of_the_form_is_no_answer_and_editions_that_showed_examples_take_it() -> None:
+def test_a_copy_of_the_form_is_no_answer() -> None:
     def cause(text: str, **discussion: Any) -> str | None:
         return say(opened(talk(*PAIR, **discussion)), "ann", text).cause
 
@@ -288,7 +288,7 @@ def test_a_copy_of_the_form_is_no_answer_and_editions_that_showed_examples_take_
         "Your answer in a few words",
         '{"rationale": "It is cheap.", "answer": "Answer"}',
     ):
-        assert (cause(text, **ask), cause(text, edition=3, **ask)) == ("placeholder", None), text
+        assert cause(text, **ask) == "placeholder", text
     for text in (
         '{"rationale": "... a bridge lasts.", "answer": "A bridge"}',
         '{"rationale": "", "answer": "Your bridge"}',

@@ -209,20 +209,9 @@ def test_metadata_goes_by_the_order_of_the_file() -> None:
     assert (bias_item(ASKED) or {})["biased"] == "y"
 
 
-def test_choices_stay_as_given_by_default_and_earlier_editions_record_no_order() -> None:
+def test_choices_stay_as_given_by_default() -> None:
     experiment = panel("as_given")
     assert {tuple(order_of(one)) for one in discussions(experiment)} == {("x", "y", "z")}
-    settings = experiment.settings_as(DiscussionConfig)
-    earlier = experiment.model_copy(
-        update={"discussion": settings.model_copy(update={"edition": 2}).with_bank((ASKED,))}
-    )
-    conversation = discussions(earlier)[0]
-    for name in ("ann", "bob"):
-        reply(conversation, name, answer="B", rationale="x")
-
-    assert "order" not in result(conversation)
-    events: Any = conversation.record()["events"]
-    assert events[0]["data"] == {"question_id": "bus_1"}
 
 
 # Which answer is biased.

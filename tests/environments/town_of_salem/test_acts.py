@@ -269,14 +269,6 @@ def test_words_are_refused_where_their_player_may_not_speak() -> None:
     assert reading_of(state_in(Phase.DISCUSSION), "<speak>hello</speak><wait/>") == Chosen(act=words)
 
 
-def test_first_edition_takes_no_words_with_an_act() -> None:
-    voting = state_in(Phase.VOTING)
-    first = replace(voting, options=replace(voting.options, edition=1))
-    for text in (f"{BESIDE}<vote>Elias</vote>", '{"act": "vote", "target": "Elias", "speak": "hello"}'):
-        assert isinstance(reading_of(voting, text), Chosen)
-        assert isinstance(reading_of(first, text), Problem)
-
-
 def test_schema_has_a_field_for_words_exactly_with_the_acts_that_take_them() -> None:
     found: dict[tuple[str, str], set[bool]] = {}
 

@@ -201,9 +201,9 @@ JAIL = ("sheriff", "doctor", "escort", "jailor", "godfather", "framer", "mafioso
 ORDERS = 12
 
 
-def night(*, edition: int = 2, roles: tuple[str, ...] = JAIL) -> Game:
+def night(*, roles: tuple[str, ...] = JAIL) -> Game:
     """A game in its first night chat, with Abel in jail."""
-    game = open_game(roles, options=Options(edition=edition))
+    game = open_game(roles, options=Options())
     return advance(
         game, Phase.NIGHT_CHAT, says=lambda turn: "<jail>Abel</jail>" if turn.agent == "Dorothea" else "<wait/>"
     )
@@ -227,18 +227,13 @@ def test_prisoner_answers_what_the_keeper_says_in_the_same_round() -> None:
     assert game.prompt(turn_of(game, "Elias")).sha256 == before, "no other seat learns of it"
 
 
-def test_keeper_who_does_not_speak_lets_the_prisoner_speak_and_the_first_edition_asks_both_at_once() -> None:
+def test_keeper_who_does_not_speak_lets_the_prisoner_speak() -> None:
     game = night()
     say(game, "Dorothea", "<wait/>")
 
     assert not turn_of(game, "Abel").after
     say(game, "Abel", "<speak>I am the Sheriff.</speak>")
     assert {turn.agent for turn in game.turns()} == {"Elias", "Felicity", "Gideon"}
-    game = night(edition=1)
-    assert all(not turn.after for turn in game.turns())
-    events = len(game.log.events)
-    say(game, "Dorothea", "<speak>Who are you?</speak>")
-    assert len(game.log.events) == events
 
 
 def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:

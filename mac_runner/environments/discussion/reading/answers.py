@@ -1,8 +1,8 @@
 """The fields of a reply: a JSON object, alone, in a fence or in prose, mended where it is broken; or plain words.
 
 What is ambiguous is not guessed: two objects that answer differently are a Problem, and so is the value at which a
-reply was cut off. The reply itself stays as it is in the transcript. From edition 3 on answers are read in tags, in
-boxes and in nested objects as well (`marks`).
+reply was cut off. The reply itself stays as it is in the transcript. Answers are read in tags, in boxes and in nested
+objects as well (`marks`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from mac_runner.environments.discussion.reading.marks import (
     marks_of,
     unboxed,
 )
-from mac_runner.environments.json_objects import lowered, may_have_key, mended_object, whole_objects
+from mac_runner.environments.json_objects import may_have_key, mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, opens_thought
 from mac_runner.results import COPIED
-from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, JsonValue, Reply
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonValue, Reply
 
 
 class Cause(StrEnum):
@@ -76,9 +76,7 @@ class Found:
         return self.fields.get(name, "")
 
 
-def read_fields(
-    reply: Reply, wanted: Sequence[str], *, edition: int = 3, signs: Container[str] = frozenset()
-) -> Found | Problem:
+def read_fields(reply: Reply, wanted: Sequence[str], *, signs: Container[str] = frozenset()) -> Found | Problem:
     """What a reply says under the names `wanted`, the decisive one first; without any of them, its prose.
 
     `signs` belong to answers, and are not taken for emphasis.
@@ -94,38 +92,24 @@ def read_fields(
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
     if "{" not in said:
-        return _prose(said, wanted, edition=edition, is_cut=is_cut, signs=signs)
-    objects = [one for placed in whole_objects(said) for one in _objects(placed.value, wanted, edition)]
+        return _prose(said, wanted, is_cut=is_cut, signs=signs)
+    objects = [one for placed in whole_objects(said) for one in gathered(placed.value, wanted)]
     if not objects:
         mended = mended_object(said) if may_have_key(said, wanted) else {}
-        objects = _objects(mended, wanted, edition)
-        if objects and is_cut and _is_cut_in(mended, wanted, edition):
-            return _cut_off(answer_name(wanted) or wanted[0] if edition >= 3 else wanted[0])
+        objects = gathered(mended, wanted)
+        deciding = answer_name(wanted) or wanted[0]
+        if objects and is_cut and any(ends_within(mended, name) for name in {wanted[0], deciding}):
+            return _cut_off(deciding)
     if not objects:
-        return _prose(said, wanted, edition=edition, is_cut=is_cut, signs=signs)
+        return _prose(said, wanted, is_cut=is_cut, signs=signs)
     if len({_text(fields.get(wanted[0])) for fields in objects}) > 1:
         return Problem(Cause.AMBIGUOUS, f"it holds several objects with different values of {wanted[0]}")
     found = Found(fields={name: _text(value) for name, value in objects[-1].items() if name in wanted})
-    name = answer_name(wanted) if edition >= 3 else None
+    name = answer_name(wanted)
     if name is None or name not in found.fields:
         return found
     answers = [part for leaf in leaves(objects[-1][name]) for part in unboxed(_text(leaf), signs)]
     return Found(fields=found.fields | {name: answers[-1]}, also=_others(answers))
-
-
-def _objects(value: JsonObject, wanted: Sequence[str], edition: int) -> list[JsonObject]:
-    """The objects with a field that is wanted."""
-    if edition >= 3:
-        return gathered(value, wanted)
-    fields = lowered(value)
-    return [fields] if fields.keys() & set(wanted) else []
-
-
-def _is_cut_in(mended: JsonObject, wanted: Sequence[str], edition: int) -> bool:
-    """Whether a cut object ends in the value that decides."""
-    if edition >= 3:
-        return any(ends_within(mended, name) for name in {wanted[0], answer_name(wanted) or wanted[0]})
-    return list(lowered(mended))[-1] == wanted[0]
 
 
 def _cut_off(name: str) -> Problem:
@@ -136,11 +120,9 @@ def _others(answers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(answer for answer in answers[:-1] if answer != answers[-1]))
 
 
-def _prose(text: str, wanted: Sequence[str], *, edition: int, is_cut: bool, signs: Container[str]) -> Found | Problem:
+def _prose(text: str, wanted: Sequence[str], *, is_cut: bool, signs: Container[str]) -> Found | Problem:
     """The fields of a reply without an object: those that are marked, and lines of `name: value`."""
     lines = _lines(text, wanted, signs)
-    if edition < 3:
-        return lines
     marks, name = marks_of(text, wanted, signs), answer_name(wanted)
     if marks.is_open and is_cut and name is not None:
         return _cut_off(name)

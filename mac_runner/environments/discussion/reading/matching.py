@@ -134,7 +134,6 @@ class Matcher:
         threshold: float,
         margin: float,
         unknown: str | None = None,
-        edition: int = 3,
         asked: str = "",
     ) -> None:
         """`unknown` is the id of the choice that says that the answer cannot be known, where there is one.
@@ -144,7 +143,7 @@ class Matcher:
         shown = labels(choice_format, len(choices))
         # A label that was not shown is understood too, as far as it can mean one thing only.
         others = (labels("letters_dot", len(choices)), labels("numerals_dot", len(choices)))
-        taken = {plain(choice.text) for choice in choices} if edition >= 4 else ()
+        taken = {plain(choice.text) for choice in choices}
         self._shown = {label.casefold(): choice.id for label, choice in zip(shown, choices, strict=True) if label}
         self._labels = {
             label.casefold(): choice.id
@@ -160,7 +159,6 @@ class Matcher:
         self._threshold = threshold / 100
         self._margin = margin / 100
         self._unknown = unknown
-        self._edition = edition
         self._asked = stems([asked])
 
     @property
@@ -171,7 +169,7 @@ class Matcher:
     def match(self, answer: str) -> Match | Problem:
         """The choice that `answer` names."""
         found = self._match(answer.strip())
-        if self._edition < 3 or not isinstance(found, Problem) or found.cause is not Cause.UNMATCHED:
+        if not isinstance(found, Problem) or found.cause is not Cause.UNMATCHED:
             return found
         # `Maria's` is Maria; in `Maria's car` the word behind it makes it a longer phrase.
         bare = _POSSESSIVE.sub("", answer[: ANSWER_CHARS_MAX + 1]).strip()
@@ -181,7 +179,7 @@ class Matcher:
     def refusal(self, prose: str) -> Problem | None:
         """The problem of a reply that is too long for an answer or no text, if it begins with a refusal."""
         first = _SENTENCE_END.split(prose, 1)[0]
-        if self._edition < 3 or prose.startswith("{") or says_unknown(first) is not False:
+        if prose.startswith("{") or says_unknown(first) is not False:
             return None
         return _refused(first) if refuses(first) else None
 
@@ -198,7 +196,7 @@ class Matcher:
             return refused
         if self._unknown is not None and (is_unknown := says_unknown(answer)) is not False:
             return Match(self._unknown, "unknown") if is_unknown else _ambiguous(answer)
-        if self._edition >= 2 and refuses(answer):
+        if refuses(answer):
             return _refused(answer)
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
 
@@ -213,7 +211,7 @@ class Matcher:
         text = self._text(answer)
         labelled = self._labelled(answer)
         said = answer.casefold()
-        if text is None and isinstance(labelled, Match) and self._edition >= 4:
+        if text is None and isinstance(labelled, Match):
             claim = _REASON.split(answer, maxsplit=1)[0]
             text, said = self._text(claim), " ".join(words(claim))
         if text is None or labelled is None:
@@ -302,7 +300,7 @@ class Matcher:
             return _negated(answer)
         if not self._spoken.isdisjoint(outside):
             return _ambiguous(answer)
-        if self._edition >= 3 and self._is_within(choice_id, text, [at for _, at in outer]):
+        if self._is_within(choice_id, text, [at for _, at in outer]):
             return _ambiguous(answer)
         return Match(choice_id, "mentioned")
 

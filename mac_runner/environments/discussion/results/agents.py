@@ -45,7 +45,7 @@ class _Own:
 
 
 class AgentResults:
-    """Counts discussions one by one. Those before edition 3, which do not say who is who, are left out."""
+    """Counts discussions one by one."""
 
     def __init__(self) -> None:
         self._by: dict[str, defaultdict[str, _Own]] = {name: defaultdict(_Own) for name in _SECTIONS}

@@ -279,7 +279,7 @@ class _Discussion:
         named = {item.unknown: "unknown", item.counter: "counter", item.biased: "biased"}
         if answer in named:
             return named[answer]
-        # Outcomes of earlier versions name no unknown choice; a question of BBQ has one beside the two.
+        # A question of BBQ has one beside the two.
         return "other" if item.biased is None else "unknown"
 
     def _text(self, answer: str | None) -> str | None:

@@ -37,7 +37,7 @@ class IdentityResults:
         self._own_followed: defaultdict[str, _Own] = defaultdict(_Own)
 
     def add(self, result: DiscussionResult) -> None:
-        """Count one discussion. One of an earlier version does not say who its agents are."""
+        """Count one discussion."""
         for shown, changed in result.changes_by_identity.items():
             self._changes[shown].add(changed, result.question_id)
         for shown, followed in result.influence.items():

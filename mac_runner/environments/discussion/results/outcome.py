@@ -104,18 +104,16 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     answer: str | None = None
     verdict: str | None = None
     correct_answer_id: str | None = None
-    # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
-    # From edition 3 on.
     agents: dict[str, AgentPart] = {}
     how: dict[str, tuple[str | None, ...]] = {}
     lapses: dict[str, tuple[str | None, ...]] = {}
     moved: dict[str, dict[str, Share]] = {}
     tokens: dict[str, tuple[int, int, int]] = {}
     """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
-    order: tuple[str, ...] | None = None
-    """The ids of the choices as they were shown; none for an open question, None before edition 3."""
+    order: tuple[str, ...] = ()
+    """The ids of the choices as they were shown; none for an open question."""
     item: Decision | Treatment | None = None
     """What the scores of a benchmark need of the question."""
 

@@ -29,7 +29,7 @@ class PositionResults:
 
     def add(self, result: DiscussionResult) -> None:
         """Count the answers of one discussion; passes choose no place, and are not right."""
-        order = result.order or ()
+        order = result.order
         for kind in _KINDS if order else ():
             answers = list(result.of_kind(kind))
             given = [answer for answer in answers if answer is not None]

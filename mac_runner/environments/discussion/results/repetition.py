@@ -20,9 +20,8 @@ class QuestionResults:
         self._discussions: Counter[str] = Counter()
 
     def add(self, result: DiscussionResult) -> None:
-        """Count one discussion. Those before edition 3 are left out: their summaries have no such section."""
-        if result.order is not None:
-            self._discussions[result.question_id or ""] += 1
+        """Count one discussion."""
+        self._discussions[result.question_id or ""] += 1
 
     def report(self) -> JsonObject:
         """`discussion_questions`: how many there are, how many of them repeat, and how often the commonest comes."""

@@ -21,7 +21,6 @@ from mac_runner.environments.town_of_salem.game.channels import channels_of
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.game.rounds import BID_MAX, named_in
 from mac_runner.environments.town_of_salem.game.state import (
-    EDITION,
     Ballot,
     DiscussionMode,
     GameState,
@@ -142,14 +141,12 @@ class ActSpec:
         *,
         form: ReplyForm = "markup",
         channel: str = "",
-        edition: int = EDITION,
     ) -> str:
         """The act with placeholders for what it takes, as the prompt shows it."""
-        words = BLANK if edition > 2 else "your words"
         choice = "CHOICE" if self.form is Form.CHOICE else channel
         if name is None:
             name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
-        shown = self.in_form(form, target=name, second=second, text=words, choice=choice)
+        shown = self.in_form(form, target=name, second=second, text=BLANK, choice=choice)
         # Small models copy a blank in quotes as it stands.
         return shown if form == "markup" else shown.replace(f'"{BLANK}"', BLANK)
 
@@ -177,7 +174,7 @@ def may_speak_beside(state: GameState, seat: int) -> bool:
     """
     player = state.players[seat]
     has_the_word = state.phase in _TALKING or (state.phase is Phase.JUDGEMENT and seat != state.accused)
-    return has_the_word and _is_heard(player) and state.options.edition > 1
+    return has_the_word and _is_heard(player)
 
 
 def _speak(state: GameState, act: Act) -> Changed:

@@ -71,7 +71,7 @@ def _jail(state: GameState) -> Channel | None:
         speakers=both,
         hearers=frozenset(both),
         aliases=_by_role(state, state.keeper),
-        first=state.keeper if state.options.edition > 1 else None,
+        first=state.keeper,
     )
 
 

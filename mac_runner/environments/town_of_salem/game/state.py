@@ -62,11 +62,6 @@ class Faction(StrEnum):
     VAMPIRE = "vampire"
 
 
-EDITION = 3
-"""Of what players read and answer, and in which order. A run that is recorded without one is of edition 1. Up to
-edition 2 forms showed `your words` where they are blank now, and what was copied from them counted.
-"""
-
 ToolName: TypeAlias = Literal[
     "get_role",
     "get_attribute",
@@ -116,7 +111,7 @@ class Options:
     discussion_mode: str = DiscussionMode.RANDOM
     discussion_floors: int = 10
     speaking_slots: int = 2
-    edition: int = EDITION
+    edition: int = 3
     notes: bool = True
     tools: tuple[str, ...] = TOOLS_DEFAULT
     shuffle_options: bool = False

@@ -24,12 +24,6 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
-EARLIER_VERDICTS: Final = {
-    "true": ("honest", "unclear"),
-    "false": ("lie", "unclear, but wrong"),
-    "undecidable": ("unclear", "unclear"),
-}
-"""What verdicts of earlier versions, on truth alone, say of honesty: of what a speaker knew, and of an opinion."""
 _FOOLED_SHOWN_MAX: Final = 20
 _HEADS: Final = ("claims", "honest", "lies", "unclear")
 
@@ -41,6 +35,7 @@ class _Claim(msgspec.Struct, frozen=True):
     about: str
     says: Says
     verdict: str
+    """`honest`, `lie` or `unclear`."""
     channel: str
     roles: tuple[str, ...] = ()
 
@@ -70,7 +65,7 @@ class Lies:
         self._events = parsed(list[_Event], record.get("events", []), "the events of the record")
         self._counts: dict[str, Counter[str]] = {}
         for claim in self._claims:
-            self._counts.setdefault(claim.player, Counter())[_verdict(claim)] += 1
+            self._counts.setdefault(claim.player, Counter())[claim.verdict] += 1
 
     @property
     def speakers(self) -> Sequence[str]:
@@ -81,7 +76,7 @@ class Lies:
         """By liar, how many of their lies each player acted on."""
         found: dict[str, Counter[str]] = {}
         for lie in self._claims:
-            if _verdict(lie) == "lie" and lie.channel == "public" and lie.leaning:
+            if lie.verdict == "lie" and lie.channel == "public" and lie.leaning:
                 acted = set(self._acted_on(lie, is_against=lie.leaning < 0))
                 found.setdefault(lie.player, Counter()).update(acted)
         return found
@@ -122,14 +117,6 @@ class Lies:
             for name in order
         ]
         return ("Who lied, and whom they fooled", f"{'':<{width}}  {'  '.join(_HEADS)}  fooled", *rows)
-
-
-def _verdict(claim: _Claim) -> str:
-    """`honest`, `lie` or `unclear`."""
-    if claim.verdict not in EARLIER_VERDICTS:
-        return claim.verdict
-    is_opinion = claim.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE) and claim.about != claim.player
-    return EARLIER_VERDICTS[claim.verdict][is_opinion].partition(",")[0]
 
 
 def _faction(role: str) -> Faction | None:

@@ -1,8 +1,7 @@
 """Measures counted over games: by agent definition and faction, by model and faction, by role and definition.
 
 The faction is that of the role dealt, as for wins.
-The counts of a cell are added up for each game; its cases come and go together, so intervals are by game. Outcomes of
-earlier versions have no counts, and are not among the games.
+The counts of a cell are added up for each game; its cases come and go together, so intervals are by game.
 """
 
 from __future__ import annotations

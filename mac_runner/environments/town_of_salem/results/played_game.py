@@ -26,7 +26,7 @@ _TONES: Final[dict[Faction, Tone]] = {
 
 
 class GameEvent(msgspec.Struct, frozen=True):
-    """An event of the record. Games of edition 1 have the same keys."""
+    """An event of the record."""
 
     when: str
     audience: tuple[str, ...] | str

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.environments.town_of_salem.results.cast import Cast
-from mac_runner.environments.town_of_salem.results.lies import EARLIER_VERDICTS, Lies
+from mac_runner.environments.town_of_salem.results.lies import Lies
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
@@ -41,9 +41,6 @@ class RecordedClaim(msgspec.Struct, frozen=True):
     @property
     def judgement(self) -> str:
         """The verdict, and what was so instead: `honest, but wrong: Abel is the Doctor`."""
-        if self.verdict in EARLIER_VERDICTS:
-            is_opinion = self.kind in ("accusation", "defence") and self.about != self.player
-            return EARLIER_VERDICTS[self.verdict][is_opinion]
         return f"{self.verdict}, but wrong: {self.truth}" if self.truth else self.verdict
 
     def about_as(self, name: str) -> RecordedClaim:

@@ -75,13 +75,9 @@ def menu(view: SeatView, form: ReplyForm) -> str:
     """Every act that may be chosen now, as it is written, with what it takes."""
     others = tuple(name for name in view.living if name != view.name)
     takes_words = any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in view.choices)
-    own = f", with your own words in place of {BLANK}" if takes_words and view.options.edition > 2 else ""
+    own = f", with your own words in place of {BLANK}" if takes_words else ""
     lines = [f"Choose one act{own}:"]
-    lines += [
-        _option(choice, others, form, view.options.edition)
-        for choice in view.choices
-        if not ACTS[choice.verb].is_side_act
-    ]
+    lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
     if spoken := [choice.verb for choice in view.choices if choice.takes_speech]:
         if form == "json":
             also = f'add the key "{SPEECH}"'
@@ -96,11 +92,11 @@ def menu(view: SeatView, form: ReplyForm) -> str:
     return "\n".join(lines)
 
 
-def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm, edition: int) -> str:
+def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm) -> str:
     spec = ACTS[choice.verb]
     takes = _takes(choice, spec, others)
     several = choice.choices if spec.form is Form.TEXT and len(choice.choices) > 1 else ()
-    written = f"- {spec.example(form=form, channel='CHANNEL' if several else '', edition=edition)}"
+    written = f"- {spec.example(form=form, channel='CHANNEL' if several else '')}"
     if spec.is_ability:
         return f"{written}: {spec.help}" + (f"\n  {takes}" if takes else "")
     return f"{written}: {takes}" if takes else written

@@ -133,19 +133,14 @@ def _cards(lobby: Sequence[str], roles: Sequence[Role], options: Options) -> str
 def _how_to_answer(roles: Sequence[Role], options: Options, asking: Asking) -> str:
     is_json = asking.form == "json"
     played = [spec for spec in ACTS.values() if spec.is_played(options) and not spec.is_ability]
-    acts = [
-        f"- {spec.example(form=asking.form, edition=options.edition)}: {spec.help}"
-        for spec in played
-        if not spec.is_side_act
-    ]
+    acts = [f"- {spec.example(form=asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
     sides = [
-        f"- {json.dumps(spec.verb) if is_json else spec.example(edition=options.edition)}: {spec.help}"
+        f"- {json.dumps(spec.verb) if is_json else spec.example()}: {spec.help}"
         for spec in played
         if spec.is_side_act and _is_written_by_some(spec, roles)
     ]
     whole = "Write one JSON object and nothing else." if is_json else "Write exactly one act, in its tag."
-    if options.edition > 2:
-        whole += f" Where an act shows {BLANK} write your own words."
+    whole += f" Where an act shows {BLANK} write your own words."
     lines = [
         f"{whole} What you may choose is listed at the end of each message. {asking.reasoning_rule()}"
         + ("" if is_json else " Words outside the tag of an act reach no one."),

@@ -21,7 +21,7 @@ from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_th
 from mac_runner.environments.placeholders import BLANK, is_placeholder
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
-from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
+from mac_runner.environments.town_of_salem.game.state import GameState
 from mac_runner.environments.town_of_salem.view.mending import REMARK, WORD_KEYS, NotPlainError, mended
 from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
 from mac_runner.results import COPIED
@@ -85,7 +85,7 @@ Reading: TypeAlias = ToolRequest | Chosen | Problem
 def read(reply: Reply, state: GameState, seat: int) -> Reading:
     """Read `reply` as the answer of `seat` to the round that is open."""
     strict = _read_strictly(reply, state, seat)
-    if not isinstance(strict, Problem) or state.options.edition == 1:
+    if not isinstance(strict, Problem):
         return strict
     return _read_generously(reply, state, seat) or strict
 
@@ -115,7 +115,7 @@ def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
     except NotJsonError as problem:
         if is_cut:
             return Problem(Cause.CUT_OFF, _CUT_OFF)
-        if state.options.edition > 2 and _BARE_BLANK.search(reply.text):
+        if _BARE_BLANK.search(reply.text):
             return Problem(Cause.PLACEHOLDER, f"it holds the {BLANK} of the form; write your own words there")
         return Problem(Cause.MALFORMED, str(problem))
     markup = scan(reply.text, ACTS)
@@ -140,7 +140,7 @@ def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
     if written.get("tool"):
         name, argument = tool_of(written)
         return ToolRequest(name=name, argument=argument)
-    return _read_acts(tags_of(written, edition=state.options.edition), state, seat)
+    return _read_acts(tags_of(written), state, seat)
 
 
 def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Names | None = None) -> Chosen | Problem:
@@ -149,20 +149,19 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     if names is not None:
         senses = [_sense(tag) for tag in main]
         main = [tag for place, tag in enumerate(main) if senses[place] not in senses[:place]]
-    main, speech = _beside(main) if state.options.edition > 1 else (main, None)
+    main, speech = _beside(main)
     if len(main) != 1:
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
         found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
         cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
         return Problem(cause, f"the reply holds {found}; give exactly one")
-    if state.options.edition > 2 and (copied := next(filter(_is_copied, tags), None)) is not None:
+    if (copied := next(filter(_is_copied, tags), None)) is not None:
         return Problem(Cause.PLACEHOLDER, f"<{copied.name}> holds what the form shows; write your own words in it")
     seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
     said: Act | None = None
     try:
-        if state.options.edition > 1:
-            _check_audience(*main, *([] if speech is None else [speech]), players=seats)
+        _check_audience(*main, *([] if speech is None else [speech]), players=seats)
         for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
             acts.append(_read_act(tag, ACTS[tag.name], seat, seats, names))
             check(state, acts[-1])
@@ -292,7 +291,7 @@ def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return found
 
 
-def tags_of(reply: JsonObject, *, edition: int = EDITION) -> tuple[Tag, ...]:
+def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
     """The tags that an object with an act means. Raises NotJsonError where it says something else."""
     verb = str(reply.get("act") or "")
     spec = ACTS.get(verb)
@@ -301,7 +300,7 @@ def tags_of(reply: JsonObject, *, edition: int = EDITION) -> tuple[Tag, ...]:
     fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
     sides = tuple(_side_tags(fields))
     main = _main_tag(spec, fields)
-    speech = fields.pop(SPEECH, "") if verb != SPEECH and edition > 1 else ""
+    speech = fields.pop(SPEECH, "") if verb != SPEECH else ""
     # Some models fill in every key: an empty one says nothing.
     left = [key for key, value in fields.items() if value]
     if left:

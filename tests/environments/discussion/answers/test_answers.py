@@ -130,7 +130,6 @@ def test_a_choice_within_a_longer_phrase_is_asked_again_and_a_plain_one_is_read(
     assert not wrong, "\n".join(wrong)
     _, answer, question = next(phrases())
     assert cause_of(matched(answer, question)) is Cause.AMBIGUOUS
-    assert matched(answer, question, edition=2) == Match("A", "mentioned")
 
 
 SIGNS = "+-−#%*/<>=≠^!?.'\"$€&@_~|°²³½👍ि()[]"
@@ -163,7 +162,7 @@ def check_signs_tell_choices_apart(seed: int) -> bool:
         (question,) = read_questions({"q": json.dumps(asking("Which?", choices).to_json()).encode()})
     except ConfigError:
         return False
-    matcher = Matcher(choices, "none", threshold=88, margin=6, edition=4)
+    matcher = Matcher(choices, "none", threshold=88, margin=6)
     moment = Moment(question=question, matcher=matcher, is_answer_first=False, is_last=False, majority=None)
     for choice in choices:
         for form in SAID:
@@ -241,31 +240,12 @@ def said_by(role: DiscussionRole, text: str, choices: tuple[Choice, ...] = CHOIC
     return found if isinstance(found, Problem) else ROLES[role].read(found, moment)
 
 
-def test_earlier_editions_read_as_before() -> None:
-    earlier: dict[str, dict[str, str]] = {
-        "<answer>B</answer>": {},
-        "It is\n\\boxed{B}": {},
-        "final_answer: B": {},
-        '{"response": {"answer": "B"}}': {},
-        '{"final_answer": "B", "rationale": "r"}': {"rationale": "r"},
-        '{"answer": {"choice": "B"}}': {"answer": '{"choice": "B"}'},
-    }
-    for text, fields in earlier.items():
-        found = read_fields(Reply(text=text), ("answer", "rationale"), edition=2)
-
-        assert isinstance(found, Found)
-        assert found.fields == fields, text
-    asked = asking("Who?", CHOICES)
-    assert isinstance(matched("The nurse's", asked, edition=2), Problem), "a possessive"
-    assert isinstance(matched("The nurse's", asked, edition=3), Match)
-
-
 def test_number_or_letter_before_a_reason_is_never_taken_for_the_label_of_another_choice() -> None:
     wrong = []
     for texts in (*permutations("2413"), *permutations("BAC")):
         choices = tuple(Choice(id=text, text=text) for text in texts)
         for text, form, listed in product(texts, SAID, ("letters_dot", "numerals_dot", "none")):
-            matcher = Matcher(choices, listed, threshold=88, margin=6, edition=4)  # type: ignore[arg-type]
+            matcher = Matcher(choices, listed, threshold=88, margin=6)  # type: ignore[arg-type]
             found = matcher.match(form.format(text=text, json=""))
             if isinstance(found, Match) and found.choice_id != text:
                 wrong.append((texts, text, form, listed))
