@@ -196,7 +196,9 @@ class ExperimentSet:
         return tuple(dict.fromkeys(warning for setup in self.setups for warning in setup.warnings))
 
     def anchored(self) -> ExperimentSet:
-        """The same with absolute paths: while it plays, anyone's code may change the working directory."""
+        """The same, with absolute paths where code of others takes part, which may change the working directory."""
+        if not any(setup.experiment.plugins or setup.experiment.metric_plugins for setup in self.setups):
+            return self
         setups = tuple(replace(setup, directory=setup.directory.absolute()) for setup in self.setups)
         return replace(self, directory=self.directory.absolute(), setups=setups)
 

@@ -15,7 +15,6 @@ from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections
 from mac_runner.runs.recorded import (
     parent_conversation,
     rebuilt_transcript,
-    recorded_experiment,
     recorded_plan,
     sent_prompt,
 )

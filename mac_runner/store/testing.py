@@ -66,6 +66,6 @@ from mac_runner.store.traces import (
     digest_of_traces,
     encode_traces,
 )
-from mac_runner.store.transcripts import Finished, decode_transcript, encode_transcript
+from mac_runner.store.transcripts import decode_transcript, encode_transcript
 from mac_runner.store.workers import open_worker
 from mac_runner.store.writer import THREAD_NAME, Writer

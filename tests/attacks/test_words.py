@@ -361,7 +361,7 @@ def summary(text: str) -> JsonObject:
         "turns": 1,
         "corrections": 0,
         "defaults": 0,
-        "tokens": {"prompt": 1, "cached": 0, "completion": 1},
+        "tokens": {"prompt": 1, "completion": 1, "timing": {"cached": 0}},
     }
     game: JsonObject = {"kind": "game", "ending": "win", "days": 2, "winners": [text], "players": [player, player]}
     rows: list[JsonObject] = [

@@ -290,7 +290,7 @@ def follow(constraint: Constraint, num_letters: int, dice: random.Random) -> Non
 
 LETTER_A = ord("a") - ord("!")
 """Its token."""
-GROWING = [
+GROWING: list[dict[str, Any]] = [
     {"pattern": ".*a.{200}"},
     {"pattern": "(.*a.{30})|(.*b.{31})"},
     {"pattern": "|".join(f"(([a-z]{{{size}}})*_{size})" for size in (*range(2, 30), 101, 103))},
