@@ -126,6 +126,17 @@ def test_an_experiment_leads_to_what_it_led_to_when_it_was_recorded() -> None:
     assert recorded == now, "\n".join(told(CHEAPEST.name, recorded, now))
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["bbq_moderated", "ranked_15", "tos_information_lag"])
+def test_first_conversation_of_an_experiment_is_what_it_was_when_it_was_recorded(name: str) -> None:
+    (played,) = [played for played in PLAYED if played.name == name]
+    now = play(played._replace(arguments=(*played.arguments, "--limit", "1")))
+
+    conversations = {subject: parts for subject, parts in now.items() if subject.startswith("conversation ")}
+    assert conversations
+    assert conversations.items() <= read(played).items()
+
+
 def test_every_experiment_of_the_repository_is_recorded() -> None:
     assert {played.arguments[0] for played in PLAYED} == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
     assert all(read(played) for played in PLAYED)
