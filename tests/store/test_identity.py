@@ -105,6 +105,8 @@ def resolved(seed: int = 5, **settings: JsonValue) -> JsonObject:
 DAMAGES: dict[str, tuple[str, str]] = {
     "a value is another one": ("seed: 5", "seed: 6"),
     "it is cut off": (r"runtime_config:(.|\n)*", ""),
+    "it is cut off in a key": (r"time_config:(.|\n)*", ""),
+    "it is cut off behind its digest": (r"experiment_metadata:(.|\n)*", ""),
     "a line is gone": (r"  mirror: .*\n", ""),
     "its digest is another one": (r"values: \w{4}", "values: 0000"),
 }
