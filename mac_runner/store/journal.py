@@ -55,7 +55,7 @@ from mac_runner.store.trace_log import TraceLog
 from mac_runner.structs import convert, decode
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
-JOURNAL_FORMAT = 2
+JOURNAL_FORMAT = 3
 """Each segment has its own."""
 
 _OF_SESSIONS = frozenset({"session", "checkpoint"})

@@ -229,7 +229,7 @@ def test_file_that_is_no_transcript_is_refused(data: bytes) -> None:
 def test_journal_and_transcripts_of_another_format_are_refused_with_the_version_that_reads_them(released: Path) -> None:
     for run_dir, path, found, other in (
         ("finished", "transcripts/toy_00001.json", b'"format": 3', b'"format": 2'),
-        ("killed", "journal/000001.jsonl", b'"version":2', b'"version":1'),
+        ("killed", "journal/000001.jsonl", b'"version":3', b'"version":2'),
     ):
         file = released / run_dir / path
         data = file.read_bytes().replace(found, other)
@@ -238,7 +238,7 @@ def test_journal_and_transcripts_of_another_format_are_refused_with_the_version_
             data = encode_frame(json.loads(first[9:])) + rest
         file.write_bytes(data)
 
-    with pytest.raises(RunDirectoryError, match=r"000001.jsonl: version is 1, .* mac_runner 0.2.0"):
+    with pytest.raises(RunDirectoryError, match=r"000001.jsonl: version is 2, .* mac_runner 0.2.0"):
         read_run(released / "killed").rows()
     with pytest.raises(ValueError, match=r"format is 2, .* mac_runner 0.2.0"):
         decode_transcript((released / "finished/transcripts/toy_00001.json").read_bytes())
