@@ -64,14 +64,22 @@ _OLLAMA_PREFIX: Final = "/api/"
 _UNAUTHORIZED: Final = 401
 # An iterator is written as a list.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=list)
+# Those that JSON lets stand in a text.
+_LINE_ENDS = {end: json.dumps(end)[1:-1] for end in "\x85\u2028\u2029"}
 
 JsonObject = dict[str, object]
 Result = TypeVar("Result")
 
 
 def encoded(content: object) -> bytes:
-    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
-    return _ENCODER.encode(content).encode("utf-8", "replace")
+    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 cannot encode, becomes a question mark.
+
+    It is one line for those, too, who end lines where Unicode does, as Ollama's client does.
+    """
+    text = _ENCODER.encode(content)
+    for end, escaped in _LINE_ENDS.items():
+        text = text.replace(end, escaped)
+    return text.encode("utf-8", "replace")
 
 
 def answer(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -93,7 +101,7 @@ def encoded_in_lots(content: object, *, depth: int = 1) -> Iterator[bytes]:
     if isinstance(content, dict):
         opening = "{"
         for name, value in content.items():
-            yield f"{opening}{_ENCODER.encode(name)}:".encode("utf-8", "replace")
+            yield opening.encode() + encoded(name) + b":"
             yield from encoded_in_lots(value, depth=depth)
             opening = ","
         yield b"}" if content else b"{}"

@@ -206,6 +206,14 @@ def test_long_answer_is_the_json_of_any_other(content: object) -> None:
         assert b"".join(encoded_in_lots({"rows": iter([content] * count)})) == encoded({"rows": [content] * count})
 
 
+@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
+def test_answer_is_one_line_wherever_a_client_ends_lines(end: str) -> None:
+    content = {end: [f"a{end}b"]}
+    for written in (encoded(content), b"".join(encoded_in_lots(content))):
+        assert len(written.decode().splitlines()) == 1
+        assert TypeAdapter(JsonValue).validate_json(written) == content
+
+
 def test_long_answer_is_encoded_in_pieces_that_are_each_short() -> None:
     row = {"token": "a", "top_logprobs": [{"token": "b", "logprob": -0.5}] * 20}
     choice = {"text": "x", "logprobs": {"content": [row] * 8_000}}
