@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.config import identity_of
 from mac_runner.reports import (
     GridRow,
     GridTable,
@@ -29,7 +28,6 @@ from mac_runner.reports import (
     summarise_grid,
 )
 from mac_runner.results import Declared, objects
-from mac_runner.runs.recorded import recorded_only
 from mac_runner.runs.summary import COMPARISONS, summary_of
 from mac_runner.store import (
     Disk,
@@ -69,16 +67,6 @@ class _Written:
     """What the differences in them are from; the summary says it, because the file may have another `report` now."""
 
 
-def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
-    """Combinations whose identity in grid.yaml is not that of their experiment."""
-    for known in grid.entries:
-        if has_run(directory / known.slug):
-            identity = identity_of(recorded_only(read_run(directory / known.slug)))
-            if identity != known.identity:
-                text = f"grid.yaml: the identity of {known.slug} is {known.identity!r}, expected {identity!r}"
-                yield Finding(FindingKind.MISMATCHED, f"{text}; put back the file that the grid wrote")
-
-
 def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
     """Check the files of the grid's own directory. Reads only."""
     disk = Disk()
@@ -91,7 +79,6 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
         if read_json(disk, directory / "summary.json", _REMEDY) == summary:
             break
     findings, notes = check_log(directory, grid.name, disk=disk)
-    findings += _identity_findings(directory, grid)
     if isinstance(summary, Finding):
         findings.append(summary)
     elif summary is None:

@@ -263,19 +263,6 @@ def test_any_cell_of_a_table_altered_is_found_with_its_line_and_column(grid: Pat
 
 
 @pytest.mark.ci
-def test_identity_of_a_combination_altered_in_the_list_of_the_grid_is_found(grid: Path) -> None:
-    path = grid / "grid.yaml"
-    known = read_grid(grid)
-    assert known is not None
-    identity = known.entries[0].identity
-    altered_identity = identity[:-1] + ("0" if identity[-1] != "0" else "1")
-    path.write_text(path.read_text().replace(identity, altered_identity))
-
-    (finding,) = checked_tables(grid).findings
-    assert f"is '{altered_identity}', expected '{identity}'" in finding.text
-
-
-@pytest.mark.ci
 def test_any_value_of_the_summary_of_a_grid_altered_is_found(grid: Path) -> None:
     path = grid / "summary.json"
     summary = json.loads(path.read_bytes())
@@ -350,16 +337,3 @@ def test_tables_that_are_written_while_they_are_read_are_read_again(
     monkeypatch.setattr(System, "exists", ending)
 
     assert wrong_tables(grid) == []
-
-
-@pytest.mark.ci
-def test_tables_of_a_version_without_formats_are_said_not_to_be_judged(grid: Path) -> None:
-    summary = json.loads((grid / "summary.json").read_bytes())
-    del summary["format"]
-    (grid / "summary.json").write_text(encoded(summary))
-    (grid / "grid.csv").write_bytes(b"combination,cached_tokens\r\n")
-
-    found = checked_tables(grid)
-
-    assert found.findings == ()
-    assert "are not judged" in found.notes[0]
