@@ -13,7 +13,7 @@ import yaml
 from mac_runner.store.testing import encode_frame
 from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, Lab, experiment, scripted
-from tests.kit import acknowledge, copied, own_game
+from tests.kit import acknowledge, copied, own_game, undigested
 
 KINDS: Final = ("games", "talks", "village", "broken", "fork", "long", "foreign")
 _OWN_GAMES: Final = {
@@ -154,6 +154,7 @@ def _hostile(lab: Lab) -> JsonObject:
 def renamed(run: Path, to: Path) -> Path:
     """A copy of a run with names in it that this version would not have accepted."""
     shutil.copytree(run, to)
+    (to / "experiment.yaml").write_text(undigested(to / "experiment.yaml"))
     for path in sorted(to.rglob("*"), reverse=True):
         if path.is_file():
             path.write_bytes(_renamed(path.read_bytes(), is_journal=path.parent.name == "journal"))
