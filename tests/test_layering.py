@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "mac_runner"
 
 GROUND = (
     *("errors", "tokens", "types", "clock", "descriptors", "files", "printable", "section", "problems", "latency"),
-    *("calibration", "intervals", "bottleneck", "comparisons", "paired", "flat", "results", "view_model", "structs"),
+    *("calibration", "intervals", "bottleneck", "compared", "ratings", "flat", "results", "view_model", "structs"),
     *("rewards", "weights", "checkpoints", "threads", "plugins", "registry", "secrecy", "extras", "__init__"),
     *("failures", "steps", "client_settings", "http_library"),
 )
@@ -130,7 +130,7 @@ USERS = {
     "rapidfuzz": {"environments"},
     "ray": {"executors"},
     "rich": {"status", "reports"},
-    "scipy": {"comparisons", "figures", "paired"},
+    "scipy": {"compared", "figures", "ratings"},
     "torch": {"nano"},
     "tqdm": {"status"},
     "vl_convert": {"figures"},

@@ -15,13 +15,6 @@ from mac_runner.figures.methods import methods_text
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value
 from mac_runner.figures.page import ROWS_MAX, Line, Recorded, Report, cell_text, report_html, report_json
 from mac_runner.figures.plots import forest
-from mac_runner.figures.statistics.differences import (
-    RateDifference,
-    rate_difference,
-    ratio_difference,
-    with_q,
-    won_difference,
-)
 from mac_runner.figures.statistics.survival import Case, log_rank, survival
 from mac_runner.figures.svg import svg_of
 from mac_runner.figures.theme import colours_of, dashes_of, shapes_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from mac_runner import comparisons
+from mac_runner import compared as statistics
 from mac_runner.flat import Cell
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import metric_figures
@@ -221,7 +221,7 @@ def compare_combinations(
     `read` yields the index rows of a combination. Unlike the summary, it depends on what is installed: `libraries` are
     those that made it, None where the extra `stats` was not used.
     """
-    has_stats = comparisons.has_stats() if has_stats is None else has_stats
+    has_stats = statistics.has_stats() if has_stats is None else has_stats
     sections: JsonObject = {}
     for kind, spec in results_specs().items():
         if spec.comparisons is not None:
@@ -235,13 +235,13 @@ def compare_combinations(
 
 
 def _libraries() -> JsonObject:
-    return dict(comparisons.libraries())
+    return dict(statistics.libraries())
 
 
 def is_made_alike(compared: JsonObject) -> bool:
     """Whether the same games would be compared here to the last digit."""
     found = compared.get("libraries")
-    return found is None or (comparisons.has_stats() and found == _libraries())
+    return found is None or (statistics.has_stats() and found == _libraries())
 
 
 def lacks_stats(compared: JsonObject | None) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final, NamedTuple
 
-from mac_runner.comparisons import has_stats, mcnemar
+from mac_runner.compared import matched_interval, matched_p
 from mac_runner.errors import ConfigError
-from mac_runner.intervals import Interval, interval_of, matched_difference, mean_interval
+from mac_runner.intervals import Interval, interval_of, mean_interval
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
 from mac_runner.rewards import PREFERRED, is_number, preferred, rewards_of
@@ -21,7 +21,7 @@ from mac_runner.runs.fork_plan import Arm
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
 
-VALUE_FORMAT = 1
+VALUE_FORMAT = 2
 SAID: Final = Arm("said", is_kept=True)
 RESAMPLED: Final = Arm("resampled")
 SILENT: Final = Arm("silent", is_silent=True)
@@ -148,8 +148,8 @@ def _difference(first: str, one: Mapping[int, Rollout], second: str, other: Mapp
     ]
     differences = [a - b for a, b in pairs]
     ahead, behind = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
-    is_binary = _is_binary([figure for pair in pairs for figure in pair])
-    interval = matched_difference(ahead, behind, len(pairs)) if is_binary else mean_interval(differences)
+    is_binary = bool(pairs) and _is_binary([figure for pair in pairs for figure in pair])
+    interval = matched_interval(behind, ahead, len(pairs)) if is_binary else mean_interval(differences)
     return {
         "first": first,
         "second": second,
@@ -158,7 +158,7 @@ def _difference(first: str, one: Mapping[int, Rollout], second: str, other: Mapp
         "difference": fsum(differences) / len(pairs) if pairs else None,
         "interval": _json(interval),
         "ahead": [ahead, behind],
-        "mcnemar_p": mcnemar(ahead, behind) if is_binary and has_stats() else None,
+        "p": matched_p(ahead, behind) if is_binary else None,
     }
 
 
@@ -197,7 +197,7 @@ def value_lines(value: JsonObject) -> Iterable[str]:
         yield f"{name:<12}{arm['n']:>5}{_number(arm['mean']):>9}   {_range(arm['interval'])}"
     yield ""
     for pair in objects(value, "differences"):
-        p = "" if pair["mcnemar_p"] is None else f", exact McNemar p {_number(pair['mcnemar_p'])}"
+        p = "" if pair["p"] is None else f", p {_number(pair['p'])}"
         yield (
             f"{pair['first']} less {pair['second']}: {_number(pair['difference'], sign='+')}, 95% interval "
             f"{_range(pair['interval'])}{p}; {pair['pairs']} paired draws, {pair['other_reply']} with another reply"

@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from mac_runner.figures.testing import Case, rate_difference, survival, won_difference
+from mac_runner.compared import Sums, compare, compare_apart
+from mac_runner.figures.testing import Case, survival
 from mac_runner.intervals import ClusteredRate, Interval, wilson
 from tests.faults.tier import SCALE
 from tests.kit import known
@@ -86,7 +87,7 @@ def test_interval_of_a_difference_of_independent_groups_covers() -> None:
     chance, found = Random("unpaired"), Share(0.0)
     for _ in range(STUDIES):
         one, other = rate_of(team_game, chance), rate_of(discussion, chance)
-        found.see(known(rate_difference(one, other)).interval)
+        found.see(known(compare_apart(one, other)).interval)
 
     assert found.is_right(), found.held / found.n
 
@@ -103,13 +104,17 @@ def test_interval_of_a_paired_difference_covers_and_is_the_narrower_one() -> Non
         other = {
             deal: int((each if chance.random() < 0.8 else chance.random()) < 0.55) for deal, each in enumerate(luck)
         }
-        paired = known(known(won_difference(one, other)).interval)
-        unpaired = known(known(rate_difference(_single(one), _single(other))).interval)
+        paired = known(known(compare(_sums(one), _sums(other))).interval)
+        unpaired = known(known(compare_apart(_single(one), _single(other))).interval)
         found.see(paired)
         narrower += paired.hi - paired.lo < unpaired.hi - unpaired.lo
 
     assert found.is_right(), found.held / found.n
     assert narrower > 0.9 * STUDIES
+
+
+def _sums(won: dict[int, int]) -> Sums:
+    return {deal: (each, 1) for deal, each in won.items()}
 
 
 def _single(won: dict[int, int]) -> ClusteredRate:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner.figures.testing import (
-    Case,
-    RateDifference,
-    interval_notes,
-    log_rank,
-    of_rate,
-    rate_difference,
-    ratio_difference,
-    survival,
-    with_q,
-    won_difference,
-)
+from mac_runner.compared import compare, compare_apart, with_q
+from mac_runner.figures.testing import Case, interval_notes, log_rank, of_rate, survival
 from mac_runner.intervals import ClusteredRate, ExactClusteredMean
 from mac_runner.types import JsonObject, JsonValue
 from tests.figures.reports import run
@@ -80,22 +71,21 @@ def test_log_rank_needs_two_groups_and_a_death() -> None:
 
 def test_difference_points_from_the_first_to_the_second() -> None:
     low, high = rate(*[(0, 1)] * 15, *[(1, 1)] * 5), rate(*[(0, 1)] * 5, *[(1, 1)] * 15)
-    unpaired = rate_difference(low, high)
-    paired = won_difference({deal: deal < 5 for deal in range(20)}, {deal: deal < 15 for deal in range(20)})
-    ratios = ratio_difference(dict.fromkeys(range(20), (1, 4)), {deal: (3 - deal % 2, 4) for deal in range(20)})
+    unpaired = compare_apart(low, high)
+    paired = compare({deal: (deal < 5, 1) for deal in range(20)}, {deal: (deal < 15, 1) for deal in range(20)})
+    ratios = compare(dict.fromkeys(range(20), (1, 4)), {deal: (3 - deal % 2, 4) for deal in range(20)})
     for found in map(known, (unpaired, paired, ratios)):
         lo, hi = known(found.interval)
-        assert 0 < lo < found.value < hi
-    assert known(paired).p == pytest.approx(2 * 0.5**10)
+        assert 0 < lo < found.difference < hi
     # Runs that share nothing have none.
-    assert won_difference({1: 1}, {2: 1}) is None
-    assert ratio_difference({1: (1, 2)}, {2: (1, 2)}) is None
-    assert rate_difference(ClusteredRate(), rate((1, 1))) is None
+    assert compare({1: (1, 2)}, {2: (1, 2)}) is None
+    assert compare_apart(ClusteredRate(), rate((1, 1))) is None
 
 
 def test_family_is_adjusted_as_scipy_does_and_gaps_stay() -> None:
     chances = [0.01, 0.04, 0.03]
-    family = [RateDifference(n=9, is_paired=True, value=0.1, interval=None, p=p) for p in chances]
+    alike = known(compare({1: (1, 2)}, {1: (1, 2)}))
+    family = [replace(alike, p=p) for p in chances]
     found = with_q([family[0], None, *family[1:]])
 
     assert found[1] is None

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mac_runner import paired
-from mac_runner.comparisons import RESAMPLES
+from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, how_paired
 from mac_runner.environments.discussion.results.comparison_tables import grid_differences
-from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
+from mac_runner.environments.discussion.results.comparisons import (
+    COMPARED,
+    KEY,
+    compare_discussions,
+    families_in_words,
+)
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Value, interval_columns
 from mac_runner.figures.plots import forest
 from mac_runner.printable import counted
-from mac_runner.results import Declared, Difference, PlayedCombination
+from mac_runner.results import Declared, Difference, PlayedCombination, section
 from mac_runner.types import JsonObject
 
 _WORDS: Final = {
@@ -31,8 +35,7 @@ _WORDS: Final = {
 }
 _STATEMENT: Final = (
     "Differences from the baseline are paired by question, or by number where all discussions are of one question. "
-    "Intervals are percentiles of a bootstrap that draws whole questions; p is McNemar's exact test for one truth "
-    "value for each pair, else twice the share of resamples on the other side of no difference"
+    f"Interval and p are of one test: {how_paired('question')}"
 )
 
 
@@ -44,30 +47,11 @@ def difference_figures(study: Study) -> tuple[Figure, ...]:
     found = grid_differences(compared)
     order = sorted(found, key=lambda name: (name != study.primary, [*COMPARED].index(name)))
     rows = {name: [_row(name, run, one) for run, one in found[name].items() if one.diff is not None] for name in order}
-    families = _with_q(rows, study.primary)
+    over = families_in_words(section(compared, KEY))
+    families = f"Benjamini and Hochberg (q) over the {over}"
     if len(study.runs) == 2:
         return tuple(_of_two(rows, study, families))
     return tuple(_figures(rows, study, families))
-
-
-def _with_q(rows: Mapping[str, Sequence[dict[str, Value]]], primary: str | None) -> str:
-    """Adjust p over two families: the comparisons of the primary outcome, and all others. Says how many they are."""
-    families = [
-        [
-            row
-            for name, found in rows.items()
-            if (name == primary) is is_primary
-            for row in found
-            if row["p"] is not None
-        ]
-        for is_primary in (True, False)
-    ]
-    for family in families:
-        for row, q in zip(family, paired.adjusted([float(row["p"] or 0) for row in family]), strict=True):
-            row["q"] = q
-    named = zip(families, ("of the primary outcome", "of all other outcomes together"), strict=True)
-    counts = " and ".join(f"{len(family)} comparisons {words}" for family, words in named if family)
-    return f"Benjamini and Hochberg (q) over the {counts}" if counts else ""
 
 
 def _of_two(rows: Mapping[str, Sequence[dict[str, Value]]], study: Study, correction: str) -> Iterator[Figure]:
@@ -139,17 +123,17 @@ def _spec(rows: Sequence[dict[str, Value]], label: str, *, is_rate: bool) -> Jso
 
 def _notes(rows: Sequence[dict[str, Value]]) -> tuple[str, ...]:
     fewest = min(int(row["n"] or 0) for row in rows)
-    if fewest >= paired.CLUSTERS_MIN:
+    if fewest >= CLUSTERS_MIN:
         return ()
     few = counted(fewest, "questions")
-    return (f"Some have {few} only: with fewer than {paired.CLUSTERS_MIN}, intervals are too narrow.",)
+    return (f"Some have {few} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow.",)
 
 
 def _method(correction: str) -> Method:
     return Method(
         statement=_STATEMENT,
         unit="question",
-        interval="bootstrap percentiles, 95 %",
+        interval="score or bootstrap percentiles, 95 %",
         resamples=RESAMPLES,
         correction=correction,
     )
@@ -164,7 +148,7 @@ def _row(name: str, run: str, one: Difference) -> dict[str, Value]:
         "lo": one.diff_lo,
         "hi": one.diff_hi,
         "p": one.p,
-        "q": None,
+        "q": one.q,
         "h": one.h,
         "odds": one.odds,
         "odds_lo": one.odds_lo,

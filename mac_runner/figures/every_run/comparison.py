@@ -10,19 +10,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from mac_runner.compared import Comparison, compare, compare_apart, compare_means, how_paired, with_q
 from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.model import DataColumn, Figure, Method, Section, Value, interval_columns
 from mac_runner.figures.plots import forest
-from mac_runner.figures.statistics.differences import RateDifference, rate_difference, ratio_difference, with_q
-from mac_runner.intervals import ClusteredRate, Interval
+from mac_runner.intervals import ClusteredRate
 from mac_runner.registry import results_specs
 from mac_runner.reports.rows import parse_row
 from mac_runner.rewards import is_number, values_by_agent
 from mac_runner.types import JsonObject
 
 _PAIRED: Final = (
-    "Values of two runs are compared over the conversations of the same number, which have the same seed. A rate has a "
-    "bootstrap interval over these pairs, a mean Student's of the paired differences; p is of the same comparison"
+    "Values of two runs are compared over the conversations of the same number, which have the same seed. Interval and "
+    f"p are of one test: of rates {how_paired('conversation')}; of means Student's of the paired differences"
 )
 _UNPAIRED: Final = (
     "The runs have different seeds, so their conversations are not pairs. The difference of two rates has Newcombe's "
@@ -117,9 +117,9 @@ def _spec(study: Study, rows: Sequence[Mapping[str, Value]], units: str) -> Json
     )
 
 
-def _row(name: str, run: str, is_rate: bool, one: RateDifference) -> dict[str, Value]:
+def _row(name: str, run: str, is_rate: bool, one: Comparison) -> dict[str, Value]:
     lo, hi = (None, None) if one.interval is None else one.interval
-    found: dict[str, Value] = {"value": name, "run": run, "is_rate": is_rate, "n": one.n, "difference": one.value}
+    found: dict[str, Value] = {"value": name, "run": run, "is_rate": is_rate, "n": one.n, "difference": one.difference}
     return {**found, "lo": lo, "hi": hi, "p": one.p, "q": one.q}
 
 
@@ -153,13 +153,13 @@ def _add(found: dict[str, Values], name: str, deal: Deal, values: Sequence[float
     found[name] = before._replace(is_rate=before.is_rate and is_rate)
 
 
-def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool) -> RateDifference | None:
+def _difference(first: Values, second: Values, *, is_paired: bool, is_rate: bool) -> Comparison | None:
     if is_rate:
         one, other = ({key: (int(total), n) for key, (total, n) in each.cases.items()} for each in (first, second))
         if is_paired:
-            return ratio_difference(one, other)
-        return rate_difference(*(clustered(each) for each in (one, other)))
-    return _mean_difference(first.cases, second.cases, is_paired=is_paired)
+            return compare(one, other)
+        return compare_apart(*(clustered(each) for each in (one, other)))
+    return compare_means(first.cases, second.cases, is_paired=is_paired)
 
 
 def clustered(cases: Mapping[Deal, tuple[int, int]]) -> ClusteredRate:
@@ -168,29 +168,3 @@ def clustered(cases: Mapping[Deal, tuple[int, int]]) -> ClusteredRate:
     for total, n in cases.values():
         rate.add(total, n)
     return rate
-
-
-def _mean_difference(
-    first: Mapping[Deal, tuple[float, int]], second: Mapping[Deal, tuple[float, int]], *, is_paired: bool
-) -> RateDifference | None:
-    """The difference of two means of conversations; each counts with the mean of its own cases."""
-    from scipy.stats import ttest_ind, ttest_rel
-
-    shared = [number for number in first if number in second] if is_paired else []
-    numbers = (shared, shared) if is_paired else ([*first], [*second])
-    one, other = (
-        [each[number][0] / each[number][1] for number in chosen if each[number][1]]
-        for each, chosen in zip((first, second), numbers, strict=True)
-    )
-    if not one or not other:
-        return None
-    n, value = min(len(one), len(other)), math.fsum(other) / len(other) - math.fsum(one) / len(one)
-    differences = [b - a for a, b in zip(one, other, strict=False)] if is_paired else [*one, *other]
-    if n < 2 or len(set(differences)) < 2:
-        # Without a spread there is nothing to go by.
-        return RateDifference(n=n, is_paired=is_paired, value=value, interval=None, p=None)
-    test = ttest_rel(other, one) if is_paired else ttest_ind(other, one, equal_var=False)
-    lo, hi = test.confidence_interval(0.95)
-    return RateDifference(
-        n=n, is_paired=is_paired, value=value, interval=Interval(float(lo), float(hi)), p=float(test.pvalue)
-    )

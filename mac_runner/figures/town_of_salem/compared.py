@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from mac_runner.comparisons import RESAMPLES
+from mac_runner.compared import CLUSTERS_MIN, RESAMPLES, Comparison, compare, compare_apart, how_paired, with_q
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.figures.charts import forest
@@ -17,18 +17,10 @@ from mac_runner.figures.data import RunData, Study
 from mac_runner.figures.estimates import UNITS_MIN, Estimate, estimate_rows, of_rate
 from mac_runner.figures.failures import Counted, failures_figure
 from mac_runner.figures.model import DataColumn, Figure, Method, interval_columns
-from mac_runner.figures.statistics.differences import (
-    RateDifference,
-    rate_difference,
-    ratio_difference,
-    with_q,
-    won_difference,
-)
 from mac_runner.figures.town_of_salem.forests import rate_forest
 from mac_runner.figures.town_of_salem.games import Game, Tally, games_of, in_order
 from mac_runner.figures.town_of_salem.skills import quotient
 from mac_runner.intervals import ClusteredRate
-from mac_runner.paired import CLUSTERS_MIN
 from mac_runner.results import DEFAULTS_NOTE, with_defaults
 
 
@@ -143,21 +135,17 @@ def compared_figures(study: Study) -> Iterator[Figure | None]:
     )
 
 
-def _won(first: _Played, second: _Played, side: str) -> RateDifference | None:
-    one, other = first.won.get(side, {}), second.won.get(side, {})
-    if all(games == 1 for each in (one, other) for _, games in each.values()):
-        paired = won_difference(*({deal: won for deal, (won, _) in each.items()} for each in (one, other)))
-    else:
-        paired = ratio_difference(one, other)
-    return paired or rate_difference(first.rate(side), second.rate(side))
+def _won(first: _Played, second: _Played, side: str) -> Comparison | None:
+    paired = compare(first.won.get(side, {}), second.won.get(side, {}))
+    return paired or compare_apart(first.rate(side), second.rate(side))
 
 
-def _measured(first: _Played, second: _Played, key: str) -> RateDifference | None:
-    one, other = first.measured.get(key, {}), second.measured.get(key, {})
-    return ratio_difference(one, other) or rate_difference(first.measure(key), second.measure(key))
+def _measured(first: _Played, second: _Played, key: str) -> Comparison | None:
+    paired = compare(first.measured.get(key, {}), second.measured.get(key, {}))
+    return paired or compare_apart(first.measure(key), second.measure(key))
 
 
-_Named = tuple[tuple[str, str], RateDifference | None]
+_Named = tuple[tuple[str, str], Comparison | None]
 
 
 def _difference_figure(name: str, title: str, caption: str, found: Sequence[_Named], *, group: str) -> Figure | None:
@@ -187,9 +175,9 @@ def _difference_figure(name: str, title: str, caption: str, found: Sequence[_Nam
     )
 
 
-def _estimate(label: str, series: str, one: RateDifference) -> Estimate:
+def _estimate(label: str, series: str, one: Comparison) -> Estimate:
     # With a handful of games the interval says nothing.
-    return Estimate(label, one.value, one.interval if one.n >= UNITS_MIN else None, one.n, one.n, series)
+    return Estimate(label, one.difference, one.interval if one.n >= UNITS_MIN else None, one.n, one.n, series)
 
 
 def _columns(group: str) -> tuple[DataColumn, ...]:
@@ -206,16 +194,15 @@ def _columns(group: str) -> tuple[DataColumn, ...]:
     return tuple(column for column in columns if column.title)
 
 
-def _methods(paired: Sequence[RateDifference], comparisons: int) -> Iterator[Method]:
+def _methods(paired: Sequence[Comparison], comparisons: int) -> Iterator[Method]:
     correction = f"Benjamini and Hochberg (q) over {comparisons} comparisons" if comparisons > 1 else ""
     if paired:
         yield Method(
             statement="Runs that share deals (the same names and roles at the table) are compared deal by deal. "
-            "Intervals are percentiles of a bootstrap that draws whole deals. Of wins, p is McNemar's exact test; of "
-            "other shares, twice the share of resamples on the other side of no difference",
+            f"Interval and p are of one test: {how_paired('deal')}",
             unit="deal",
             n=max(one.n for one in paired),
-            interval="bootstrap percentiles, 95 %",
+            interval="score or bootstrap percentiles, 95 %",
             resamples=RESAMPLES,
             correction=correction,
         )
@@ -229,7 +216,7 @@ def _methods(paired: Sequence[RateDifference], comparisons: int) -> Iterator[Met
         )
 
 
-def _notes(found: Sequence[RateDifference]) -> Iterator[str]:
+def _notes(found: Sequence[Comparison]) -> Iterator[str]:
     if not all(one.is_paired for one in found):
         yield "Unpaired: these runs share no deal, so luck of the deals is part of the difference."
     if min(one.n for one in found) < CLUSTERS_MIN:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-from mac_runner import comparisons
+from mac_runner import compared as statistics
 from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, refusals
@@ -125,7 +125,7 @@ def test_verify_finds_a_difference_that_was_changed(
     at_once("verify runs/small").ends(Exit.FAILURES, printed=f"line {row + 1}, column changes.diff: ")
 
     # Where another version of SciPy would have other last digits, differences are not judged.
-    monkeypatch.setattr(comparisons, "libraries", lambda: {"numpy": "0", "scipy": "0"})
+    monkeypatch.setattr(statistics, "libraries", lambda: {"numpy": "0", "scipy": "0"})
     at_once("verify runs/small").done("are not judged")
 
     (directory / "comparisons.json").unlink()
@@ -136,7 +136,7 @@ def test_verify_finds_a_difference_that_was_changed(
 def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
     asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparisons, "has_stats", lambda: False)
+    monkeypatch.setattr(statistics, "has_stats", lambda: False)
     at_once("small.yaml --limit 4 --no-live").done(told=("pip install ", "[stats]"))
     assert compared_in(asked.run_dir().path)["figures"] is None
     assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])

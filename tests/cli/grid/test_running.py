@@ -281,7 +281,7 @@ def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
     compared = at_once(grid({"game.flags.mafia_parity": [False, True]}, conversations=3)).done()
     at_once("show runs/small --tables paired").done("paired differences")
     with_stats = files()
-    monkeypatch.setattr("mac_runner.comparisons.find_spec", lambda name: None)
+    monkeypatch.setattr("mac_runner.compared.find_spec", lambda name: None)
     at_once("verify runs/small").done("are not judged")
     at_once("small.yaml").done(told=("pip install ", "[stats]"))
 

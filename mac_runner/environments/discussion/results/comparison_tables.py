@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
-from mac_runner.paired import CLUSTERS_MIN
+from mac_runner.compared import CLUSTERS_MIN, how_paired
+from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, families_in_words
 from mac_runner.printable import counted
 from mac_runner.results import UNKNOWN, Difference, Table, count_text, integer, number, objects, section
 from mac_runner.types import JsonObject, JsonValue
@@ -92,18 +92,15 @@ def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iter
     if not isinstance(primary, str):
         yield "No primary outcome is declared (`report.primary`): all of these are exploratory."
     elif any(figure.get("is_primary") for figure, _ in rows):
-        yield f"Primary outcome: {primary} (*). The other figures are secondary; no p or q is corrected for them."
+        yield f"Primary outcome: {primary} (*). The other figures are secondary."
     else:
         yield f"Primary outcome: {primary}, of which there are no cases. The other figures are secondary."
-    unit, resamples = _unit(found), count_text(found.get("resamples"))
+    unit = _unit(found)
     of_one = ", as all are of one question" if unit == "discussion" else ""
-    yield f"Paired by {unit}{of_one}; intervals by bootstrap over {unit}s, {resamples} resamples."
-    if any(row.get("test") == "mcnemar" for _, row in rows):
-        yield "p: McNemar's exact test of accuracy.group and consensus, else by the bootstrap; of one row alone."
-    else:
-        yield "p: by the bootstrap; of one row alone."
-    count = max(len(_rows(figure)) for figure, _ in rows)
-    yield f"q: p adjusted over the combinations of one figure, at most {count} (Benjamini–Hochberg)."
+    how = how_paired(unit, {row.get("test") for _, row in rows})
+    yield f"Paired by {unit}{of_one}. Interval and p of a row are of one test:"
+    yield f"{how}."
+    yield f"q: p adjusted over {families_in_words(found)} (Benjamini–Hochberg)."
     yield "Rates and differences in points, scores as they are. h: Cohen's; it and odds ratios are of proportions."
     if any(row.get("is_odds_corrected") for _, row in rows):
         yield "+: one of four counts was 0, so half a case was added to each (Haldane–Anscombe)."

@@ -1,29 +1,29 @@
 """Combinations of a grid of discussions compared with a declared baseline, over the questions that both were asked.
 
 Each figure of a combination is a ratio over its discussions, as in the summary. What the discussions of one question
-come to is kept together: a question is the unit that is resampled. Where a figure is one truth value for each
-discussion, and no question was discussed twice, the two discussions of a question are a pair. Where all discussions are
-of one question, as with a single topic, those with the same number are paired.
+come to is kept together: a question is the cluster. Where all discussions are of one question, as with a single topic,
+those with the same number are paired.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from itertools import groupby
+from typing import Final, NamedTuple
 
-from mac_runner import paired
-from mac_runner.comparisons import RESAMPLES, mcnemar
+from mac_runner.compared import RESAMPLES, Comparison, Effects, Kind, compare, effects, with_q
 from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult, added
 from mac_runner.environments.discussion.results.stances import STANCES, answers_of, stance_of
 from mac_runner.intervals import Interval
-from mac_runner.results import Declared, PlayedCombination, ends, parsed
+from mac_runner.printable import counted
+from mac_runner.results import Declared, PlayedCombination, ends, integer, parsed
 from mac_runner.types import JsonObject, JsonValue
 
 KEY: Final = "paired"
 """The section of `comparisons.json`."""
-COMPARED: Final[Mapping[str, paired.Kind]] = {
+COMPARED: Final[Mapping[str, Kind]] = {
     **{f"accuracy.{kind}": "share" for kind in KINDS},
     **{f"bias.{kind}.ambiguous": "score" for kind in KINDS},
     **{f"bias.{kind}.disambiguated": "balance" for kind in KINDS},
@@ -32,28 +32,20 @@ COMPARED: Final[Mapping[str, paired.Kind]] = {
     "followed": "share",
 }
 """Every figure that is compared, and what it is a ratio of."""
-_TRUTHS: Final = ("accuracy.group", "consensus")
-"""The figures that are one truth value for each discussion."""
-_PLACES: Final = {name: place for place, name in enumerate(COMPARED)}
-
-
-_Truths: TypeAlias = Mapping[str, tuple[bool | None, ...]]
-"""For each question the value of each of `_TRUTHS`; None where there is none."""
 
 
 @dataclass(slots=True)
 class _Units:
-    """For each question, or each discussion, the sum and the cases of each figure, and the truth values."""
+    """For each question, or each discussion, the sum and the cases of each figure."""
 
-    sums: dict[str, list[int]] = field(default_factory=dict)
-    truths: dict[str, tuple[bool | None, ...]] = field(default_factory=dict)
+    sums: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {name: {} for name in COMPARED})
+    names: set[str] = field(default_factory=set)
 
     def add(self, unit: str, found: Mapping[str, tuple[int, int]]) -> None:
-        sums = self.sums.setdefault(unit, [0] * (2 * len(COMPARED)))
+        self.names.add(unit)
         for name, (total, cases) in found.items():
-            sums[2 * _PLACES[name]] += total
-            sums[2 * _PLACES[name] + 1] += cases
-        self.truths[unit] = tuple(bool(found[name][0]) if name in found else None for name in _TRUTHS)
+            before = self.sums[name].get(unit, (0, 0))
+            self.sums[name][unit] = before[0] + total, before[1] + cases
 
 
 @dataclass(slots=True)
@@ -63,8 +55,6 @@ class _Cell:
     slug: str
     values: Mapping[str, JsonValue]
     units: _Units = field(default_factory=_Units)
-    repeats: bool = False
-    """Whether a question was discussed more than once; the truth values are then those of one of its discussions."""
     discussions: _Units = field(default_factory=_Units)
     """By number; kept as long as all are of one question."""
 
@@ -75,10 +65,9 @@ class _Cell:
             result = parsed(DiscussionResult, outcome, where)
             # Without a name of its own, a question is that of the discussion with the same number.
             question = result.question_id or f"#{number}"
-            cell.repeats |= question in cell.units.sums
             found = dict(_cases(result))
             cell.units.add(question, found)
-            if len(cell.units.sums) == 1:
+            if len(cell.units.names) == 1:
                 cell.discussions.add(str(number), found)
             else:
                 cell.discussions = _Units()
@@ -86,7 +75,7 @@ class _Cell:
 
     def pair_by_discussion(self) -> None:
         """Take discussions for questions."""
-        self.units, self.repeats = self.discussions, False
+        self.units = self.discussions
 
 
 def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -116,7 +105,7 @@ def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, de
     if not has_stats:
         return {KEY: {**head, "figures": None}}
     cells = [_Cell.of(each) for each in played]
-    if len({question for cell in cells for question in cell.units.sums}) == 1:
+    if len({question for cell in cells for question in cell.units.names}) == 1:
         head["paired_by"] = "discussion"
         for cell in cells:
             cell.pair_by_discussion()
@@ -125,88 +114,89 @@ def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, de
     if baseline is not None:
         head["values"] = dict(baseline.values)
         others = [cell for cell in cells if cell is not baseline]
+        rows = [row for name in COMPARED for other in others if (row := _compared(name, baseline, other)) is not None]
+        families = [
+            [row for row in rows if (row.name == declared.primary) is is_primary] for is_primary in (True, False)
+        ]
+        head["families"] = [len(family) for family in families]
         # The primary outcome first.
-        for name in sorted(COMPARED, key=lambda name: name != declared.primary):
-            if rows := [*_rows(name, baseline, others)]:
-                unit = "rate" if COMPARED[name] == "share" else "score"
-                is_primary = name == declared.primary
-                figures.append({"figure": name, "is_primary": is_primary, "unit": unit, "combinations": rows})
+        for name, of_one in groupby((row for family in families for row in _with_q(family)), lambda row: row.name):
+            unit = "rate" if COMPARED[name] == "share" else "score"
+            reports = [_report(baseline, row) for row in of_one]
+            figures.append(
+                {"figure": name, "is_primary": name == declared.primary, "unit": unit, "combinations": [*reports]}
+            )
     return {KEY: {**head, "resamples": RESAMPLES, "figures": figures}}
 
 
-def _rows(name: str, baseline: _Cell, others: Iterable[_Cell]) -> list[JsonValue]:
-    """A figure of each combination against the baseline's; together they are the family whose p are adjusted."""
-    found = [(cell, row) for cell in others if (row := _compared(name, baseline, cell)) is not None]
-    adjusted = paired.adjusted([row.p for _, row in found])
-    return [_report(baseline, cell, row, q) for (cell, row), q in zip(found, adjusted, strict=True)]
-
-
 class _Row(NamedTuple):
-    ratio: paired.PairedRatio
+    """A figure of a combination against the baseline's."""
+
+    name: str
+    cell: _Cell
+    found: Comparison
+    effects: Effects | None
     left_out: int
     """Questions that only one of the two discussed."""
-    ahead: tuple[int, int] | None
-    """The pairs of discussions in which a truth value holds for the baseline alone, and for the other alone."""
-    test: str
-    p: float
 
 
 def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Row | None:
-    one, other = baseline.units, cell.units
-    common = sorted(one.sums.keys() & other.sums.keys())
-    place = 2 * _PLACES[name]
-    table = [[*one.sums[each][place : place + 2], *other.sums[each][place : place + 2]] for each in common]
-    ratio = paired.paired_ratio(table, kind=COMPARED[name])
-    if ratio is None:
+    first, second, kind = baseline.units.sums[name], cell.units.sums[name], COMPARED[name]
+    if (found := compare(first, second, kind=kind)) is None:
         return None
-    left_out = len(one.sums.keys() | other.sums.keys()) - len(common)
-    # Several discussions of one question are not independent, as the exact test has them.
-    if name not in _TRUTHS or baseline.repeats or cell.repeats:
-        return _Row(ratio, left_out, None, "bootstrap", ratio.p)
-    ahead = _ahead(_TRUTHS.index(name), one.truths, other.truths)
-    return _Row(ratio, left_out, ahead, "mcnemar", mcnemar(*ahead))
+    left_out = len(baseline.units.names ^ cell.units.names)
+    return _Row(name, cell, found, effects(first, second, kind=kind), left_out)
 
 
-def _ahead(place: int, baseline: _Truths, other: _Truths) -> tuple[int, int]:
-    """In how many pairs the value holds for the first alone, and for the second alone."""
-    pairs = [(baseline[each][place], other[each][place]) for each in baseline.keys() & other.keys()]
-    return pairs.count((True, False)), pairs.count((False, True))
+def _with_q(family: Sequence[_Row]) -> Iterator[_Row]:
+    """Rows whose p are adjusted for each other."""
+    for row, found in zip(family, with_q([row.found for row in family]), strict=True):
+        assert found is not None, "none is missing in a family of rows"
+        yield row._replace(found=found)
 
 
-def _report(baseline: _Cell, cell: _Cell, row: _Row, q: float) -> JsonObject:
-    ratio, odds = row.ratio, row.ratio.odds
+def _report(baseline: _Cell, row: _Row) -> JsonObject:
+    found, odds = row.found, None if row.effects is None else row.effects.odds
     return {
-        "combination": cell.slug,
+        "combination": row.cell.slug,
         "values": {
             name: value
-            for name, value in cell.values.items()
+            for name, value in row.cell.values.items()
             if name not in baseline.values or _is_other(value, baseline.values[name])
         },
-        "questions": ratio.clusters,
+        "questions": found.n,
         "left_out": row.left_out,
-        "cases": [*ratio.cases],
-        "baseline": round(ratio.ratios[0], 4),
-        "found": round(ratio.ratios[1], 4),
-        "difference": round(ratio.difference, 4),
-        "interval": ends(ratio.interval),
-        "ahead": None if row.ahead is None else [*row.ahead],
-        "test": row.test,
-        "p": _digits(row.p),
-        "q": _digits(q),
-        "cohens_h": None if ratio.cohens_h is None else round(ratio.cohens_h, 4),
+        "cases": [*found.cases],
+        "baseline": round(found.values[0], 4),
+        "found": round(found.values[1], 4),
+        "difference": round(found.difference, 4),
+        "interval": ends(found.interval),
+        "ahead": [*(found.ahead or ())],
+        "test": found.test,
+        "p": _digits(found.p),
+        "q": _digits(found.q),
+        "cohens_h": None if row.effects is None else round(row.effects.cohens_h, 4),
         "odds_ratio": None if odds is None else _digits(odds.ratio),
         "odds_interval": None if odds is None else _span(odds.interval),
         "is_odds_corrected": odds is not None and odds.is_corrected,
     }
 
 
+def families_in_words(found: JsonObject) -> str:
+    """Over how many comparisons each p was adjusted, from the section of `comparisons.json`."""
+    counts = found.get("families")
+    primary, others = (integer(count) or 0 for count in counts) if isinstance(counts, list) else (0, 0)
+    of_others = f"{counted(others, 'comparisons')} of {'all other outcomes together' if primary else 'all outcomes'}"
+    return f"{counted(primary, 'comparisons')} of the primary outcome, and {of_others}" if primary else of_others
+
+
 def _is_other(one: JsonValue, other: JsonValue) -> bool:
     return one != other or isinstance(one, bool) != isinstance(other, bool)
 
 
-def _digits(value: float) -> float:
+def _digits(value: float | None) -> float | None:
     """Three significant digits."""
-    return float(f"{value:.3g}")
+    return None if value is None else float(f"{value:.3g}")
 
 
 def _span(interval: Interval | None) -> JsonValue:

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from mac_runner import comparisons
+from mac_runner import ratings
+from mac_runner.compared import Comparison, compare
 from mac_runner.environments.town_of_salem.casting import neutral_line
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.results.games import (
@@ -94,7 +95,7 @@ class _Played:
 
 
 def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
-    """The sections of `comparisons.json`; empty when there is nothing to compare."""
+    """The sections of `ratings.json`; empty when there is nothing to compare."""
     groups = _entries([_Games.of(each) for each in played])
     every = [entry for group in groups for entry in group]
     if len(every) < 2:
@@ -357,6 +358,14 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         )
         for side in pair.sides
     }
+
+    def compared(one: Iterable[int], other: Iterable[int], games: int) -> Comparison:
+        # The difference is the first's less the second's.
+        sums = [{deal: (wins, games) for deal, wins in enumerate(each)} for each in (other, one)]
+        found = compare(*sums)
+        assert found is not None, "they have a deal in common"
+        return found
+
     left_out = max(first.planned, second.planned) - times * len(common)
     for side, (one, other) in won.items():
         # The second plays this side in the second combination; of a swap, the other side's players change places.
@@ -364,7 +373,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         scores = (other, one) if is_reversed else (one, other)
         sides = [[(first, side)], [(second, side)]]
         defaults = [*map(_defaults, sides[::-1] if is_reversed else sides)]
-        yield _row(pair, side, comparisons.paired_difference(*scores, games=times), left_out, defaults, games=times)
+        yield _row(pair, side, compared(*scores, times), left_out, defaults)
     if pair.is_swap:
         (one_here, other_there), (other_here, one_there) = (won[side] for side in pair.sides)
         one, other = (
@@ -372,8 +381,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         )
         here, there = pair.sides[:2]
         defaults = [_defaults([(first, here), (second, there)]), _defaults([(second, here), (first, there)])]
-        found = comparisons.paired_difference(one, other, games=2 * times)
-        yield _row(pair, "both", found, left_out, defaults, games=2 * times)
+        yield _row(pair, "both", compared(one, other, 2 * times), left_out, defaults)
 
 
 def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
@@ -384,28 +392,23 @@ def _by_deal(deals: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _row(
-    pair: _Pair,
-    side: str,
-    found: comparisons.PairedDifference,
-    left_out: int,
-    defaults: Sequence[float | None],
-    games: int = 1,
-) -> JsonObject:
+def _row(pair: _Pair, side: str, found: Comparison, left_out: int, defaults: Sequence[float | None]) -> JsonObject:
+    rates, cases = found.values[::-1], found.cases[::-1]
     return {
         "side": side,
         "first": pair.names[0],
         "second": pair.names[1],
         "given": pair.given,
         "combinations": [[*pair.first.slugs], [*pair.second.slugs]],
-        "deals": found.deals,
+        "deals": found.n,
         "left_out": left_out,
-        "wins": [*found.wins],
-        "rates": [round(wins / (games * found.deals), 4) for wins in found.wins],
+        "wins": [round(rate * games) for rate, games in zip(rates, cases, strict=True)],
+        "rates": [round(rate, 4) for rate in rates],
         "difference": round(found.difference, 4),
         "interval": ends(found.interval),
-        "ahead": [*found.ahead],
-        "p": float(f"{found.p:.3g}"),
+        "ahead": [*(found.ahead or ())][::-1],
+        "test": found.test,
+        "p": None if found.p is None else float(f"{found.p:.3g}"),
         "defaults": [*defaults],
     }
 
@@ -432,12 +435,12 @@ def _ratings(group: Sequence[_Played]) -> JsonObject:
             places = {deal: places[time] for deal, places in by_deal.items() if len(places) > time}
             sides = zip(entry.has_won(one, places.values()), entry.has_won(other, places.values()), strict=True)
             keys.append([*places])
-            results.append([comparisons.UNDECIDED if first == second else first for first, second in sides])
+            results.append([ratings.UNDECIDED if first == second else first for first, second in sides])
             pairings.append((firsts.index(a), seconds.index(b)))
-    decided = sum(result != comparisons.UNDECIDED for each in results for result in each)
+    decided = sum(result != ratings.UNDECIDED for each in results for result in each)
     games = sum(len(entry.deals) for entry, _, _ in met)
-    table = comparisons.deal_table(keys, results)
-    found = comparisons.bradley_terry(pairings, table)
+    table = ratings.deal_table(keys, results)
+    found = ratings.bradley_terry(pairings, table)
     report: JsonObject = {
         "settings": _in_words(group[0].values),
         "pairings": len(met),
@@ -461,7 +464,7 @@ def _ratings(group: Sequence[_Played]) -> JsonObject:
     return {**report, "advantage": advantage, "players": rows}
 
 
-def _rating(name: str, side: str, strength: comparisons.Strength) -> JsonObject:
+def _rating(name: str, side: str, strength: ratings.Strength) -> JsonObject:
     return {
         "player": name,
         "side": side,

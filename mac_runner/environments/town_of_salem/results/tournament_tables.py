@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from mac_runner.compared import how_paired
 from mac_runner.results import (
     DEFAULTS_HEAD,
     DEFAULTS_NOTE,
@@ -87,10 +88,12 @@ def _differences(rows: list[JsonObject]) -> Table:
 
 def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
     yield (
-        "Won: by first : second; draws and capped games count as not won. Difference: in points, with its 95% interval "
-        "by bootstrap over deals. Ahead: deals that only first : second won, or won more of."
+        "Won: by first : second; draws and capped games count as not won. Difference: in points, with its 95% "
+        "interval. Ahead: deals that only first : second won, or won more of."
     )
-    yield f"p: exact test of these (McNemar; of both sides, sign test), of one comparison alone; here are {len(rows)}."
+    how = how_paired("deal", {row.get("test") for row in rows})
+    yield f"Interval and p of a row are of one test: {how}."
+    yield f"p is of one comparison alone; here are {len(rows)}."
     if any(row.get("left_out") for row in rows):
         yield "Left out: deals that did not finish in both, because a game failed or was not played."
     else:

@@ -1,31 +1,31 @@
-"""Paired differences, ratings and values, held against SciPy, statsmodels, brute force and known truths."""
+"""Comparisons, ratings and values, held against SciPy, statsmodels, brute force and known truths."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from math import comb
 
 import numpy
 import pandas
 import pytest
-from scipy.special import expit
-from scipy.stats import binomtest, bootstrap
-from statsmodels.stats.contingency_tables import Table2x2
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, xlogy
+from scipy.stats import binomtest
+from statsmodels.stats.contingency_tables import Table2x2, mcnemar
 from statsmodels.stats.proportion import proportion_effectsize
 
-from mac_runner import paired
-from mac_runner.comparisons import (
-    FIRST_WON,
-    SECOND_WON,
-    UNDECIDED,
+from mac_runner.compared import (
     Array,
-    Ratings,
-    bradley_terry,
-    common_deals,
-    deal_table,
-    paired_difference,
+    Comparison,
+    Effects,
+    Kind,
+    Sums,
+    compare,
+    effects,
+    matched_interval,
+    matched_p,
 )
+from mac_runner.ratings import FIRST_WON, SECOND_WON, UNDECIDED, Ratings, bradley_terry, deal_table
 from mac_runner.runs.testing import RESAMPLED, SAID, Rollout, value_of
 from mac_runner.store.testing import objects
 from mac_runner.types import JsonObject
@@ -50,53 +50,56 @@ def rated(table: Array, **more: int) -> Ratings:
     return known(bradley_terry(PAIRINGS, table, **more))
 
 
-def test_mcnemar_is_the_exact_binomial_test_of_the_deals_that_one_of_the_two_won() -> None:
-    for only_first, only_second in ((0, 0), (0, 5), (3, 9), (12, 4), (8, 8)):
-        first = [1] * only_first + [0] * only_second + [1, 1, 0]
-        second = [0] * only_first + [1] * only_second + [1, 1, 0]
-        found = paired_difference(first, second)
-        n, least = only_first + only_second, min(only_first, only_second)
-        expected = min(1.0, 2 * sum(comb(n, k) for k in range(least + 1)) / 2**n)
-
-        assert found.ahead == (only_first, only_second)
-        assert found.p == pytest.approx(expected)
-        assert found.difference == pytest.approx((only_first - only_second) / (n + 3))
-        assert found.wins == (only_first + 2, only_second + 2)
+PAIRS = [(0, 0, 5), (0, 5, 20), (3, 9, 15), (12, 4, 50), (8, 8, 16), (0, 20, 20), (1, 0, 400)]
+"""How often the first of a pair alone holds, the second alone, and how many pairs there are."""
 
 
-def test_bootstrap_of_a_difference_is_that_of_scipy_and_always_the_same() -> None:
-    rng = numpy.random.default_rng(3)
-    first, second = (rng.random(150) < rate for rate in (0.7, 0.45))
-    found = paired_difference(first, second)
-    theirs = bootstrap(
-        (first.astype(float), second.astype(float)),
-        lambda one, other, axis: (one - other).mean(axis=axis),
-        paired=True,
-        vectorized=True,
-        method="percentile",
-        n_resamples=20_000,
-        rng=numpy.random.default_rng(4),
-    ).confidence_interval
+def test_p_of_pairs_is_that_of_mcnemars_test_without_a_correction() -> None:
+    for first, second, n in PAIRS:
+        cross = [[n - first - second, first], [second, 0]]
+        expected = mcnemar(cross, exact=False, correction=False).pvalue if first + second else 1.0
 
-    assert [*known(found.interval)] == pytest.approx([theirs.low, theirs.high], abs=0.01)
-    assert paired_difference(first, second) == found
+        assert matched_p(first, second) == pytest.approx(expected), (first, second)
 
 
-def test_interval_of_deals_that_all_went_one_way_has_a_width() -> None:
-    for first, second, games_of_each in (([1] * 8, [0] * 8, 1), ([1] * 8, [1] * 8, 1), ([1] * 8, [0] * 8, 2)):
-        found = paired_difference(first, second, games=games_of_each)
-        lo, hi = known(found.interval)
+def score_by_hand(first: int, second: int, n: int, difference: float) -> float:
+    """The score statistic, with the likeliest chances under `difference` found by search."""
+    counts = numpy.array([first, second, n - first - second])
 
-        assert lo < hi
-        assert -1 <= lo <= found.difference <= hi <= 1
+    def surprise(chance: float) -> float:
+        return -float(xlogy(counts, [chance, chance + difference, 1 - 2 * chance - difference]).sum())
+
+    bounds = max(0.0, -difference), (1 - difference) / 2
+    chance = minimize_scalar(surprise, bounds=bounds, method="bounded", options={"xatol": 1e-12}).x
+    return (second - first - n * difference) / math.sqrt(n * (2 * chance + difference * (1 - difference)))
 
 
-def test_deals_are_matched_whatever_their_order_in_a_table_of_all_that_any_pairing_played() -> None:
-    first, second = [2**63, 5, 9, 7], [7, 1, 2**63]
-    here, there = common_deals(first, second)
+def test_interval_of_pairs_holds_the_differences_that_the_same_test_does_not_reject() -> None:
+    for first, second, n in PAIRS:
+        found = matched_interval(first, second, n)
+        for end, z in zip(found, (1.959964, -1.959964), strict=True):
+            if abs(end) < 1:
+                assert score_by_hand(first, second, n, end) == pytest.approx(z, abs=1e-3), (first, second, n)
+        assert found.lo < (second - first) / n <= found.hi
+        assert (found.lo <= 0 <= found.hi) is (matched_p(first, second) >= 0.05), (first, second, n)
+
+
+def test_one_yes_or_no_for_each_deal_is_compared_by_the_score_test_and_several_games_by_bootstrap() -> None:
+    first = dict.fromkeys(range(30), (0, 1)) | dict.fromkeys(range(12), (1, 1))
+    second = dict.fromkeys(range(3, 33), (1, 1))
+    found = known(compare(first, second))
+    several = known(compare({deal: (won, 2) for deal, (won, _) in first.items()}, second))
+
+    assert (found.test, found.n, found.ahead) == ("score", 27, (0, 18))
+    assert found.p == matched_p(0, 18)
+    assert found.interval == matched_interval(0, 18, 27)
+    assert (several.test, several.n) == ("bootstrap", 27)
+    assert compare(first, {"elsewhere": (1, 1)}) is None
+
+
+def test_a_table_of_games_has_a_row_for_each_deal_that_any_pairing_played() -> None:
     table = deal_table([[3, 2**63], [2, 3]], [[FIRST_WON, SECOND_WON], [FIRST_WON, UNDECIDED]])
 
-    assert [first[place] for place in here] == [second[place] for place in there] == [7, 2**63]
     assert table.tolist() == [[UNDECIDED, FIRST_WON], [FIRST_WON, UNDECIDED], [SECOND_WON, UNDECIDED]]
 
 
@@ -185,8 +188,17 @@ def clusters(rng: numpy.random.Generator, n: int, *, effect: float = 0.0, size: 
     return numpy.stack([first, cases, second, cases], axis=1)
 
 
-def compared(table: Array, *, kind: paired.Kind = "share", resamples: int = 10_000) -> paired.PairedRatio:
-    return known(paired.paired_ratio(table, kind=kind, resamples=resamples))
+def sums(table: Array) -> tuple[Sums, Sums]:
+    rows = [[int(each) for each in row] for row in table]
+    return dict(enumerate((row[0], row[1]) for row in rows)), dict(enumerate((row[2], row[3]) for row in rows))
+
+
+def compared(table: Array, *, kind: Kind = "share", resamples: int = 10_000) -> Comparison:
+    return known(compare(*sums(table), kind=kind, resamples=resamples))
+
+
+def sizes(table: Array, *, kind: Kind = "share") -> Effects:
+    return known(effects(*sums(table), kind=kind))
 
 
 def naive_differences(table: Array, *, resamples: int = 4_000) -> list[tuple[float, float]]:
@@ -211,23 +223,23 @@ def test_difference_and_interval_are_those_of_questions_drawn_one_by_one() -> No
     differences, odds = zip(*naive, strict=True)
 
     assert found.difference == pytest.approx(table[:, 2].sum() / table[:, 3].sum() - table[:, 0].sum() / (3 * 80))
-    assert found.clusters == 80
+    assert found.n == 80
     assert [*known(found.interval)] == pytest.approx(numpy.quantile(differences, (0.025, 0.975)), abs=0.006)
-    assert [*known(known(found.odds).interval)] == pytest.approx(numpy.quantile(odds, (0.025, 0.975)), rel=0.04)
+    assert [*known(sizes(table).odds.interval)] == pytest.approx(numpy.quantile(odds, (0.025, 0.975)), rel=0.04)
     beyond = 2 * min(numpy.mean([d <= 0 for d in differences]), numpy.mean([d >= 0 for d in differences]))
     assert found.p == pytest.approx(beyond, abs=0.01)
 
 
 def test_effect_sizes_are_those_of_statsmodels() -> None:
     table = clusters(numpy.random.default_rng(2), 60, effect=0.15)
-    found, (one, n, two, m) = compared(table), table.sum(axis=0)
+    found, (one, n, two, m) = sizes(table), table.sum(axis=0)
     expected = Table2x2([[two, m - two], [one, n - one]])
 
     assert found.cohens_h == pytest.approx(proportion_effectsize(two / m, one / n))
-    assert known(found.odds).ratio == pytest.approx(expected.oddsratio)
-    assert not known(found.odds).is_corrected
+    assert found.odds.ratio == pytest.approx(expected.oddsratio)
+    assert not found.odds.is_corrected
     # A count of zero is corrected, and said to be.
-    odds = known(compared(numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3)).odds)
+    odds = sizes(numpy.array([[1, 1, 1, 1]] * 9 + [[0, 1, 1, 1]] * 3)).odds
     assert odds.is_corrected
     assert odds.ratio == pytest.approx((12.5 / 0.5) / (9.5 / 3.5))
 
@@ -241,9 +253,10 @@ def test_a_balance_is_compared_as_a_share() -> None:
     share, balance = compared(shares), compared(balances, kind="balance")
 
     assert balance.difference == pytest.approx(2 * share.difference)
-    assert balance.cohens_h == pytest.approx(share.cohens_h)
-    assert known(balance.odds).ratio == pytest.approx(known(share.odds).ratio)
-    assert compared(balances, kind="score").odds is None
+    share_sizes, balance_sizes = sizes(shares), sizes(balances, kind="balance")
+    assert balance_sizes.cohens_h == pytest.approx(share_sizes.cohens_h)
+    assert balance_sizes.odds.ratio == pytest.approx(share_sizes.odds.ratio)
+    assert effects(*sums(balances), kind="score") is None
 
 
 @pytest.mark.ci
@@ -253,7 +266,7 @@ def test_interval_covers_the_truth_and_no_effect_is_rarely_significant() -> None
     for _ in range(SIMULATIONS):
         lo, hi = known(compared(clusters(rng, 120, effect=effect), resamples=999).interval)
         covered += lo <= effect <= hi
-        significant += compared(clusters(rng, 120), resamples=999).p < 0.05
+        significant += known(compared(clusters(rng, 120), resamples=999).p) < 0.05
 
     assert 0.93 <= covered / SIMULATIONS <= 0.97
     assert binomtest(significant, SIMULATIONS, 0.05).pvalue > 0.001
@@ -272,8 +285,8 @@ def test_pairing_and_clusters_decide_the_width() -> None:
 def test_questions_that_all_agree_still_have_a_width_and_an_honest_p() -> None:
     for rows, p, is_above in (
         ([[1, 1, 1, 1]] * 20, 1.0, False),
-        ([[0, 1, 1, 1]] * 2, 0.5, False),
-        ([[0, 1, 1, 1]] * 20, 2 * 0.5**20, True),
+        ([[0, 1, 1, 1]] * 2, matched_p(0, 2), False),
+        ([[0, 3, 3, 3]] * 20, matched_p(0, 20), True),
     ):
         found = compared(numpy.array(rows))
         lo, hi = known(found.interval)
@@ -289,15 +302,15 @@ def test_questions_without_cases_do_not_count_and_none_at_all_is_no_comparison()
     padded = numpy.vstack([table, numpy.zeros((25, 4), dtype=int)])
 
     assert compared(padded) == compared(table)
-    assert paired.paired_ratio(numpy.array([[1, 2, 0, 0]]), kind="share") is None
-    assert paired.paired_ratio(numpy.zeros((0, 4)), kind="share") is None
+    assert compare({1: (1, 2)}, {1: (0, 0)}) is None
+    assert compare({}, {}) is None
 
 
 def test_the_order_of_the_questions_does_not_matter_and_the_same_cases_give_the_same_digits() -> None:
     table = clusters(numpy.random.default_rng(7), 90, effect=0.05)
 
     assert compared(table) == compared(table[::-1]) == compared(table)
-    assert not math.isnan(compared(table).p)
+    assert not math.isnan(known(compared(table).p))
 
 
 TURN: JsonObject = {"of": "small-000000", "turn": "4/Abel/0/0", "agent": "Abel"}
@@ -316,6 +329,6 @@ def value(said: Sequence[float], drawn: Sequence[float]) -> JsonObject:
 def test_draws_are_compared_in_pairs_and_few_are_said_to_be_few() -> None:
     (pair,) = objects(value([1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]), "differences")
     assert (pair["pairs"], pair["ahead"], pair["difference"]) == (6, [3, 1], 2 / 6)
-    assert pair["mcnemar_p"] == 0.625
+    assert pair["p"] == matched_p(3, 1)
     for count, is_few in ((1, True), (3, True), (9, True), (10, False), (40, False)):
         assert ("rough" in str(value([1.0] * count, [0.0] * count)["notes"])) is is_few, count

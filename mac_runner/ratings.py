@@ -1,4 +1,4 @@
-"""Comparisons of players over the same deals: paired differences, and Bradley–Terry ratings for two unlike sides.
+"""Bradley–Terry ratings of players of two unlike sides, from games over the same deals.
 
 Pure functions over arrays. They need numpy and SciPy, an optional extra, which are imported when they are called. Every
 resampling has a fixed seed, so the same games give the same numbers.
@@ -7,14 +7,11 @@ resampling has a fixed seed, so the same games give the same numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from mac_runner.intervals import Interval, matched_difference
+from mac_runner.compared import Array, percentiles
+from mac_runner.intervals import Interval
 
-RESAMPLES: Final = 10_000
-"""Bootstrap samples for a difference."""
 FITS: Final = 1_000
 """Bootstrap samples for ratings, each of which is a fit of its own."""
 _SEED: Final = 20_001
@@ -26,80 +23,6 @@ FIRST_WON: Final = 1
 SECOND_WON: Final = 0
 UNDECIDED: Final = -1
 """Results of a game between two sides; UNDECIDED also where there was none."""
-
-Array: TypeAlias = Any
-"""A numpy array; numpy is not there where the types are checked."""
-
-
-def has_stats() -> bool:
-    """Whether what this module needs is installed."""
-    return find_spec("scipy") is not None
-
-
-def libraries() -> dict[str, str]:
-    """The versions of the libraries that made the numbers, on which the last digits may depend."""
-    return {name: str(import_module(name).__version__) for name in ("numpy", "scipy")}
-
-
-class PairedDifference(NamedTuple):
-    """Two players over the same deals; wins are out of `games` per deal."""
-
-    deals: int
-    wins: tuple[int, int]
-    ahead: tuple[int, int]
-    """Deals in which the first won more than the second, and the reverse; the deals that McNemar's test looks at."""
-    difference: float
-    """The first's rate of wins less the second's."""
-    interval: Interval | None
-    p: float
-    """McNemar's exact test: the chance of an imbalance of `ahead` at least as large if both were equally good."""
-
-
-def common_deals(first: Sequence[int], second: Sequence[int]) -> tuple[Array, Array]:
-    """Where the deals that are in both lie in each of them, in the same order."""
-    import numpy
-
-    one, other = (numpy.asarray(keys, dtype=numpy.uint64) for keys in (first, second))
-    _, here, there = numpy.intersect1d(one, other, return_indices=True)
-    return here, there
-
-
-def paired_difference(first: Array, second: Array, *, games: int = 1) -> PairedDifference:
-    """Compare the wins of two players in each deal, each out of `games`; there must be at least one deal.
-
-    The interval is the percentile bootstrap over deals (B. Efron, 1979). Where all deals went the same way it would
-    have no width; then it is Agresti and Min's (`matched_difference`) of deals won and lost by that margin.
-    """
-    import numpy
-
-    margins = numpy.asarray(first, dtype=numpy.int64) - numpy.asarray(second, dtype=numpy.int64)
-    deals = len(margins)
-    ahead = int((margins > 0).sum()), int((margins < 0).sum())
-    values, counts = numpy.unique(margins, return_counts=True)
-    interval: Interval | None
-    if len(values) > 1:
-        # Drawing deals with replacement is drawing how often each margin comes.
-        drawn = numpy.random.default_rng(_SEED).multinomial(deals, counts / deals, size=RESAMPLES)
-        interval = percentiles(drawn @ values / (deals * games))
-    else:
-        scale = max(1, abs(int(values[0]))) / games
-        exact = matched_difference(*ahead, deals)
-        interval = None if exact is None else Interval(scale * exact.lo, scale * exact.hi)
-    return PairedDifference(
-        deals=deals,
-        wins=(int(numpy.sum(first)), int(numpy.sum(second))),
-        ahead=ahead,
-        difference=float(margins.sum() / (deals * games)),
-        interval=interval,
-        p=mcnemar(*ahead),
-    )
-
-
-def mcnemar(first: int, second: int) -> float:
-    """McNemar's exact test, of the pairs in which one of the two alone holds (Q. McNemar, 1947)."""
-    from scipy.stats import binomtest
-
-    return float(binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 class Strength(NamedTuple):
@@ -235,10 +158,3 @@ def _strength(rating: float, ratings: Array, advantage: float, advantages: Array
         rate=float(expit(rating + advantage)),
         rate_interval=percentiles(expit(ratings + advantages)),
     )
-
-
-def percentiles(values: Array) -> Interval:
-    """The middle 95 % of resampled values."""
-    import numpy
-
-    return Interval(*(float(end) for end in numpy.quantile(values, (0.025, 0.975))))
