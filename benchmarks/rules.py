@@ -18,7 +18,7 @@ from benchmarks.machine import row
 from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, offers
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
 from mac_runner.environments.town_of_salem.game.rules import EndRound, Move, apply, new_game
-from mac_runner.environments.town_of_salem.game.state import GameState, Options
+from mac_runner.environments.town_of_salem.model.state import GameState, Options
 
 
 def random_act(state: GameState, seat: int, chance: Random) -> Act:

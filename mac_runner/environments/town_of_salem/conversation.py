@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from mac_runner.environments.base import exhausted
 from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.events import Events
-from mac_runner.environments.town_of_salem.game.state import GameState
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
+from mac_runner.environments.town_of_salem.model.events import Events
+from mac_runner.environments.town_of_salem.model.state import GameState
 from mac_runner.environments.town_of_salem.record.game_record import (
     Hindsight,
     Refusal,

@@ -13,7 +13,7 @@ from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.game.rules import new_game
-from mac_runner.environments.town_of_salem.game.state import Options
+from mac_runner.environments.town_of_salem.model.state import Options
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
 from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.errors import ConfigError, ConversationError

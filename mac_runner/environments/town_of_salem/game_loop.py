@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.channels import answering, channels_of, first_speakers
-from mac_runner.environments.town_of_salem.game.events import Events
 from mac_runner.environments.town_of_salem.game.rules import (
     Beside,
     Cap,
@@ -26,7 +25,8 @@ from mac_runner.environments.town_of_salem.game.rules import (
     apply,
     validate,
 )
-from mac_runner.environments.town_of_salem.game.state import GameState, Phase
+from mac_runner.environments.town_of_salem.model.events import Events
+from mac_runner.environments.town_of_salem.model.state import GameState, Phase
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, place_of

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
-from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
+from mac_runner.environments.town_of_salem.model.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, CalibrationChoice, generation_ms_of
 from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import JsonValue, Reply

@@ -6,7 +6,9 @@ from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie, form_beliefs
 from mac_runner.environments.town_of_salem.bots.kinds import KINDS, Kind, Means, Sentence, join_names, names_of
 from mac_runner.environments.town_of_salem.bots.night_talk import TARGET
+from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
+from mac_runner.environments.town_of_salem.bots.tactics import Aim, tactic
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
@@ -23,15 +25,6 @@ from mac_runner.environments.town_of_salem.game.acts import (
 )
 from mac_runner.environments.town_of_salem.game.calendar import dusk
 from mac_runner.environments.town_of_salem.game.channels import Channel
-from mac_runner.environments.town_of_salem.game.events import (
-    BEFALLS,
-    UNKNOWN_ROLE,
-    Event,
-    EventKind,
-    Events,
-    private,
-    public,
-)
 from mac_runner.environments.town_of_salem.game.lobbies import (
     LOBBIES,
     NAMES,
@@ -53,7 +46,18 @@ from mac_runner.environments.town_of_salem.game.rules import (
     new_game,
     validate,
 )
-from mac_runner.environments.town_of_salem.game.state import (
+from mac_runner.environments.town_of_salem.game.victory import announcement, has_won
+from mac_runner.environments.town_of_salem.model.events import (
+    BEFALLS,
+    UNKNOWN_ROLE,
+    Event,
+    EventKind,
+    Events,
+    private,
+    public,
+)
+from mac_runner.environments.town_of_salem.model.role import DOUSED, NightState, others
+from mac_runner.environments.town_of_salem.model.state import (
     Ballot,
     Death,
     DeathCause,
@@ -67,9 +71,7 @@ from mac_runner.environments.town_of_salem.game.state import (
     Seance,
     ToolName,
 )
-from mac_runner.environments.town_of_salem.game.victory import announcement, has_won
 from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
-from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     Utterance,
     claim_row,
@@ -97,8 +99,6 @@ from mac_runner.environments.town_of_salem.roles import (
     register,
     unregister,
 )
-from mac_runner.environments.town_of_salem.roles.base import DOUSED, others
-from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
 from mac_runner.environments.town_of_salem.view.asking import Asking

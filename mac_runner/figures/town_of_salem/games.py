@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, faction_dealt
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.environments.town_of_salem.roles import ROLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.record.claim_verdicts import opposes_town
 from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count
 from mac_runner.environments.town_of_salem.roles import ROLES

@@ -16,7 +16,6 @@ from mac_runner.environments.town_of_salem.testing import (
     ROLES,
     Aim,
     Alignment,
-    Bot,
     Choice,
     DayAbility,
     DeathCause,
@@ -27,6 +26,7 @@ from mac_runner.environments.town_of_salem.testing import (
     NightAction,
     Options,
     Role,
+    Seat,
     Step,
     deal,
     extract,
@@ -35,6 +35,7 @@ from mac_runner.environments.town_of_salem.testing import (
     role_list,
     roles_of,
     system_text,
+    tactic,
     unregister,
     validate,
 )
@@ -51,8 +52,9 @@ def poison(night: NightState, action: NightAction) -> None:
     night.attack(action.seat, night.house(action), Level.POWERFUL, POISONED)
 
 
-def first_in_the_alphabet(bot: Bot, choice: Choice) -> Aim:
-    return Aim(min(bot.others(choice)))
+@tactic
+def first_in_the_alphabet(seat: Seat, choice: Choice) -> Aim:
+    return Aim(min(seat.others(choice)))
 
 
 POISONER = Role(
@@ -75,7 +77,7 @@ POISONER = Role(
             step=Step.ATTACK,
             effect=poison,
             aims=others,
-            tactic=first_in_the_alphabet,
+            tactic="first_in_the_alphabet",
         ),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Final
 
 from mac_runner.environments.town_of_salem.bots.policies import play_to_win
 from mac_runner.environments.town_of_salem.bots.statements import write
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, Phase
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, Phase
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 
 _WORDS: Final = frozenset({"speak", "whisper", "will", "death_note"})

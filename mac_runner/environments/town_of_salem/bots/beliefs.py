@@ -14,11 +14,18 @@ from functools import cache
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.bots.statements import Statement, understand
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, roles_of
-from mac_runner.environments.town_of_salem.game.state import LYNCH, Ballot, Faction
+from mac_runner.environments.town_of_salem.model.events import (
+    MAFIA_MEMBER,
+    NOT_SUSPICIOUS,
+    SUSPICIOUS,
+    UNKNOWN_ROLE,
+    Event,
+    EventKind,
+    visitors_in,
+)
+from mac_runner.environments.town_of_salem.model.state import LYNCH, Ballot, Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.roles.base import MAFIA_MEMBER, NOT_SUSPICIOUS, SUSPICIOUS, visitors_in
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 

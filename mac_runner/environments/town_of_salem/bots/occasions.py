@@ -26,8 +26,8 @@ from mac_runner.environments.town_of_salem.bots.beliefs import (
 from mac_runner.environments.town_of_salem.bots.kinds import Sentence, say
 from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.bots.statements import understand
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.model.state import LYNCH
 
 _FEW_LIVING = 5
 # Below this suspicion the word of one who may know is taken for true.

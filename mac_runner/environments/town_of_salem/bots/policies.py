@@ -11,9 +11,10 @@ from random import Random
 
 from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.bots.statements import write
+from mac_runner.environments.town_of_salem.bots.tactics import use
 from mac_runner.environments.town_of_salem.bots.talk import bid, chat, defence, discuss, greet, use_the_day
 from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.state import Ballot, Phase
+from mac_runner.environments.town_of_salem.model.state import Ballot, Phase
 from mac_runner.environments.town_of_salem.roles import NightAbility
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 
@@ -91,7 +92,7 @@ def judge(seat: Seat) -> str:
 
 def act_at_night(seat: Seat) -> str:
     """The first ability of its role that has something to do, or wait."""
-    used = seat.use(NightAbility)
+    used = use(seat, NightAbility)
     if used is None:
         return write("wait", thought="There is nothing worth doing tonight.", will=seat.will())
     verb, aim = used

@@ -1,6 +1,6 @@
 """One seat of a scripted player deciding one turn: what it sees, and what follows from it.
 
-`Seat` holds a view and a source of chance, and nothing else; it is the `Bot` that the tactics of abilities ask.
+`Seat` holds a view and a source of chance, and nothing else; it is all that the tactics of abilities ask.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from mac_runner.environments.town_of_salem.bots.beliefs import (
 from mac_runner.environments.town_of_salem.bots.kinds import Sentence
 from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
 from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility, Role
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.state import Faction
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.roles.tactics import Aim
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 
 # How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
@@ -210,15 +209,6 @@ class Seat:
         leader = max(ranks, key=lambda name: ranks[name], default="")
         led = [takes for speaker, takes in said if speaker == leader and ranks[leader]]
         return led[-1] if led else said[-1][1] if said else None
-
-    def use(self, kind: type[NightAbility | DayAbility]) -> tuple[str, Aim] | None:
-        """The verb and the aim of the first ability of its role's card that has something to do."""
-        for ability in self.view.role.abilities:
-            choice = self.choices.get(ability.verb)
-            aim = ability.tactic(self, choice) if choice is not None and isinstance(ability, kind) else None
-            if aim is not None:
-                return ability.verb, aim
-        return None
 
     # Words.
 

@@ -15,10 +15,10 @@ from mac_runner.environments.town_of_salem.bots.kinds import Kind, Sentence, joi
 from mac_runner.environments.town_of_salem.bots.occasions import grounds, remarks
 from mac_runner.environments.town_of_salem.bots.seat import Seat, is_risky_claim, points_of
 from mac_runner.environments.town_of_salem.bots.statements import understand, write
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, Phase
+from mac_runner.environments.town_of_salem.bots.tactics import use
+from mac_runner.environments.town_of_salem.model.events import EventKind, with_article
+from mac_runner.environments.town_of_salem.model.state import Faction, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
-from mac_runner.environments.town_of_salem.roles.base import with_article
 
 # How often a player does what it might as well leave.
 _ANSWERS_GREETING = 0.3
@@ -50,7 +50,7 @@ class Speech(NamedTuple):
 
 def use_the_day(seat: Seat) -> str | None:
     """A day ability in place of words, when it is worth more; the dead can only wait."""
-    used = seat.use(DayAbility)
+    used = use(seat, DayAbility)
     if used is not None:
         verb, aim = used
         return write(verb, **aim._asdict(), will=seat.will())

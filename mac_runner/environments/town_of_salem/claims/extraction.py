@@ -17,7 +17,7 @@ from functools import lru_cache
 from mac_runner.environments.town_of_salem.claims.attribution import Sentence, own_words, passages
 from mac_runner.environments.town_of_salem.claims.patterns import patterns
 from mac_runner.environments.town_of_salem.claims.vocabulary import HAS_NAME, HAS_ROLE, mark, names_in, roles_in
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 

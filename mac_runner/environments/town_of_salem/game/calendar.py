@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from mac_runner.environments.base import gated
 from mac_runner.environments.town_of_salem.game.channels import answering, channels, first_speakers
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.game.rounds import next_of_discussion, open_discussion, open_round
-from mac_runner.environments.town_of_salem.game.state import LYNCH, TEAMS, Ballot, Death, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.game.victory import QUIET_FROM_DAY, after_deaths, announcement, end_if_over
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.model.role import Ability, Changed, joined
+from mac_runner.environments.town_of_salem.model.state import LYNCH, TEAMS, Ballot, Death, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.night.resolution import resolve
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
-from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, joined
 from mac_runner.types import JsonValue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState, Phase
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, GameState, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 
 _STRANGERS = {Faction.MAFIA: "A member of the Mafia", Faction.VAMPIRE: "A Vampire"}

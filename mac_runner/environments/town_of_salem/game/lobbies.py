@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations
 from random import Random
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.errors import ConfigError

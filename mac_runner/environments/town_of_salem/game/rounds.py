@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mac_runner.environments.base import gated
-from mac_runner.environments.town_of_salem.game.state import DiscussionMode, GameState, Options, Phase
+from mac_runner.environments.town_of_salem.model.state import DiscussionMode, GameState, Options, Phase
 
 BID_MAX = 4
 

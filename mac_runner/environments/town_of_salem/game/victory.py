@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind, Events, public
-from mac_runner.environments.town_of_salem.game.state import Faction, GameState, Phase, Player, Result
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind, Events, public
+from mac_runner.environments.town_of_salem.model.role import Changed
+from mac_runner.environments.town_of_salem.model.state import Faction, GameState, Phase, Player, Result
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.roles.base import Changed
 from mac_runner.environments.town_of_salem.roles.mafia_killing import promote
 
 # Two consecutive days and nights without a death or a change of role end the game, counted from this day on.

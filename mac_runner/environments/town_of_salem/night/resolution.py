@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction
-from mac_runner.environments.town_of_salem.night.state import Attack, Judged, Level, NightState, Step
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind, with_article
+from mac_runner.environments.town_of_salem.model.night import Attack, Judged, Level, Step
+from mac_runner.environments.town_of_salem.model.role import Changed, NightAbility, NightState
+from mac_runner.environments.town_of_salem.model.state import Death, GameState, NightAction
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, with_article
 
 
 def resolve(state: GameState) -> Changed:

@@ -23,20 +23,21 @@ from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, Phase
-from mac_runner.environments.town_of_salem.night.state import NightState
-from mac_runner.environments.town_of_salem.record.nights import night_of_death
-from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.roles.base import (
+from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
     MAFIA_MEMBER,
     NOT_A_VAMPIRE,
     NOT_SUSPICIOUS,
     SUSPICIOUS,
+    Event,
+    EventKind,
     visitors_in,
 )
+from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, Phase
+from mac_runner.environments.town_of_salem.record.nights import night_of_death
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.types import JsonObject
 

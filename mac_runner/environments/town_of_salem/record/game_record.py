@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import GameState, Player
 from mac_runner.environments.town_of_salem.game.victory import has_won
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.state import GameState, Player
 from mac_runner.environments.town_of_salem.night.resolution import play_out
-from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     JudgedClaim,
     Said,

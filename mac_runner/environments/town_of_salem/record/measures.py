@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState, Phase
-from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction, GameState, Phase
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     JudgedClaim,
     Utterance,

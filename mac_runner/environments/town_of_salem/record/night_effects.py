@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mac_runner.environments.town_of_salem.game.events import FINDINGS, EventKind
-from mac_runner.environments.town_of_salem.game.state import TEAMS, GameState, NightAction
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.model.events import FINDINGS, EventKind
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, NightAction
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility
 
 _ANSWERS = FINDINGS - {EventKind.MAFIA_VISITS} | {EventKind.CONVERTED}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mac_runner.environments.town_of_salem.game.events import FINDINGS, UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH, GameState, NightAction
-from mac_runner.environments.town_of_salem.night.state import Judged, NightState, Note
+from mac_runner.environments.town_of_salem.model.events import FINDINGS, UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.model.night import Judged, Note
+from mac_runner.environments.town_of_salem.model.role import NightState
+from mac_runner.environments.town_of_salem.model.state import LYNCH, GameState, NightAction
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.types import JsonObject, JsonValue

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.game.events import BEFALLS, FINDINGS, UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Player
+from mac_runner.environments.town_of_salem.model.events import (
+    BEFALLS,
+    FINDINGS,
+    UNKNOWN_ROLE,
+    Event,
+    EventKind,
+    with_article,
+)
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Player
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
-from mac_runner.environments.town_of_salem.roles.base import with_article
 from mac_runner.types import JsonObject, JsonValue
 
 LEARNED = BEFALLS | FINDINGS | {EventKind.JAILED, EventKind.JAILING}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.model.events import EventKind
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.state import Faction, Phase
+from mac_runner.environments.town_of_salem.model.state import Faction, Phase
 from mac_runner.environments.town_of_salem.results.games import GameResult
 from mac_runner.environments.town_of_salem.view.narration import moment
 from mac_runner.results import Column, Columns, Value, parsed

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.intervals import ClusteredRate
 from mac_runner.results import clustered, parsed, rate
 from mac_runner.types import JsonObject

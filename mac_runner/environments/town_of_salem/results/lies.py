@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Faction
 from mac_runner.environments.town_of_salem.results.cast import Cast
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.results import parsed

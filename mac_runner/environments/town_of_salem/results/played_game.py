@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.results.cast import Cast
 from mac_runner.environments.town_of_salem.results.truth import RecordedClaim, RecordedNight
 from mac_runner.environments.town_of_salem.roles import ROLES

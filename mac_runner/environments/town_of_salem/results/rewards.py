@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.results.games import PlayerResult, faction_dealt
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject

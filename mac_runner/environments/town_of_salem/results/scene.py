@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH, Faction
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, EventKind
+from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
 from mac_runner.environments.town_of_salem.results.columns import game_values
 from mac_runner.environments.town_of_salem.results.played_game import (
     GameEvent,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.results.played_game import PlayedGame, tone_of
 from mac_runner.environments.town_of_salem.results.truth import RecordedClaim, claimed
 from mac_runner.view_model import Cell, TableRow, Tone, ViewTable

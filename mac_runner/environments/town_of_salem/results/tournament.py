@@ -20,7 +20,7 @@ import msgspec
 from mac_runner import ratings
 from mac_runner.compared import Comparison, compare
 from mac_runner.environments.town_of_salem.casting import neutral_line
-from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.results.games import (
     GameResult,
     PlayerResult,

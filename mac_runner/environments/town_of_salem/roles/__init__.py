@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles.base import Alignment, DayAbility, NightAbility, Role
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import Alignment, DayAbility, NightAbility, NightState, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, load, register, unregister
 
 __all__ = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from mac_runner.environments.town_of_salem.roles.base import Ability, Role
+from mac_runner.environments.town_of_salem.model.role import Ability, Role
 
 
 class _Cached(Protocol):

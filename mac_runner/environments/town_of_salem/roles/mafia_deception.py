@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import Alignment, NightAbility, NightState, Role
+from mac_runner.environments.town_of_salem.model.state import Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.roles.mafia_killing import IN_COMMON, MAFIA_GOAL, RANKS, outsiders
 
 _role = partial(
@@ -48,7 +47,7 @@ DISGUISER = _role(
     abilities=(
         NightAbility(
             verb=DISGUISE,
-            tactic=tactics.disguise,
+            tactic="disguise",
             help="have the first player, a member of the Mafia, pass for the second player tonight",
             step=Step.PROTECT,
             effect=_disguise,
@@ -82,7 +81,7 @@ FORGER = _role(
     abilities=(
         NightAbility(
             verb="forge",
-            tactic=tactics.forge,
+            tactic="forge",
             help="have your words read out as that player's will if they die tonight",
             step=Step.BURY,
             effect=_forge,
@@ -107,7 +106,7 @@ FRAMER = _role(
     abilities=(
         NightAbility(
             verb="frame",
-            tactic=tactics.anybody,
+            tactic="anybody",
             help="make that player look guilty to investigations tonight",
             step=Step.PROTECT,
             effect=lambda night, action: night.tonight[night.house(action)].add(FRAMED),
@@ -140,7 +139,7 @@ JANITOR = _role(
     abilities=(
         NightAbility(
             verb="clean",
-            tactic=tactics.kill,
+            tactic="kill",
             help="hide that player's role and will if they die tonight",
             step=Step.BURY,
             effect=_clean,

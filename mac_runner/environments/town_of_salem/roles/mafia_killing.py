@@ -7,11 +7,17 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, Events, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player, holder
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed, NightAbility, Role, become
+from mac_runner.environments.town_of_salem.model.events import EventKind, Events, private
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import Alignment, Changed, NightAbility, NightState, Role, become
+from mac_runner.environments.town_of_salem.model.state import (
+    DeathCause,
+    Faction,
+    GameState,
+    NightAction,
+    Player,
+    holder,
+)
 
 # The kill of the Mafia and its chain of command.
 KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
@@ -67,7 +73,7 @@ def _kill(night: NightState, action: NightAction) -> None:
 
 KILL_ABILITY = NightAbility(
     verb=KILL,
-    tactic=tactics.kill,
+    tactic="kill",
     is_kill=True,
     help="have the Mafia kill that player tonight; the Godfather's choice goes before all others",
     step=Step.ATTACK,

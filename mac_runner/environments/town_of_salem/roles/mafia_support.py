@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, with_article
+from mac_runner.environments.town_of_salem.model.events import EventKind, with_article
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import Alignment, NightAbility, NightState, Role
+from mac_runner.environments.town_of_salem.model.state import Faction, NightAction
 from mac_runner.environments.town_of_salem.roles.mafia_killing import IN_COMMON, MAFIA_GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
 
@@ -42,7 +41,7 @@ BLACKMAILER = _role(
     abilities=(
         NightAbility(
             verb="blackmail",
-            tactic=tactics.silence,
+            tactic="silence",
             help="keep that player from speaking and whispering on the next day",
             step=Step.PROTECT,
             effect=_blackmail,
@@ -67,7 +66,7 @@ CONSIGLIERE = _role(
     abilities=(
         NightAbility(
             verb="look_into",
-            tactic=tactics.ask,
+            tactic="ask",
             help="learn that player's exact role",
             step=Step.INVESTIGATE,
             effect=_look_into,

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, public
-from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
+from mac_runner.environments.town_of_salem.model.events import EventKind, public
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import (
+    Alignment,
+    NightAbility,
+    NightState,
+    Role,
+    become,
+    join_team,
+)
+from mac_runner.environments.town_of_salem.model.state import Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.town_protective import VEST_ABILITY
 from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
@@ -81,7 +87,7 @@ AMNESIAC = _role(
         NightAbility(
             verb="remember",
             becomes="remembered",
-            tactic=tactics.remember,
+            tactic="remember",
             help="become what that dead player was",
             step=Step.REPORT,
             effect=_remember,

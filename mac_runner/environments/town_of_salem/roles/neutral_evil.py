@@ -7,8 +7,19 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, private
-from mac_runner.environments.town_of_salem.game.state import (
+from mac_runner.environments.town_of_salem.model.events import EventKind, private, with_article
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import (
+    Alignment,
+    Changed,
+    NightAbility,
+    NightState,
+    Role,
+    become,
+    everybody,
+    others,
+)
+from mac_runner.environments.town_of_salem.model.state import (
     LYNCH,
     Ballot,
     DeathCause,
@@ -18,18 +29,6 @@ from mac_runner.environments.town_of_salem.game.state import (
     NightAction,
     Options,
     Player,
-)
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
-    Alignment,
-    Changed,
-    NightAbility,
-    Role,
-    become,
-    everybody,
-    others,
-    with_article,
 )
 
 _role = partial(
@@ -111,7 +110,7 @@ JESTER = _role(
     abilities=(
         NightAbility(
             verb=HAUNT,
-            tactic=tactics.anybody,
+            tactic="anybody",
             help="kill that player",
             step=Step.PREPARE,
             effect=_haunt,
@@ -224,7 +223,7 @@ WITCH = _role(
     abilities=(
         NightAbility(
             verb="control",
-            tactic=tactics.control,
+            tactic="control",
             help="make the first player use their ability on the second player",
             step=Step.CONTROL,
             effect=_control,

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
+from mac_runner.environments.town_of_salem.model.events import EventKind, private
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import (
     DOUSED,
     Alignment,
     Changed,
     DayAbility,
     NightAbility,
+    NightState,
     Role,
     others,
 )
+from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
 _role = partial(
     Role,
@@ -88,7 +88,7 @@ ARSONIST = _role(
         # Scripted players use the first that has something to do.
         NightAbility(
             verb=IGNITE,
-            tactic=tactics.ignite,
+            tactic="ignite",
             help="set fire to everyone who is doused",
             step=Step.ATTACK,
             effect=_ignite,
@@ -96,7 +96,7 @@ ARSONIST = _role(
         ),
         NightAbility(
             verb="wash",
-            tactic=tactics.at_once,
+            tactic="at_once",
             help="wash off the petrol that another Arsonist poured over you",
             step=Step.PROTECT,
             effect=_wash,
@@ -105,7 +105,7 @@ ARSONIST = _role(
         ),
         NightAbility(
             verb=DOUSE,
-            tactic=tactics.douse,
+            tactic="douse",
             help="pour petrol over that player, who does not notice",
             step=Step.PROTECT,
             effect=lambda night, action: _pour_over(night, night.house(action)),
@@ -175,7 +175,7 @@ SERIAL_KILLER = _role(
         NightAbility(
             verb="stab",
             is_kill=True,
-            tactic=tactics.strike,
+            tactic="strike",
             help="kill that player",
             step=Step.ATTACK,
             effect=_stab,
@@ -242,7 +242,7 @@ WEREWOLF = _role(
     abilities=(
         NightAbility(
             verb="rampage",
-            tactic=tactics.strike,
+            tactic="strike",
             help="attack the owner of that house and everyone who visits it",
             step=Step.ATTACK,
             # It rages without a choice too (`by_night`); the choice is only where.

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache, partial
 
-from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, NightAction, Options
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
-    DOUSED,
+from mac_runner.environments.town_of_salem.model.events import (
+    BEFALLS,
     MAFIA_MEMBER,
     NOT_SUSPICIOUS,
     SUSPICIOUS,
-    TOWN_GOAL,
-    Alignment,
-    NightAbility,
-    Role,
-    everybody,
-    others,
+    EventKind,
     visited_by,
     with_article,
 )
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import (
+    DOUSED,
+    TOWN_GOAL,
+    Alignment,
+    NightAbility,
+    NightState,
+    Role,
+    everybody,
+    others,
+)
+from mac_runner.environments.town_of_salem.model.state import Faction, NightAction, Options
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.roles.mafia_deception import FRAMED, FRAMER
 from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
@@ -84,7 +87,8 @@ INVESTIGATOR = _role(
     abilities=(
         NightAbility(
             verb="investigate",
-            tactic=tactics.ask,
+            tactic="ask",
+            examines=True,
             account="I went through the papers of {target}",
             help="learn a short list of roles, one of which is that player's",
             step=Step.INVESTIGATE,
@@ -119,7 +123,7 @@ LOOKOUT = _role(
     abilities=(
         NightAbility(
             verb="watch",
-            tactic=tactics.protect,
+            tactic="protect",
             account="I stood across the street from {target}",
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
@@ -189,7 +193,8 @@ SHERIFF = _role(
     abilities=(
         NightAbility(
             verb="interrogate",
-            tactic=tactics.ask,
+            tactic="ask",
+            examines=True,
             account="I asked {target} a few questions",
             help="learn whether that player is suspicious",
             step=Step.INVESTIGATE,
@@ -254,7 +259,7 @@ SPY = _role(
     abilities=(
         NightAbility(
             verb="bug",
-            tactic=tactics.protect,
+            tactic="protect",
             account="I listened at the wall of {target}",
             help="learn what happens to that player tonight",
             step=Step.REPORT,

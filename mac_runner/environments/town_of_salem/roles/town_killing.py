@@ -6,22 +6,20 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
-    A_VAMPIRE,
-    NOT_A_VAMPIRE,
+from mac_runner.environments.town_of_salem.model.events import A_VAMPIRE, NOT_A_VAMPIRE, EventKind, private
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
     Changed,
     DayAbility,
     NightAbility,
+    NightState,
     Role,
     become,
     others,
 )
+from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, goal=TOWN_GOAL, group="town")
 
@@ -76,11 +74,11 @@ JAILOR = _role(
             help="choose that player as your prisoner for the coming night (a later choice replaces it)",
             effect=_jail,
             aims=others,
-            tactic=tactics.jail,
+            tactic="jail",
         ),
         NightAbility(
             verb=EXECUTE,
-            tactic=tactics.execute,
+            tactic="execute",
             help="kill your prisoner",
             step=Step.ATTACK,
             effect=_execute,
@@ -127,7 +125,7 @@ VETERAN = _role(
     abilities=(
         NightAbility(
             verb="alert",
-            tactic=tactics.alert,
+            tactic="alert",
             help="shoot everyone who visits you tonight",
             step=Step.PREPARE,
             effect=_go_on_alert,
@@ -183,7 +181,7 @@ VIGILANTE = _role(
     abilities=(
         NightAbility(
             verb=SHOOT,
-            tactic=tactics.shoot,
+            tactic="shoot",
             help="shoot that player",
             step=Step.ATTACK,
             effect=_shoot,
@@ -237,7 +235,7 @@ VAMPIRE_HUNTER = _role(
     abilities=(
         NightAbility(
             verb="check",
-            tactic=tactics.ask,
+            tactic="ask",
             account="I went to {target} with garlic and a stake",
             help="learn whether that player is a Vampire, and stake them if so",
             step=Step.ATTACK,

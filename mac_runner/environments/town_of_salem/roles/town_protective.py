@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import Guard, Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import TOWN_GOAL, Alignment, NightAbility, Role, others
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.night import Guard, Level, Step
+from mac_runner.environments.town_of_salem.model.role import (
+    TOWN_GOAL,
+    Alignment,
+    NightAbility,
+    NightState,
+    Role,
+    others,
+)
+from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_PROTECTIVE, goal=TOWN_GOAL, group="town")
 
 VEST_ABILITY = NightAbility(
     verb="vest",
-    tactic=tactics.vest,
+    tactic="vest",
     help="put on a vest: a basic defence for tonight",
     step=Step.PROTECT,
     effect=lambda night, action: night.defend(action.seat, Level.BASIC),
@@ -57,7 +63,8 @@ BODYGUARD = _role(
     abilities=(
         NightAbility(
             verb=GUARD,
-            tactic=tactics.protect,
+            tactic="protect",
+            protects=True,
             account="I stood guard over {target}",
             help="step between that player and whoever attacks them tonight",
             step=Step.PROTECT,
@@ -109,7 +116,8 @@ DOCTOR = _role(
     abilities=(
         NightAbility(
             verb="heal",
-            tactic=tactics.protect,
+            tactic="protect",
+            protects=True,
             account="I watched over {target}",
             help="protect that player from attacks tonight (yourself once in the game)",
             step=Step.PROTECT,

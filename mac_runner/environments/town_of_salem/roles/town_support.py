@@ -6,27 +6,20 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.game.state import (
-    Faction,
-    GameState,
-    NightAction,
-    Options,
-    Player,
-    Seance,
-)
-from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
+from mac_runner.environments.town_of_salem.model.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.model.night import Step
+from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
     Alignment,
     Changed,
     DayAbility,
     NightAbility,
+    NightState,
     Role,
     everybody,
     others,
 )
+from mac_runner.environments.town_of_salem.model.state import Faction, GameState, NightAction, Options, Player, Seance
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.town_killing import GUILTY
 
@@ -35,7 +28,7 @@ _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, go
 # The Escort keeps one player from acting (rules, section 7.3 and section 6, step 5).
 BLOCK_ABILITY = NightAbility(
     verb="block",
-    tactic=tactics.block,
+    tactic="block",
     account="I kept {target} company",
     help="keep that player from acting tonight",
     step=Step.BLOCK,
@@ -87,7 +80,7 @@ MAYOR = _role(
             verb=REVEAL,
             help=f"show everyone that you are the Mayor; from then on your vote counts {WEIGHT} times",
             effect=_reveal,
-            tactic=tactics.reveal,
+            tactic="reveal",
             uses=1,
         ),
     ),
@@ -117,7 +110,7 @@ MEDIUM = _role(
             verb="seance",
             help="talk with that living player in the coming night, once in the game",
             effect=_seance,
-            tactic=tactics.seance,
+            tactic="seance",
             aims=others,
             is_offered=lambda state, player: not player.alive and state.seance is None,
             uses=1,
@@ -213,7 +206,7 @@ RETRIBUTIONIST = _role(
     abilities=(
         NightAbility(
             verb="raise",
-            tactic=tactics.raise_dead,
+            tactic="raise_dead",
             help="have the first player, who is dead, use their ability on the second one",
             step=Step.PREPARE,
             effect=_raise,
@@ -224,7 +217,7 @@ RETRIBUTIONIST = _role(
         ),
         NightAbility(
             verb="revive",
-            tactic=tactics.anybody,
+            tactic="anybody",
             help="bring that dead player back to life",
             step=Step.REPORT,
             effect=_revive,
@@ -265,7 +258,7 @@ TRANSPORTER = _role(
     abilities=(
         NightAbility(
             verb="swap",
-            tactic=tactics.swap,
+            tactic="swap",
             help="swap two players tonight: whoever aims at one reaches the other",
             step=Step.TRANSPORT,
             effect=_swap,

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
-from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
-from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.night import Level, Step
+from mac_runner.environments.town_of_salem.model.role import (
+    Alignment,
+    NightAbility,
+    NightState,
+    Role,
+    become,
+    join_team,
+)
+from mac_runner.environments.town_of_salem.model.state import DeathCause, Faction, GameState, NightAction, Player
 
 BITTEN_TO_DEATH = DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True)
 
@@ -90,7 +96,7 @@ VAMPIRE = Role(
     abilities=(
         NightAbility(
             verb=BITE,
-            tactic=tactics.kill,
+            tactic="kill",
             is_kill=True,
             help="name the player to bite; there is one bite a night, on the player whom most Vampires name",
             step=Step.ATTACK,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mac_runner.environments.markup import disarm
 from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 from mac_runner.environments.town_of_salem.view.narration import without_heading

@@ -18,7 +18,7 @@ from mac_runner.environments.markup import compatible, defuse
 from mac_runner.environments.town_of_salem.game.acts import ActSpec, Form
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError
-from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.environments.town_of_salem.model.state import GameState
 
 EVERYBODY: Final = frozenset(
     {"", "all", "anyone", "everybody", "everyone", "group", "none", "null", "players", "public", "town", "village"}

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH, Phase
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind, visitors_in, with_article
+from mac_runner.environments.town_of_salem.model.state import LYNCH, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.roles.base import visitors_in, with_article
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.view.texts import BEFALLEN, CAUTIOUS, EVENT_WORDS, INCAUTIOUS
 

@@ -17,8 +17,8 @@ from mac_runner.environments.placeholders import BLANK
 from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.game.victory import QUIET_FROM_DAY
+from mac_runner.environments.town_of_salem.model.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.view.asking import Asking, menu

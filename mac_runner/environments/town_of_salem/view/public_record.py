@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mac_runner.environments.town_of_salem.claims import ClaimKind, extract
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.state import Phase
 from mac_runner.environments.town_of_salem.roles import Level, Role
 
 PHASE_RULES = {

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
-from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.model.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 from mac_runner.environments.town_of_salem.view.public_record import conduct_of

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from mac_runner.environments.town_of_salem.bots import night_talk
-from mac_runner.environments.town_of_salem.roles.base import NightAbility
+from mac_runner.environments.town_of_salem.model.role import NightAbility
 from mac_runner.environments.town_of_salem.testing import (
     CONTINUING,
     KINDS,

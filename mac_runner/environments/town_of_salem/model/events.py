@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mac_runner.environments.town_of_salem.game.state import Faction, GameState, Phase, Player
+from mac_runner.environments.town_of_salem.model.state import Faction, GameState, Phase, Player
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -135,6 +135,31 @@ FINDINGS = frozenset(
 
 UNKNOWN_ROLE = "unknown"
 """The role shown for a body that was cleaned."""
+
+# What investigations report. Players read these words, and the record is judged by them.
+SUSPICIOUS = "suspicious"
+NOT_SUSPICIOUS = "not suspicious"
+MAFIA_MEMBER = "a member of the mafia"
+A_VAMPIRE = "a Vampire"
+NOT_A_VAMPIRE = "not a Vampire"
+_VISITED_BY = "visited by "
+
+
+def visited_by(names: Iterable[str]) -> str:
+    """The finding that these players came to a house."""
+    return f"{_VISITED_BY}{' and '.join(names) or 'nobody'}"
+
+
+def visitors_in(finding: str) -> list[str] | None:
+    """The players that a finding of `visited_by` names; None for another finding."""
+    if not finding.startswith(_VISITED_BY):
+        return None
+    return [name for name in finding.removeprefix(_VISITED_BY).split(" and ") if name != "nobody"]
+
+
+def with_article(name: str) -> str:
+    """A role's name in a sentence: `an Escort`, `a Doctor`."""
+    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 
 def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:

@@ -1,0 +1,1 @@
+"""What a game is made of: its state and events, roles and their abilities, the night in which these act."""
