@@ -48,11 +48,14 @@ from mac_runner.environments.town_of_salem.game.rules import (
 )
 from mac_runner.environments.town_of_salem.game.victory import announcement, has_won
 from mac_runner.environments.town_of_salem.model.events import (
-    BEFALLS,
+    BLOCKED,
+    RESULT,
     UNKNOWN_ROLE,
+    AnyKind,
     Event,
     EventKind,
     Events,
+    Notice,
     private,
     public,
 )
@@ -99,6 +102,7 @@ from mac_runner.environments.town_of_salem.roles import (
     register,
     unregister,
 )
+from mac_runner.environments.town_of_salem.roles.town_investigative import bugged
 from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
 from mac_runner.environments.town_of_salem.view.asking import Asking

@@ -216,7 +216,7 @@ def _cleaned(notice: Notice) -> bool:
     return notice.is_one_of("janitor") and notice.about() in reached
 
 
-MAY_BE_TOLD: Mapping[EventKind, Rule] = {
+MAY_BE_TOLD: Mapping[str, Rule] = {
     EventKind.ROLE_CARD: lambda notice: notice.is_one_of(str(notice.data["role"]).lower()),
     EventKind.TEAM: _names_own_team,
     EventKind.QUARRY: lambda notice: notice.becomes("executioner") and notice.about() != notice.seat,
@@ -225,10 +225,8 @@ MAY_BE_TOLD: Mapping[EventKind, Rule] = {
     ),
     EventKind.CHAT: _speaker,
     EventKind.JAIL_CHOSEN: lambda notice: notice.about() in notice.day.jail_choices.get(notice.seat, ()),
-    EventKind.JAILED: lambda notice: notice.seat == notice.day.prisoner,
-    EventKind.JAILING: lambda notice: (
-        notice.seat == notice.day.keeper and notice.about("prisoner") == notice.day.prisoner
-    ),
+    "jailed": lambda notice: notice.seat == notice.day.prisoner,
+    "jailing": lambda notice: notice.seat == notice.day.keeper and notice.about("prisoner") == notice.day.prisoner,
     EventKind.TEAMMATE_JAILED: lambda notice: (
         notice.about("player") == notice.day.prisoner
         and notice.has_teammate(notice.about("player"))
@@ -237,54 +235,50 @@ MAY_BE_TOLD: Mapping[EventKind, Rule] = {
     EventKind.SEANCE_CHOSEN: lambda notice: notice.day.seances.get(notice.seat) == notice.about(),
     EventKind.SEANCE: lambda notice: notice.seat in notice.day.seances.values(),
     EventKind.ACTION_CHOSEN: _own_deed,
-    EventKind.HAUNT_OFFERED: _is_one_of("jester"),
-    EventKind.BLOCKED: _may_be_hit("block"),
-    EventKind.BLOCK_RESISTED: _may_be_hit("block"),
-    EventKind.BLOCK_FAILED: _own_aim("block"),
-    EventKind.TARGET_JAILED: _jailed_aim,
-    EventKind.RESULT: _finding,
-    EventKind.ATTACKED: _attacked,
-    EventKind.PATIENT_ATTACKED: _own_aim("heal"),
-    EventKind.DEFENCE_TOO_STRONG: _defence,
-    EventKind.EXECUTIONS_LOST: lambda notice: (
-        notice.seat == notice.day.keeper and notice.about() == notice.day.prisoner
-    ),
-    EventKind.GOAL_MET: _is_one_of("executioner", "jester"),
+    "haunt_offered": _is_one_of("jester"),
+    "blocked": _may_be_hit("block"),
+    "block_resisted": _may_be_hit("block"),
+    "block_failed": _own_aim("block"),
+    "target_jailed": _jailed_aim,
+    "result": _finding,
+    "attacked": _attacked,
+    "patient_attacked": _own_aim("heal"),
+    "defence_too_strong": _defence,
+    "executions_lost": lambda notice: notice.seat == notice.day.keeper and notice.about() == notice.day.prisoner,
+    "goal_met": _is_one_of("executioner", "jester"),
     EventKind.CONVERTED: lambda notice: notice.becomes(str(notice.data["role"]).lower()),
     EventKind.TEAM_CHANGED: _team_news,
     EventKind.TEAM_JOINED: _team_news,
-    EventKind.FAILED: lambda notice: (
-        notice.about() in notice.day.may_aim(notice.seat, {"heal", "raise", "revive", "remember"})
-    ),
-    EventKind.CONTROLLED: _may_be_hit("control"),
-    EventKind.CONTROL_FAILED: _own_aim("control"),
-    EventKind.CONTROL_RESISTED: _may_be_hit("control"),
-    EventKind.TRANSPORTED: _may_be_hit("swap"),
-    EventKind.DOUSED: _is_one_of("arsonist"),
-    EventKind.VISITED: _is_one_of("arsonist"),
-    EventKind.BLACKMAILED: _may_be_hit("blackmail"),
-    EventKind.GUILT: lambda notice: (
+    "failed": lambda notice: notice.about() in notice.day.may_aim(notice.seat, {"heal", "raise", "revive", "remember"}),
+    "controlled": _may_be_hit("control"),
+    "control_failed": _own_aim("control"),
+    "control_resisted": _may_be_hit("control"),
+    "transported": _may_be_hit("swap"),
+    "doused": _is_one_of("arsonist"),
+    "visited": _is_one_of("arsonist"),
+    "blackmailed": _may_be_hit("blackmail"),
+    "guilt": lambda notice: (
         notice.is_one_of("vigilante")
         and notice.about() in notice.day.swapped(notice.day.may_aim(notice.seat, {"shoot"}))
     ),
-    EventKind.CLEANED: _cleaned,
-    EventKind.MAFIA_VISITS: _is_one_of("spy"),
-    EventKind.BUGGED: _spy_report,
-    EventKind.CAUTION: _is_one_of("serial killer"),
+    "cleaned": _cleaned,
+    "mafia_visits": _is_one_of("spy"),
+    "bugged": _spy_report,
+    "caution": _is_one_of("serial killer"),
 }
 """Whether a seat may be told a notice of that kind, with what stands in it."""
 
 _TELLS_ROLES = frozenset(
     {
-        *(EventKind.ROLE_CARD, EventKind.TEAM, EventKind.RESULT, EventKind.CONVERTED, EventKind.TEAM_CHANGED),
-        *(EventKind.TEAM_JOINED, EventKind.CLEANED, EventKind.ATTACKED, EventKind.CHAT),
+        *(EventKind.ROLE_CARD, EventKind.TEAM, "result", EventKind.CONVERTED, EventKind.TEAM_CHANGED),
+        *(EventKind.TEAM_JOINED, "cleaned", "attacked", EventKind.CHAT),
     }
 )
 _NAMES_NOBODY = frozenset(
     {
-        *(EventKind.ROLE_CARD, EventKind.JAILED, EventKind.SEANCE, EventKind.BLOCKED, EventKind.BLOCK_RESISTED),
-        *(EventKind.ATTACKED, EventKind.GOAL_MET, EventKind.CONVERTED, EventKind.CONTROLLED, EventKind.TRANSPORTED),
-        *(EventKind.CONTROL_RESISTED, EventKind.DOUSED, EventKind.BLACKMAILED, EventKind.CAUTION),
+        *(EventKind.ROLE_CARD, "jailed", EventKind.SEANCE, "blocked", "block_resisted"),
+        *("attacked", "goal_met", EventKind.CONVERTED, "controlled", "transported"),
+        *("control_resisted", "doused", "blackmailed", "caution"),
     }
 )
 
@@ -311,7 +305,7 @@ _NAMELESS = frozenset(
 )
 
 
-def may_be_public(kind: EventKind, data: JsonObject, names: Collection[str], slots: Collection[str]) -> bool:
+def may_be_public(kind: str, data: JsonObject, names: Collection[str], slots: Collection[str]) -> bool:
     """Whether everybody may learn this: no role of the living, and of a death not who did it (rules, section 15)."""
     named = {name for name in names if name in str(data)}
     roles = roles_named(str(data))

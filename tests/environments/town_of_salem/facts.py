@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.testing import EventKind, Options
+from mac_runner.environments.town_of_salem.testing import Options
 from mac_runner.types import JsonObject
 
 MAFIA = frozenset(
@@ -110,7 +110,7 @@ class Day:
 class Notice:
     """A private notice as a seat finds it in its view: `day` is when it was given, `morrow` the day after."""
 
-    kind: EventKind
+    kind: str
     seat: int
     data: JsonObject
     day: Day

@@ -7,21 +7,24 @@ as it was: a test that moves tests that the rules are pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, get_args
 
 from mac_runner.config import Experiment
-from mac_runner.environments import Policy
+from mac_runner.environments import Policy, town_of_salem
 from mac_runner.environments.testing import receive
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
+    BLOCKED,
     NAMES,
     POLICIES,
     TOOLS,
     Act,
+    AnyKind,
     Asking,
     Death,
     EndRound,
@@ -30,6 +33,7 @@ from mac_runner.environments.town_of_salem.testing import (
     Game,
     GameState,
     Move,
+    Notice,
     Options,
     Phase,
     Player,
@@ -38,6 +42,7 @@ from mac_runner.environments.town_of_salem.testing import (
     ToolName,
     TownOfSalem,
     apply,
+    bugged,
     new_game,
     read,
     validate,
@@ -196,18 +201,30 @@ class Table:
             death = Death(day=1, at_night=True, causes=("mafia",))
             self.state = self.state.with_player(replace(self.player(who), death=death))
 
-    def told(self, who: Who, kind: EventKind) -> list[JsonObject]:
+    def told(self, who: Who, kind: str) -> list[JsonObject]:
         """What a seat was told of one kind, privately."""
         seat = self.seat(who)
-        return [e.data for e in self.events if e.kind is kind and e.audience is not None and seat in e.audience]
+        return [e.data for e in self.events if str(e.kind) == kind and e.audience is not None and seat in e.audience]
 
-    def shown(self, kind: EventKind) -> list[JsonObject]:
+    def shown(self, kind: str) -> list[JsonObject]:
         """What everybody was told of one kind."""
-        return [event.data for event in self.events if event.kind is kind and event.audience is None]
+        return [event.data for event in self.events if str(event.kind) == kind and event.audience is None]
 
     def findings(self, who: Who) -> list[str]:
         """What an investigating seat found, in order."""
-        return [str(data["finding"]) for data in self.told(who, EventKind.RESULT)]
+        return [str(data["finding"]) for data in self.told(who, "result")]
+
+
+def _notices() -> Iterator[Notice]:
+    """Those that the files of the game hold, and what a bug makes of them."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(f"{town_of_salem.__name__}."):
+            yield from (value for value in vars(module).values() if isinstance(value, Notice) and value.name)
+    yield bugged(BLOCKED)
+
+
+EVENT_KINDS: Mapping[str, AnyKind] = {str(kind): kind for kind in (*EventKind, *_notices())}
+"""Every kind of event by its name in transcripts."""
 
 
 def make_task(roles: Sequence[str], *, seed: int = 1) -> Task:

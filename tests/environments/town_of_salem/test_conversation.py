@@ -18,7 +18,6 @@ import pytest
 from mac_runner.environments.town_of_salem.testing import (
     TOOL_CALLS_PER_TURN_MAX,
     Death,
-    EventKind,
     Game,
     Options,
     Phase,
@@ -265,11 +264,11 @@ def test_state_is_the_same_whatever_the_order_of_arrival() -> None:
             return f"<speak{attribute}>{view.name} {chance.randrange(100)}</speak>"
         return "<wait/>"
 
-    def whole(order: Random | None) -> tuple[str, list[tuple[EventKind, object]]]:
+    def whole(order: Random | None) -> tuple[str, list[tuple[str, object]]]:
         game = open_game(JAIL, options=Options(max_days=5))
         play(game, talkative, order=order)
-        return game.fingerprint(), [(event.kind, dict(event.data)) for event in game.log.events]
+        return game.fingerprint(), [(str(event.kind), dict(event.data)) for event in game.log.events]
 
     fixed = whole(None)
-    assert [kind for kind, _ in fixed[1]].count(EventKind.JAILED) > 2
+    assert [kind for kind, _ in fixed[1]].count("jailed") > 2
     assert all(whole(Random(number)) == fixed for number in range(ORDERS))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,7 @@ from mac_runner.environments.town_of_salem.roles import NightState
 from mac_runner.environments.town_of_salem.testing import (
     ACTS,
     POLICIES,
+    RESULT,
     ROLES,
     Aim,
     Alignment,
@@ -21,12 +26,15 @@ from mac_runner.environments.town_of_salem.testing import (
     DeathCause,
     EventKind,
     Faction,
+    Game,
     Level,
     NightAbility,
     NightAction,
     Options,
+    Phase,
     Role,
     Seat,
+    SeatView,
     Step,
     deal,
     extract,
@@ -38,10 +46,12 @@ from mac_runner.environments.town_of_salem.testing import (
     tactic,
     unregister,
     validate,
+    write,
 )
-from mac_runner.types import ReceiptKind
-from tests.environments.town_of_salem.table import open_game, play
+from mac_runner.types import Prompt, ReceiptKind, Turn
+from tests.environments.town_of_salem.table import open_game, play, rows
 
+GUIDE = Path(__file__).parents[3] / "docs" / "town_of_salem.md"
 GAMES = 20
 POISONED = DeathCause("poisoner", "poisoned by a Poisoner", is_visible=True)
 LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard", "jester", "any")
@@ -106,7 +116,7 @@ def test_registered_role_is_played_to_the_end_by_all_players() -> None:
         data = [(event.kind, event.data) for event in game.log.events]
         seen["poison"] += sum(k is EventKind.ACTION_CHOSEN and told["verb"] == "poison" for k, told in data)
         seen["dead"] += sum(k is EventKind.DEATH and told["causes"] == ["poisoner"] for k, told in data)
-        seen["found"] += sum(k is EventKind.RESULT and told["finding"] == "a Poisoner" for k, told in data)
+        seen["found"] += sum(k is RESULT and told["finding"] == "a Poisoner" for k, told in data)
         seen["lines"] += sum("poisoned by a Poisoner" in line for line in game.log.public_lines)
         seen["won"] += bool(game.state.result and "poisoner" in game.state.result.winners)
 
@@ -170,3 +180,84 @@ def test_cause_that_its_role_does_not_name_is_refused() -> None:
 
     with pytest.raises(LookupError, match="of death 'poisoner'"):
         night.attack(0, 1, Level.BASIC, POISONED)
+
+
+@pytest.fixture
+def nurse() -> Iterator[None]:
+    """The role of the guide, registered by the code of its author as it stands there."""
+    (code,) = re.findall(r"\n## Adding a role\n.*?\n```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(code, "nurse.py", "exec"), {"__name__": "nurse"})
+    yield
+    unregister("nurse")
+
+
+NURSED, WOUND = "A Nurse sat with you.", "You dressed the wounds of {}."
+BEDSIDE = ("nurse", "sheriff", "spy", "retributionist", "godfather", "mafioso", "serial killer")
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("nurse")
+def test_role_of_the_guide_protects_and_gives_notices_of_its_own_in_200_games_though_no_other_file_knows_it() -> None:
+    seen: Counter[str] = Counter()
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        seen["prompts"] += NURSED in prompt.messages[1].content
+
+    for seed in range(200):
+        game = open_game(BEDSIDE, options=OPTIONS, seed=seed)
+        bots = [("heuristic", "heuristic", "random")[(seat + seed) % 3] for seat in range(len(BEDSIDE))]
+        play(game, {seat: POLICIES[name] for seat, name in enumerate(bots)}, seed=seed, watch=watch)
+        validate(game.state)
+        assert game.outcome is not None
+        for line in (one for lines in game.log.private_lines for one in lines):
+            seen["saved"] += "and a Nurse saved you" in line
+            seen["wounds"] += "You dressed the wounds of " in line
+            seen["bugs"] += "Your bug on " in line and "they were nursed" in line
+            seen["raised"] += "You chose to raise: Abel" in line
+        seen["told"] += sum(
+            claim["player"] == "Abel" and "Nurse" in claim.get("roles", ()) for claim in rows(game, "claims")
+        )
+        seen["accounts"] += sum("I sat up with " in line for line in game.log.public_lines)
+
+    assert min(seen[what] for what in ("prompts", "saved", "wounds", "bugs", "raised", "told", "accounts")) > 0, seen
+
+
+@pytest.mark.usefixtures("nurse")
+def test_notices_of_a_role_from_outside_are_heard_of_recorded_and_known_to_claims_and_measures() -> None:
+    game = open_game(BEDSIDE, options=replace(OPTIONS, max_days=2))
+    nurse, sheriff, spy, *_, killer = (player.name for player in game.state.players)
+    deeds = {nurse: ("nurse", sheriff), spy: ("bug", sheriff), killer: ("stab", sheriff)}
+    words = {nurse: f"My patient {sheriff} was attacked.", sheriff: "I was attacked.", spy: "I was attacked."}
+    told: dict[str, str] = {}
+
+    def act(view: object, chance: Random) -> str:
+        assert isinstance(view, SeatView)
+        if view.phase is Phase.NIGHT and view.day == 1 and view.name in deeds:
+            verb, target = deeds[view.name]
+            return write(verb, target=target)
+        return (
+            write("speak", text=words[view.name])
+            if view.phase is Phase.DISCUSSION and view.name in words
+            else "<wait/>"
+        )
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        told[turn.agent] = prompt.messages[1].content
+
+    play(game, act, watch=watch)
+
+    assert NURSED in told[sheriff]
+    assert "You were attacked, and a Nurse saved you." in told[sheriff]
+    assert WOUND.format(sheriff) in told[nurse]
+    assert f"Your bug on {sheriff}: they were nursed." in told[spy]
+    assert {claim["player"]: claim["verdict"] for claim in rows(game, "claims")} == {
+        nurse: "honest",
+        sheriff: "honest",
+        spy: "lie",
+    }
+    night = rows(game, "nights")[0]
+    assert {"how": "nursed", "player": sheriff, "by": nurse} in night["protections"]
+    assert {"player": nurse, "kind": "wound", "data": {"target": sheriff}} in night["findings"]
+    players: Any = (game.outcome or {})["players"]
+    (counted,) = (player["measures"] for player in players if player["agent"] == nurse)
+    assert counted["ne"] == counted["na"] == 1

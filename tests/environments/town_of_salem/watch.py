@@ -121,7 +121,7 @@ class Watch:
         self.kinds: dict[str, str] = {}
         self.writers: dict[str, tuple[int, str]] = {}
         self.met: set[tuple[str, str]] = set()
-        self.told: set[EventKind] = set()
+        self.told: set[str] = set()
         self.looked: dict[int, tuple[int, int]] = {}
         self.read: dict[int, set[str]] = defaultdict(set)
         self.passed: set[int] = set()
@@ -270,15 +270,15 @@ class Watch:
             self.check(marker, seat)
 
     def judge_public(self, event: Event, line: str) -> None:
-        self.told.add(event.kind)
+        self.told.add(str(event.kind))
         what = f"everybody learns: {line}"
-        assert entitlement.may_be_public(event.kind, event.data, self.names, self.slots), what
+        assert entitlement.may_be_public(str(event.kind), event.data, self.names, self.slots), what
         assert all(name in str(event.data) for name in self.names if name in line), what
 
     def judge_private(self, event: Event, line: str, seat: int) -> None:
-        self.told.add(event.kind)
+        self.told.add(str(event.kind))
         notice = Notice(
-            kind=event.kind,
+            kind=str(event.kind),
             seat=seat,
             data=event.data,
             day=self.days[event.day],

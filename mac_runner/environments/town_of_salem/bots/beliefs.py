@@ -18,10 +18,12 @@ from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, ro
 from mac_runner.environments.town_of_salem.model.events import (
     MAFIA_MEMBER,
     NOT_SUSPICIOUS,
+    RESULT,
     SUSPICIOUS,
     UNKNOWN_ROLE,
     Event,
     EventKind,
+    Says,
     visitors_in,
 )
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Ballot, Faction
@@ -335,7 +337,7 @@ def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, Finding
     """Whether others are guilty, by this seat's own investigations; those they leave open are left out."""
     findings: dict[str, Finding] = {}
     for event in view.private:
-        if event.kind is EventKind.RESULT:
+        if event.kind is RESULT:
             about, finding = event.text("about"), event.text("finding")
             visitors = visitors_in(finding)
             if visitors is not None:
@@ -345,7 +347,7 @@ def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, Finding
             verdict = _verdict(view, finding, claims.get(about))
             if verdict is not None:
                 findings[about] = Finding(is_guilty=verdict, source=Source.RESULT, day=event.day)
-        elif event.kind is EventKind.MAFIA_VISITS:
+        elif event.notice.says is Says.VISITED_BY_MAFIA:
             # The Mafia does not call on its own.
             visit = Finding(is_guilty=False, source=Source.MAFIA_VISIT, day=event.day)
             findings.update((name, visit) for name in event.names("visited") if name != view.name)

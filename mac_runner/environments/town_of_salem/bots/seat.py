@@ -21,10 +21,11 @@ from mac_runner.environments.town_of_salem.bots.kinds import Sentence
 from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
 from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.model.events import Event, EventKind
+from mac_runner.environments.town_of_salem.model.events import DEFENCE_TOO_STRONG, RESULT, Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
+from mac_runner.environments.town_of_salem.roles.town_killing import JAILED
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 
 # How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
@@ -95,14 +96,14 @@ class Seat:
             for name, role in understand(event.text("text")).roles
         }
         for event in self.view.private:
-            role = event.text("finding").partition(" ")[2] if event.kind is EventKind.RESULT else ""
+            role = event.text("finding").partition(" ")[2] if event.kind is RESULT else ""
             if role_named(role) is not None:
                 known[event.text("about")] = role
         return known
 
     def is_jailed(self) -> bool:
         """Whether this seat is in jail tonight."""
-        return any(event.kind is EventKind.JAILED and event.day == self.view.day for event in self.view.private)
+        return any(event.kind is JAILED and event.day == self.view.day for event in self.view.private)
 
     def _accusations(self, accused: set[str]) -> list[Event]:
         """Everything said in public against any of these players."""
@@ -191,7 +192,7 @@ class Seat:
         """The players this seat tried to kill last night, and those ever too strong for it."""
         found: set[str] = set()
         for event in self.view.private:
-            if event.kind is EventKind.DEFENCE_TOO_STRONG:
+            if event.kind is DEFENCE_TOO_STRONG:
                 found.add(event.text("target"))
             elif event.kind is EventKind.ACTION_CHOSEN and event.day == self.view.day - 1:
                 found.update(event.names("targets") if event.data["verb"] in _kill_verbs() else ())

@@ -12,9 +12,11 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from mac_runner.environments.town_of_salem.bots.beliefs import role_named
 from mac_runner.environments.town_of_salem.bots.seat import Seat
-from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.events import RESULT, EventKind
 from mac_runner.environments.town_of_salem.model.role import Ability, NightAbility
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
+from mac_runner.environments.town_of_salem.roles.neutral_killing import VISITED
+from mac_runner.environments.town_of_salem.roles.town_killing import JAILING
 from mac_runner.environments.town_of_salem.view.knowledge import Choice
 
 # A bullet cannot be taken back: it takes more than a vote does.
@@ -114,7 +116,7 @@ def _prisoner(seat: Seat) -> str | None:
 @tactic
 def execute(seat: Seat, choice: Choice) -> Aim | None:
     """Only a prisoner who is suspicious enough."""
-    jailed = [event.text("prisoner") for event in seat.view.private if event.kind is EventKind.JAILING]
+    jailed = [event.text("prisoner") for event in seat.view.private if event.kind is JAILING]
     doubt = seat.beliefs.suspicion.get(jailed[-1], 0.0) if jailed else 0.0
     return Aim() if doubt >= seat.enough else None
 
@@ -166,7 +168,7 @@ def protect(seat: Seat, choice: Choice) -> Aim:
 @tactic
 def ask(seat: Seat, choice: Choice) -> Aim:
     """A player without a finding so far."""
-    asked = {event.text("about") for event in seat.view.private if event.kind is EventKind.RESULT}
+    asked = {event.text("about") for event in seat.view.private if event.kind is RESULT}
     others = seat.others(choice)
     return Aim(seat.pick([name for name in others if name not in asked] or others))
 
@@ -261,7 +263,7 @@ def _doused(seat: Seat) -> set[str]:
     """The players that the bot poured petrol over since it last set fire."""
     doused: set[str] = set()
     for event in seat.view.private:
-        if event.kind is EventKind.VISITED:
+        if event.kind is VISITED:
             doused.update(event.names("visitors"))
         elif event.kind is EventKind.ACTION_CHOSEN and event.data["verb"] == "ignite":
             doused.clear()

@@ -159,7 +159,7 @@ def _account(seat: Seat, role: str) -> str:
     if not told or night < 1:
         return ""
     last_night = [event for event in view.private if event.day == night]
-    if any(event.kind in (EventKind.BLOCKED, EventKind.JAILED, EventKind.CONTROLLED) for event in last_night):
+    if any(event.notice.hinders for event in last_night):
         return ""
     if role != view.role.name:
         return seat.pick([*told.values()]).format(target=seat.pick([n for n in view.living if n != view.name]))

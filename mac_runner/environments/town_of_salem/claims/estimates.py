@@ -11,8 +11,9 @@ from functools import cache
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.claims.attribution import own_words, passages
-from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind, Says
+from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind
 from mac_runner.environments.town_of_salem.claims.vocabulary import NAME, ROLE, mark, names_in, roles_in
+from mac_runner.environments.town_of_salem.model.events import Says
 
 _PERCENT = r"(?<![\d.])(?P<percent>100|\d{1,2})(?:\.\d+)?\s?(?:%|percent\b|per cent\b)"
 _IS = r"(?:\s+(?:is|being|to be)|'s)(?P<not>\s+not|n't)?"

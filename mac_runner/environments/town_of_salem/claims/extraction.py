@@ -17,6 +17,7 @@ from functools import lru_cache
 from mac_runner.environments.town_of_salem.claims.attribution import Sentence, own_words, passages
 from mac_runner.environments.town_of_salem.claims.patterns import patterns
 from mac_runner.environments.town_of_salem.claims.vocabulary import HAS_NAME, HAS_ROLE, mark, names_in, roles_in
+from mac_runner.environments.town_of_salem.model.events import Says
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
@@ -29,39 +30,6 @@ class ClaimKind(StrEnum):
     RESULT = "result"
     ACCUSATION = "accusation"
     DEFENCE = "defence"
-
-
-class Says(StrEnum):
-    """What is said, in one word.
-
-    `role` and `roles` are listed in the claim's `roles`, the visitors of `visited by` in its `names`. The results from
-    `attacked` to `blackmailed` are what befell the player it is about.
-    """
-
-    ROLE = "role"
-    WAS_ROLE = "role held before"
-    # Results.
-    SUSPICIOUS = "suspicious"
-    NOT_SUSPICIOUS = "not suspicious"
-    ROLES = "one of the roles"
-    VISITED_BY = "visited by"
-    VISITED_BY_MAFIA = "visited by the mafia"
-    VAMPIRE = "vampire"
-    NOT_VAMPIRE = "not a vampire"
-    ATTACKED = "attacked"
-    BLOCKED = "blocked"
-    CONTROLLED = "controlled"
-    TRANSPORTED = "transported"
-    DOUSED = "doused"
-    JAILED = "jailed"
-    BLACKMAILED = "blackmailed"
-    # What others are; `mafia` may be a result too.
-    MAFIA = "mafia"
-    NOT_MAFIA = "not mafia"
-    TOWN = "town"
-    NOT_TOWN = "not town"
-    EVIL = "evil"
-    NOT_EVIL = "not evil"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from mac_runner.environments.town_of_salem.model.role import Ability, Changed, j
 from mac_runner.environments.town_of_salem.model.state import LYNCH, TEAMS, Ballot, Death, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.night.resolution import resolve
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
+from mac_runner.environments.town_of_salem.roles.town_killing import JAILED, JAILING
 from mac_runner.types import JsonValue
 
 
@@ -201,8 +202,8 @@ def _jailing(state: GameState) -> Events:
         return ()
     prisoner = state.players[state.prisoner]
     events: Events = (
-        private(state, EventKind.JAILING, (state.keeper,), prisoner=prisoner.name),
-        private(state, EventKind.JAILED, (prisoner.seat,)),
+        private(state, JAILING, (state.keeper,), prisoner=prisoner.name),
+        private(state, JAILED, (prisoner.seat,)),
     )
     team = [player.seat for player in state.living if player.faction is prisoner.faction and player != prisoner]
     if prisoner.faction in TEAMS and team:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from mac_runner.environments.town_of_salem.model.state import Faction, GameState, Phase, Player
 from mac_runner.types import JsonObject, JsonValue
 
 
 class EventKind(StrEnum):
-    """Every kind of event; `view.texts` has one sentence for each."""
+    """The kinds of events that the rules make; `view.texts` has one sentence for each."""
 
     # All players learn these.
     GAME_START = "game_start"
@@ -44,51 +45,99 @@ class EventKind(StrEnum):
     WHISPER = "whisper"
     CHAT = "chat"
     JAIL_CHOSEN = "jail_chosen"
-    JAILED = "jailed"
-    JAILING = "jailing"
     TEAMMATE_JAILED = "teammate_jailed"
     SEANCE_CHOSEN = "seance_chosen"
     SEANCE = "seance"
     ACTION_CHOSEN = "deed_chosen"
-    HAUNT_OFFERED = "haunt_offered"
-    BLOCKED = "blocked"
-    BLOCK_FAILED = "block_failed"
-    BLOCK_RESISTED = "block_resisted"
-    TARGET_JAILED = "target_jailed"
-    RESULT = "result"
-    ATTACKED = "attacked"
-    PATIENT_ATTACKED = "patient_attacked"
-    DEFENCE_TOO_STRONG = "defence_too_strong"
-    EXECUTIONS_LOST = "executions_lost"
-    GOAL_MET = "goal_met"
     CONVERTED = "converted"
     TEAM_CHANGED = "team_changed"
     TEAM_JOINED = "team_joined"
-    FAILED = "failed"
+
+
+class Says(StrEnum):
+    """What is said, in one word.
+
+    `role` and `roles` are listed in the claim's `roles`, the visitors of `visited by` in its `names`. The results from
+    `attacked` to `blackmailed` are what befell the player it is about.
+    """
+
+    ROLE = "role"
+    WAS_ROLE = "role held before"
+    # Results.
+    SUSPICIOUS = "suspicious"
+    NOT_SUSPICIOUS = "not suspicious"
+    ROLES = "one of the roles"
+    VISITED_BY = "visited by"
+    VISITED_BY_MAFIA = "visited by the mafia"
+    VAMPIRE = "vampire"
+    NOT_VAMPIRE = "not a vampire"
+    ATTACKED = "attacked"
+    BLOCKED = "blocked"
     CONTROLLED = "controlled"
-    CONTROL_FAILED = "control_failed"
-    CONTROL_RESISTED = "control_resisted"
     TRANSPORTED = "transported"
     DOUSED = "doused"
-    VISITED = "visited"
+    JAILED = "jailed"
     BLACKMAILED = "blackmailed"
-    GUILT = "guilt"
-    CLEANED = "cleaned"
-    MAFIA_VISITS = "mafia_visits"
-    BUGGED = "bugged"
-    CAUTION = "caution"
+    # What others are; `mafia` may be a result too.
+    MAFIA = "mafia"
+    NOT_MAFIA = "not mafia"
+    TOWN = "town"
+    NOT_TOWN = "not town"
+    EVIL = "evil"
+    NOT_EVIL = "not evil"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A kind of event that tells players what they did, found out or met with, and all that the game knows of it.
+
+    It stands beside the role that gives it. Those that several roles or the rules give are below.
+    """
+
+    name: str
+    """In transcripts."""
+    words: str
+    """The sentence to those who learn of it, with fields of its data."""
+    befalls: str = ""
+    """What befell them, as others learn it: `they were doused`; "": nothing did."""
+    says: Says | None = None
+    """The claim it proves: of its reader where it is no finding, else of the player that its data names."""
+    is_finding: bool = False
+    """Whether its reader found it out about others; with `Says.ROLES`, that `target` holds the `role` of its data."""
+    is_failure: bool = False
+    """Whether what its reader chose had no effect."""
+    hinders: bool = False
+    """Whether its reader did not do what they chose."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether its reader learned something of others, or of what befell them."""
+        return bool(self.befalls or self.says or self.is_finding)
+
+
+AnyKind: TypeAlias = EventKind | Notice
+
+_NO_NOTICE = Notice(name="", words="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One thing that happened."""
 
-    kind: EventKind
+    kind: AnyKind
     day: int
     phase: Phase
     data: JsonObject
     audience: frozenset[int] | None = None
     """The seats that learn of it; None for all players."""
+
+    @property
+    def notice(self) -> Notice:
+        """Its kind; one that says nothing where the kind is none of a notice."""
+        return self.kind if isinstance(self.kind, Notice) else _NO_NOTICE
 
     def text(self, key: str) -> str:
         """One field of the data as text."""
@@ -102,39 +151,40 @@ class Event:
     def as_json(self) -> JsonValue:
         """All of it, for a digest."""
         audience: list[JsonValue] | None = None if self.audience is None else [*sorted(self.audience)]
-        return [self.kind, self.day, self.phase, self.data, audience]
+        return [str(self.kind), self.day, self.phase, self.data, audience]
 
 
 Events = tuple[Event, ...]
 
-BEFALLS = frozenset(
-    {
-        EventKind.ATTACKED,
-        EventKind.BLOCKED,
-        EventKind.BLOCK_RESISTED,
-        EventKind.CONTROLLED,
-        EventKind.CONTROL_RESISTED,
-        EventKind.TRANSPORTED,
-        EventKind.DOUSED,
-        EventKind.BLACKMAILED,
-        EventKind.PATIENT_ATTACKED,
-    }
-)
-"""What befalls a player at night."""
-FINDINGS = frozenset(
-    {
-        EventKind.RESULT,
-        EventKind.MAFIA_VISITS,
-        EventKind.BUGGED,
-        EventKind.PATIENT_ATTACKED,
-        EventKind.VISITED,
-        EventKind.CLEANED,
-    }
-)
-"""What a player finds out at night by an ability."""
-
 UNKNOWN_ROLE = "unknown"
 """The role shown for a body that was cleaned."""
+
+BLOCKED = Notice(
+    name="blocked",
+    words="Someone kept you busy: if you chose to do something tonight, it did not happen.",
+    befalls="they were kept busy",
+    says=Says.BLOCKED,
+    hinders=True,
+)
+BLOCK_RESISTED = Notice(
+    name="block_resisted",
+    words="Someone tried to block you and failed.",
+    befalls="someone tried to block them and failed",
+    says=Says.BLOCKED,
+)
+BLOCK_FAILED = Notice(name="block_failed", words="{target} could not be blocked.", is_failure=True)
+TARGET_JAILED = Notice(
+    name="target_jailed", words="{target} was in jail: what you chose did not happen.", is_failure=True
+)
+FAILED = Notice(name="failed", words="What you did had no effect on {target}.", is_failure=True)
+ATTACKED = Notice(
+    name="attacked",
+    words="You were attacked, and {saved_by} saved you.",
+    befalls="they were attacked and survived",
+    says=Says.ATTACKED,
+)
+DEFENCE_TOO_STRONG = Notice(name="defence_too_strong", words="{attacked} was defended too well for your attack.")
+RESULT = Notice(name="result", words="You found that {about} {found}.", is_finding=True)
 
 # What investigations report. Players read these words, and the record is judged by them.
 SUSPICIOUS = "suspicious"
@@ -162,12 +212,12 @@ def with_article(name: str) -> str:
     return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 
-def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:
+def public(state: GameState, kind: AnyKind, **data: JsonValue) -> Event:
     """An event that all players learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data)
 
 
-def private(state: GameState, kind: EventKind, seats: Iterable[int], **data: JsonValue) -> Event:
+def private(state: GameState, kind: AnyKind, seats: Iterable[int], **data: JsonValue) -> Event:
     """An event that only `seats` learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data, audience=frozenset(seats))
 

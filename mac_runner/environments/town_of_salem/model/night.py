@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from mac_runner.environments.town_of_salem.model.events import Notice
 from mac_runner.environments.town_of_salem.model.state import DeathCause, NightAction
 
 
@@ -52,13 +53,26 @@ class Attack:
 
 
 class Guard(NamedTuple):
-    """A player who meets one attacker of a house in person."""
+    """How a player meets one attacker of a house in person."""
 
-    seat: int
     falls_by: DeathCause
     """What the guard dies of."""
     strikes_by: DeathCause
     """What the attacker dies of."""
+
+
+class Protection(NamedTuple):
+    """What a player does to keep those in a house from harm."""
+
+    by: int
+    how: str
+    """In a word, for the record: `healed`."""
+    level: Level
+    """The defence it gives."""
+    notice: Notice | None
+    """What `by` learns when they were attacked."""
+    guard: Guard | None
+    """Where `by` meets an attacker in person."""
 
 
 class Visit(NamedTuple):

@@ -14,8 +14,29 @@ from random import Random
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from mac_runner.environments.town_of_salem.model.events import Event, EventKind, Events, private, team_event
-from mac_runner.environments.town_of_salem.model.night import Attack, Guard, Judged, Level, Note, Step, Visit
+from mac_runner.environments.town_of_salem.model.events import (
+    BLOCK_FAILED,
+    BLOCK_RESISTED,
+    BLOCKED,
+    RESULT,
+    AnyKind,
+    Event,
+    EventKind,
+    Events,
+    Notice,
+    private,
+    team_event,
+)
+from mac_runner.environments.town_of_salem.model.night import (
+    Attack,
+    Guard,
+    Judged,
+    Level,
+    Note,
+    Protection,
+    Step,
+    Visit,
+)
 from mac_runner.environments.town_of_salem.model.state import (
     TEAMS,
     DeathCause,
@@ -329,15 +350,17 @@ class NightState:
         self.blocked: set[int] = set()
         self.tonight: dict[int, set[str]] = defaultdict(set)
         self.defences: dict[int, Level] = {}
-        self.healers: dict[int, list[int]] = defaultdict(list)
-        self.guards: dict[int, list[Guard]] = defaultdict(list)
+        self.protections: dict[int, list[Protection]] = defaultdict(list)
+        """By house."""
         self.disguises: dict[int, int] = {}
         self.attacks: list[Attack] = []
         self.fatal: dict[int, list[Attack]] = {}
         self.events: list[Event] = []
         self.notes: list[Note] = []
         self.judged: list[Judged] = []
-        self.unnoticed: list[tuple[int, EventKind]] = []
+        self.unnoticed: list[tuple[int, Notice]] = []
+        self.answered: set[int] = set()
+        """The seats whose question was answered."""
         self._places: dict[int, int] = {}
         self._listeners: dict[int, list[int]] = defaultdict(list)
         self._plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
@@ -409,7 +432,7 @@ class NightState:
 
     # Effects.
 
-    def notify(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
+    def notify(self, seat: int, kind: AnyKind, **data: JsonValue) -> None:
         """Let one player know."""
         self.events.append(private(self.state, kind, (seat,), **data))
 
@@ -428,14 +451,15 @@ class NightState:
         """Keep for the record what came between a choice and what happened."""
         self.notes.append(Note(how, seats, by, was, now))
 
-    def report(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
+    def report(self, seat: int, kind: AnyKind, **data: JsonValue) -> None:
         """Let a player know what they found out, and also those who had them do it."""
+        self.answered.add(seat)
         for reader in (seat, *self._listeners[seat]):
             self.notify(reader, kind, **data)
 
     def find(self, seat: int, about: int, finding: str) -> None:
         """Report what was found about a player."""
-        self.report(seat, EventKind.RESULT, about=self.name_of(about), finding=finding)
+        self.report(seat, RESULT, about=self.name_of(about), finding=finding)
 
     def listen(self, listener: int, seat: int) -> None:
         """Have `listener` learn tonight what `seat` finds."""
@@ -464,12 +488,25 @@ class NightState:
         if role.is_block_immune or not role.when_blocked(self, target, blocker):
             self.note("block resisted", target, by=blocker)
             if role.is_block_immune:
-                self.notify(blocker, EventKind.BLOCK_FAILED, target=self.chosen_for(blocker, target))
-            self.notify(target, EventKind.BLOCK_RESISTED)
+                self.notify(blocker, BLOCK_FAILED, target=self.chosen_for(blocker, target))
+            self.notify(target, BLOCK_RESISTED)
             return
         self.note("blocked", target, by=blocker, was=self.action_of(target))
         self.blocked.add(target)
-        self.notify(target, EventKind.BLOCKED)
+        self.notify(target, BLOCKED)
+
+    def protect(
+        self,
+        by: int,
+        house: int,
+        how: str,
+        *,
+        level: Level = Level.NONE,
+        notice: Notice | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        """Have `by` keep those in a house from harm tonight, as `Protection` describes it."""
+        self.protections[house].append(Protection(by, how, level, notice, guard))
 
     def defend(self, seat: int, level: Level) -> None:
         """Give a player a defence for this night."""

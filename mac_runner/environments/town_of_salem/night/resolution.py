@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from mac_runner.environments.town_of_salem.model.events import Event, EventKind, with_article
+from mac_runner.environments.town_of_salem.model.events import (
+    ATTACKED,
+    BLOCK_RESISTED,
+    DEFENCE_TOO_STRONG,
+    TARGET_JAILED,
+    Event,
+    with_article,
+)
 from mac_runner.environments.town_of_salem.model.night import Attack, Judged, Level, Step
 from mac_runner.environments.town_of_salem.model.role import Changed, NightAbility, NightState
 from mac_runner.environments.town_of_salem.model.state import Death, GameState, NightAction
@@ -77,9 +84,9 @@ def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> b
     ):
         return True
     night.note("target in jail", action.seat, was=action)
-    night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(action.targets[ability.visited]))
+    night.notify(action.seat, TARGET_JAILED, target=night.name_of(action.targets[ability.visited]))
     if ability.step is Step.BLOCK:
-        night.notify(night.house(action), EventKind.BLOCK_RESISTED)
+        night.notify(night.house(action), BLOCK_RESISTED)
     return False
 
 
@@ -125,15 +132,16 @@ def judge(night: NightState) -> None:
     met = {seat: _defence(night, seat) for seat in fatal}
     attacked = sorted({attack.victim for attack in attacks})
     for victim in attacked:
-        for healer in night.healers[victim]:
-            night.notify(healer, EventKind.PATIENT_ATTACKED, target=night.chosen_for(healer, victim))
+        for protection in night.protections[victim]:
+            if protection.notice is not None:
+                night.notify(protection.by, protection.notice, target=night.chosen_for(protection.by, victim))
     # Only now: a defence that an attack takes away still counts against every attack of the night.
     for victim in attacked:
         night.role_of(victim).when_attacked(night, victim)
     for seat, overcome in sorted(fatal.items()):
         _overcome(night, seat, overcome, met[seat])
     # A player who died of one attack does not learn of being saved from another.
-    night.events = [event for event in night.events if not (event.kind is EventKind.ATTACKED and _is_to(event, night))]
+    night.events = [event for event in night.events if not (event.kind is ATTACKED and _is_to(event, night))]
 
 
 def _is_to(event: Event, night: NightState) -> bool:
@@ -147,20 +155,23 @@ def _can_reach(night: NightState, attack: Attack) -> bool:
 
 def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
     """Redirect direct attacks on the guarded to their guards; each guard meets one and strikes back."""
-    guards = {victim: sorted(guards, key=lambda guard: guard.seat) for victim, guards in night.guards.items()}
+    guards = {
+        house: sorted(((one.by, one.guard) for one in protections if one.guard is not None), key=lambda one: one[0])
+        for house, protections in night.protections.items()
+    }
     met: list[Attack] = []
     for attack in sorted(attacks, key=lambda attack: (attack.cause.guard_order, attack.attacker)):
         free = guards.get(attack.victim)
         if not attack.is_direct or not free or attack.attacker == attack.victim:
             met.append(attack)
             continue
-        guard = free.pop(0)
-        role = night.role_of(guard.seat)
+        seat, guard = free.pop(0)
+        role = night.role_of(seat)
         night.judged.append(Judged(attack, None, f"met by {with_article(role.name)}"))
-        night.notify(attack.victim, EventKind.ATTACKED, saved_by=with_article(role.name))
-        if guard.seat in night.living:
-            met.append(replace(attack, victim=guard.seat, cause=guard.falls_by, instead=None))
-        counter = Attack(guard.seat, attack.attacker, role.attack, guard.strikes_by, is_direct=False)
+        night.notify(attack.victim, ATTACKED, saved_by=with_article(role.name))
+        if seat in night.living:
+            met.append(replace(attack, victim=seat, cause=guard.falls_by, instead=None))
+        counter = Attack(seat, attack.attacker, role.attack, guard.strikes_by, is_direct=False)
         if _can_reach(night, counter):
             met.append(counter)
     return met
@@ -169,17 +180,16 @@ def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
 def _defence(night: NightState, seat: int) -> Level:
     role = night.role_of(seat)
     own = role.defence if role.defence_now is None else role.defence_now(night.player(seat))
-    healed = Level.POWERFUL if night.healers[seat] else Level.NONE
-    return max(own, night.defences.get(seat, Level.NONE), healed)
+    return max(own, night.defences.get(seat, Level.NONE), *(one.level for one in night.protections[seat]))
 
 
 def _notify_survival(night: NightState, attack: Attack) -> None:
-    healers = night.healers[attack.victim]
-    saved_by = with_article(night.role_of(healers[0]).name) if healers else "your own defence"
-    night.notify(attack.victim, EventKind.ATTACKED, saved_by=saved_by)
-    if attack.attacker != attack.victim and (healers or not night.role_of(attack.victim).is_defence_secret):
+    savers = [one.by for one in night.protections[attack.victim] if one.level]
+    saved_by = with_article(night.role_of(savers[0]).name) if savers else "your own defence"
+    night.notify(attack.victim, ATTACKED, saved_by=saved_by)
+    if attack.attacker != attack.victim and (savers or not night.role_of(attack.victim).is_defence_secret):
         chosen = night.chosen_for(attack.attacker, attack.victim)
-        night.notify(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
+        night.notify(attack.attacker, DEFENCE_TOO_STRONG, target=chosen)
 
 
 def _overcome(night: NightState, seat: int, attacks: list[Attack], defence: Level) -> None:

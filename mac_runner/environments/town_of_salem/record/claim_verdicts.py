@@ -28,6 +28,7 @@ from mac_runner.environments.town_of_salem.model.events import (
     MAFIA_MEMBER,
     NOT_A_VAMPIRE,
     NOT_SUSPICIOUS,
+    RESULT,
     SUSPICIOUS,
     Event,
     EventKind,
@@ -161,19 +162,6 @@ class JudgedClaim:
         return f"{self.about} is the {self.role.name}" if is_error else ""
 
 
-_BEFELL: Mapping[Says, tuple[EventKind, ...]] = MappingProxyType(
-    {
-        Says.ATTACKED: (EventKind.ATTACKED,),
-        Says.BLOCKED: (EventKind.BLOCKED, EventKind.BLOCK_RESISTED),
-        Says.CONTROLLED: (EventKind.CONTROLLED, EventKind.CONTROL_RESISTED),
-        Says.TRANSPORTED: (EventKind.TRANSPORTED,),
-        Says.DOUSED: (EventKind.DOUSED,),
-        Says.JAILED: (EventKind.JAILED,),
-        Says.BLACKMAILED: (EventKind.BLACKMAILED,),
-    }
-)
-
-
 def judged_claims(utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory) -> list[JudgedClaim]:
     """Every claim in order, with its verdict."""
     ordered = sorted(utterances, key=lambda utterance: utterance.event)
@@ -255,7 +243,7 @@ def _is_as_known(claim: Claim, said: Utterance, history: RoleHistory) -> bool | 
     supports = [
         finding in _suspicions()
         for event in history.learned(said.player, said.event)
-        if event.kind is EventKind.RESULT and event.data["about"] == claim.about
+        if event.kind is RESULT and event.data["about"] == claim.about
         if (finding := event.text("finding")) in _suspicions() or finding == NOT_SUSPICIOUS
     ]
     return True if supports and supports[-1] == claim.is_against else None
@@ -277,7 +265,7 @@ def opposes_town(role: Role) -> bool | None:
 def _is_result(claim: Claim, said: Utterance, history: RoleHistory) -> bool | None:
     learned = history.learned(said.player, said.event)
     if not claim.about:
-        return any(event.kind in _BEFELL.get(claim.says, ()) for event in learned)
+        return any(event.notice.says is claim.says and not event.notice.is_finding for event in learned)
     about = [event for event in learned if _mentions(event, claim.about)]
     answers = [_answers(claim, event) for event in about]
     if True in answers:
@@ -292,20 +280,12 @@ def _mentions(event: Event, name: str) -> bool:
 
 def _answers(claim: Claim, event: Event) -> bool | None:
     """Whether one thing learned confirms the claim, contradicts it, or neither (None)."""
-    data, says = event.data, claim.says
-    match event.kind:
-        case EventKind.PATIENT_ATTACKED:
-            return True if says is Says.ATTACKED else None
-        case EventKind.BUGGED:
-            return True if data["happened"] in _BEFELL.get(says, ()) else None
-        case EventKind.MAFIA_VISITS:
-            return True if says is Says.VISITED_BY_MAFIA else None
-        case EventKind.CLEANED:
-            return claim.roles == (data["role"],) if says is Says.ROLES else None
-        case EventKind.RESULT if data["about"] == claim.about:
-            return _is_finding(claim, event.text("finding"))
-        case _:
-            return None
+    data, notice = event.data, event.notice
+    if notice is RESULT:
+        return _is_finding(claim, event.text("finding")) if data["about"] == claim.about else None
+    if not notice.is_finding or notice.says is not claim.says:
+        return None
+    return claim.roles == (data["role"],) if claim.says is Says.ROLES else True
 
 
 @follows_roles

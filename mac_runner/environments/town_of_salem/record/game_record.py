@@ -183,7 +183,7 @@ def _event(event: Event, turn: str | None, names: list[str]) -> JsonObject:
         "when": stamp(event),
         "day": event.day,
         "phase": event.phase.value,
-        "kind": event.kind.value,
+        "kind": str(event.kind),
         "turn": turn,
         "audience": audience,
         "text": sentence(event),

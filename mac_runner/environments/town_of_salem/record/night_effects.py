@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mac_runner.environments.town_of_salem.model.events import FINDINGS, EventKind
+from mac_runner.environments.town_of_salem.model.events import EventKind
 from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, NightAction
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility
-
-_ANSWERS = FINDINGS - {EventKind.MAFIA_VISITS} | {EventKind.CONVERTED}
-"""What comes of a question, and not without one."""
-_FAILURES = frozenset({EventKind.FAILED, EventKind.TARGET_JAILED, EventKind.CONTROL_FAILED, EventKind.BLOCK_FAILED})
 
 
 def effects(dusk: GameState, night: NightState) -> Iterator[tuple[int, bool]]:
@@ -49,8 +45,8 @@ def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
     seat = done.seat
     # At dawn a player may hold another role.
     ability = ROLES[dusk.players[seat].role].night_ability(done.verb)
-    learned = {event.kind for event in night.events if event.audience is not None and seat in event.audience}
-    if not learned.isdisjoint(_FAILURES) or any(
+    learned = [event for event in night.events if event.audience is not None and seat in event.audience]
+    if any(event.notice.is_failure for event in learned) or any(
         note.how == "target in jail" and note.was == done for note in night.notes
     ):
         return False
@@ -66,16 +62,15 @@ def _had_effect(done: NightAction, dusk: GameState, night: NightState) -> bool:
         case Step.BURY:
             return _house(done, ability, night) in night.fatal
         case Step.INVESTIGATE | Step.REPORT:
-            return not learned.isdisjoint(_ANSWERS)
+            return seat in night.answered or any(event.kind is EventKind.CONVERTED for event in learned)
         case _:
             return True
 
 
 def _protected(seat: int, night: NightState) -> set[int]:
     """The seats that a player protects tonight, their own too."""
-    healed = {house for house, healers in night.healers.items() if seat in healers}
-    guarded = {house for house, guards in night.guards.items() if any(guard.seat == seat for guard in guards)}
-    return healed | guarded | ({seat} & night.defences.keys())
+    houses = {house for house, protections in night.protections.items() if any(one.by == seat for one in protections)}
+    return houses | ({seat} & night.defences.keys())
 
 
 def _house(done: NightAction, ability: NightAbility, night: NightState) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mac_runner.environments.town_of_salem.model.events import FINDINGS, UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.model.night import Judged, Note
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import LYNCH, GameState, NightAction
@@ -60,11 +60,9 @@ def _change(note: Note, names: list[str]) -> JsonObject:
 
 
 def _protections(night: NightState, names: list[str]) -> Iterator[JsonObject]:
-    guards = {house: [guard.seat for guard in guards] for house, guards in night.guards.items()}
-    for how, protectors in (("healed", night.healers), ("guarded", guards)):
-        for house, seats in sorted(protectors.items()):
-            for seat in seats:
-                yield {"how": how, "player": names[house], "by": names[seat]}
+    given = ((house, protection) for house, of in sorted(night.protections.items()) for protection in of)
+    for house, protection in sorted(given, key=lambda one: -one[1].level):
+        yield {"how": protection.how, "player": names[house], "by": names[protection.by]}
     for seat, level in sorted(night.defences.items()):
         yield {"how": "defended", "player": names[seat], "by": names[seat], "strength": level.name.lower()}
 
@@ -91,9 +89,9 @@ def _attack(judged: Judged, names: list[str]) -> JsonObject:
 
 def _findings(night: NightState, names: list[str]) -> Iterator[JsonObject]:
     for event in night.events:
-        if event.kind in FINDINGS:
+        if event.notice.is_finding:
             for seat in sorted(event.audience or ()):
-                yield {"player": names[seat], "kind": event.kind.value, "data": event.data}
+                yield {"player": names[seat], "kind": event.notice.name, "data": event.data}
 
 
 def night_of_death(event: Event, nights: Mapping[int, NightState]) -> NightState | None:

@@ -9,19 +9,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.model.events import (
-    BEFALLS,
-    FINDINGS,
+    RESULT,
     UNKNOWN_ROLE,
     Event,
     EventKind,
+    Says,
     with_article,
 )
 from mac_runner.environments.town_of_salem.model.state import TEAMS, Player
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.types import JsonObject, JsonValue
-
-LEARNED = BEFALLS | FINDINGS | {EventKind.JAILED, EventKind.JAILING}
-"""Events in which a seat learns something of others, or of what befell it."""
 
 
 class _Held(NamedTuple):
@@ -50,7 +47,7 @@ class RoleHistory:
     def _enter(self, moment: int, event: Event, name: str) -> None:
         if event.kind in (EventKind.ROLE_CARD, EventKind.CONVERTED):
             self._held[name].append(_Held(moment, event.text("role"), event))
-        elif event.kind in LEARNED:
+        elif event.notice.is_learned:
             self._learned[name].append((moment, event))
         elif event.kind is EventKind.ACTION_CHOSEN:
             self._actions[name, event.day] = event.text("verb")
@@ -115,9 +112,9 @@ class RoleHistory:
 
 def _exact_role(event: Event, about: str) -> Role | None:
     """The one role that a finding says a player holds."""
-    if event.kind is EventKind.CLEANED and event.data["target"] == about:
+    if event.notice.says is Says.ROLES and event.data["target"] == about:
         return ROLES[event.text("role").lower()]
-    if event.kind is not EventKind.RESULT or event.data["about"] != about:
+    if event.kind is not RESULT or event.data["about"] != about:
         return None
     name = event.text("finding").partition(" ")[2]
     role = ROLES.get(name.lower())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.events import TARGET_JAILED, Notice, Says
 from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import Alignment, NightAbility, NightState, Role
 from mac_runner.environments.town_of_salem.model.state import Faction, GameState, NightAction, Player
@@ -32,7 +32,7 @@ def _own(state: GameState, player: Player) -> tuple[int, ...]:
 def _disguise(night: NightState, action: NightAction) -> None:
     member = action.targets[0]
     if member == night.state.prisoner:
-        night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(member))
+        night.notify(action.seat, TARGET_JAILED, target=night.name_of(member))
         return
     night.disguises[member] = night.house(action)
 
@@ -117,6 +117,11 @@ FRAMER = _role(
 
 
 # The Janitor hides what the dead were.
+CLEANED = Notice(
+    name="cleaned", words="You cleaned {target}, who was {a_role}. {legacy}", says=Says.ROLES, is_finding=True
+)
+
+
 def _clean(night: NightState, action: NightAction) -> None:
     """Only a body can be cleaned, and only a cleaned one costs a use."""
     body = night.player(night.house(action))
@@ -125,7 +130,7 @@ def _clean(night: NightState, action: NightAction) -> None:
     night.spend(action)
     night.put(replace(body, death=replace(body.death, is_cleaned=True)))
     role = night.role_of(body.seat).name
-    night.notify(action.seat, EventKind.CLEANED, target=body.name, role=role, legacy=body.will)
+    night.notify(action.seat, CLEANED, target=body.name, role=role, legacy=body.will)
 
 
 JANITOR = _role(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind, with_article
+from mac_runner.environments.town_of_salem.model.events import Notice, Says, with_article
 from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import Alignment, NightAbility, NightState, Role
 from mac_runner.environments.town_of_salem.model.state import Faction, NightAction
@@ -24,10 +24,18 @@ _role = partial(
 
 
 # The Blackmailer silences one player for the next day and reads all whispers.
+BLACKMAILED = Notice(
+    name="blackmailed",
+    words="You are blackmailed: tomorrow you cannot speak or whisper by day.",
+    befalls="they were blackmailed",
+    says=Says.BLACKMAILED,
+)
+
+
 def _blackmail(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     night.put(replace(night.player(house), is_blackmailed=True))
-    night.notify(house, EventKind.BLACKMAILED)
+    night.notify(house, BLACKMAILED)
 
 
 BLACKMAILER = _role(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind, public
+from mac_runner.environments.town_of_salem.model.events import FAILED, EventKind, public
 from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import (
     Alignment,
@@ -63,7 +63,7 @@ def _remember(night: NightState, action: NightAction) -> None:
     if not player.alive or BITTEN in night.tonight[action.seat]:
         return
     if role_id is None:
-        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
+        night.notify(action.seat, FAILED, target=night.name_of(action.targets[0]))
         return
     role = ROLES[role_id]
     night.put(role.deal(night.state, become(night.state, player, role)))

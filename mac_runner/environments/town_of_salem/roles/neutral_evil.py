@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.model.events import EventKind, private, with_article
+from mac_runner.environments.town_of_salem.model.events import RESULT, EventKind, Notice, Says, private, with_article
 from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     Alignment,
@@ -42,6 +42,9 @@ _role = partial(
 # The Jester wants to be lynched, and takes one of his judges along.
 HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
 
+HAUNT_OFFERED = Notice(name="haunt_offered", words="You may haunt one of: {candidates}.")
+GOAL_MET = Notice(name="goal_met", words="You have reached your goal. You have won.")
+
 HAUNT = "haunt"
 
 
@@ -66,8 +69,8 @@ def _earn_haunting(state: GameState, player: Player) -> Changed:
     return Changed(
         state,
         (
-            private(state, EventKind.GOAL_MET, (player.seat,)),
-            private(state, EventKind.HAUNT_OFFERED, (player.seat,), candidates=list(names)),
+            private(state, GOAL_MET, (player.seat,)),
+            private(state, HAUNT_OFFERED, (player.seat,), candidates=list(names)),
         ),
     )
 
@@ -142,7 +145,7 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
         return Changed(state)
     if quarry.death.causes == (LYNCH.name,):
         state = state.with_player(replace(player, has_met_goal=True))
-        return Changed(state, (private(state, EventKind.GOAL_MET, (player.seat,)),))
+        return Changed(state, (private(state, GOAL_MET, (player.seat,)),))
     state = state.with_player(become(state, player, JESTER))
     return Changed(state, (private(state, EventKind.CONVERTED, (player.seat,), role=JESTER.name),))
 
@@ -166,17 +169,32 @@ EXECUTIONER = _role(
 # The Witch makes others act as she likes.
 SHIELD_SPENT = "shield spent"
 
+CONTROLLED = Notice(
+    name="controlled",
+    words="Someone made you do what they wanted.",
+    befalls="they were controlled",
+    says=Says.CONTROLLED,
+    hinders=True,
+)
+CONTROL_RESISTED = Notice(
+    name="control_resisted",
+    words="Someone tried to control you and failed.",
+    befalls="someone tried to control them and failed",
+    says=Says.CONTROLLED,
+)
+CONTROL_FAILED = Notice(name="control_failed", words="{target} could not be controlled.", is_failure=True)
+
 
 def _control(night: NightState, action: NightAction) -> None:
     puppet, victim = night.house(action), action.targets[1]
     name = night.name_of(action.targets[0])
     if night.role_of(puppet).is_control_immune:
         night.note("control resisted", puppet, by=action.seat)
-        night.notify(action.seat, EventKind.CONTROL_FAILED, target=name)
-        night.notify(puppet, EventKind.CONTROL_RESISTED)
+        night.notify(action.seat, CONTROL_FAILED, target=name)
+        night.notify(puppet, CONTROL_RESISTED)
         return
-    night.notify(action.seat, EventKind.RESULT, about=name, finding=with_article(night.role_of(puppet).name))
-    night.notify(puppet, EventKind.CONTROLLED)
+    night.notify(action.seat, RESULT, about=name, finding=with_article(night.role_of(puppet).name))
+    night.notify(puppet, CONTROLLED)
     night.listen(action.seat, puppet)
     controlled = _controlled_action(night, puppet, victim)
     night.note("controlled", puppet, by=action.seat, was=night.action_of(puppet), now=controlled)

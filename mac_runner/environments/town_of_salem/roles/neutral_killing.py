@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind, private
+from mac_runner.environments.town_of_salem.model.events import Notice, Says, private
 from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     DOUSED,
@@ -32,6 +32,9 @@ _role = partial(
 # The Arsonist pours petrol over players, and then sets fire to all of them (rules, section 9.2).
 BURNT = DeathCause("arsonist", "burnt by an Arsonist")
 
+POURED_OVER = Notice(name="doused", words="You were doused.", befalls="they were doused", says=Says.DOUSED)
+VISITED = Notice(name="visited", words="You doused the players who visited you: {visitors}.", is_finding=True)
+
 IGNITE = "ignite"
 DOUSE = "douse"
 
@@ -39,9 +42,9 @@ DOUSE = "douse"
 def _pour_over(night: NightState, seat: int) -> None:
     night.mark_for_good(seat, DOUSED)
     if night.role_of(seat) is ARSONIST:
-        night.notify(seat, EventKind.DOUSED)
+        night.notify(seat, POURED_OVER)
     else:
-        night.unnoticed.append((seat, EventKind.DOUSED))
+        night.unnoticed.append((seat, POURED_OVER))
 
 
 def _keep_house(night: NightState, seat: int) -> None:
@@ -55,7 +58,7 @@ def _pour_over_visitors(night: NightState, seat: int) -> None:
         _pour_over(night, visitor)
     if visitors:
         names = [night.name_of(night.looks_like(visitor)) for visitor in visitors]
-        night.notify(seat, EventKind.VISITED, visitors=list(names))
+        night.notify(seat, VISITED, visitors=list(names))
 
 
 def _ignite(night: NightState, action: NightAction) -> None:
@@ -125,10 +128,14 @@ STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=
 
 CAUTIOUS = "cautious"
 
+CAUTION = Notice(name="caution", words="From now on you spare those who block or jail you.")
+NO_CAUTION = Notice(name="caution", words="From now on you kill those who block or jail you.")
+
 
 def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     marks = player.marks ^ {CAUTIOUS}
-    event = private(state, EventKind.CAUTION, (player.seat,), is_cautious=CAUTIOUS in marks)
+    notice = CAUTION if CAUTIOUS in marks else NO_CAUTION
+    event = private(state, notice, (player.seat,), is_cautious=CAUTIOUS in marks)
     return Changed(state.with_player(replace(player, marks=marks)), (event,))
 
 

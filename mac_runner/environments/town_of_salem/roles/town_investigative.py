@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from functools import cache, partial
 
 from mac_runner.environments.town_of_salem.model.events import (
-    BEFALLS,
     MAFIA_MEMBER,
     NOT_SUSPICIOUS,
     SUSPICIOUS,
-    EventKind,
+    Notice,
+    Says,
     visited_by,
     with_article,
 )
@@ -206,15 +206,30 @@ SHERIFF = _role(
 
 
 # The Spy knows where the Mafia goes and what befalls one player (rules, section 7.8).
+MAFIA_VISITS = Notice(
+    name="mafia_visits", words="The Mafia visited: {visited}.", says=Says.VISITED_BY_MAFIA, is_finding=True
+)
+
+
+def bugged(notice: Notice) -> Notice:
+    """What a bug tells of a notice to the player it sits on. What that player found out is not about themselves."""
+    return Notice(
+        name="bugged",
+        words=f"Your bug on {{target}}: {notice.befalls}.",
+        says=None if notice.is_finding else notice.says,
+        is_finding=True,
+    )
+
+
 def _listen_in(night: NightState, action: NightAction) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
     target = night.house(action)
     if not night.player(action.seat).alive and action.seat in night.living:
         return
-    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in BEFALLS]
-    heard += [kind for seat, kind in night.unnoticed if seat == target]
-    for kind in heard:
-        night.report(action.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
+    heard = [event.notice for event in night.events if event.audience == frozenset({target}) and event.notice.befalls]
+    heard += [notice for seat, notice in night.unnoticed if seat == target]
+    for notice in heard:
+        night.report(action.seat, bugged(notice), target=night.name_of(target), happened=notice.name)
 
 
 def _follow_the_mafia(night: NightState, seat: int) -> None:
@@ -232,7 +247,7 @@ def _report_visits(night: NightState, seat: int) -> None:
     ]
     if visited:
         night.chance("spy", seat).shuffle(visited)
-        night.notify(seat, EventKind.MAFIA_VISITS, visited=list(visited))
+        night.notify(seat, MAFIA_VISITS, visited=list(visited))
 
 
 def _spys_card(roles: Collection[Role], options: Options) -> str:

@@ -6,7 +6,14 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.model.events import A_VAMPIRE, NOT_A_VAMPIRE, EventKind, private
+from mac_runner.environments.town_of_salem.model.events import (
+    A_VAMPIRE,
+    NOT_A_VAMPIRE,
+    EventKind,
+    Notice,
+    Says,
+    private,
+)
 from mac_runner.environments.town_of_salem.model.night import Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
@@ -25,6 +32,17 @@ _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, go
 
 # The Jailor holds one player for the night, talks with them unseen, and may execute them (rules, section 7.1).
 EXECUTED = DeathCause("jailor", "executed by the Jailor")
+
+JAILED = Notice(
+    name="jailed",
+    words="You are in jail. You cannot act tonight, but you can talk with the Jailor.",
+    says=Says.JAILED,
+    hinders=True,
+)
+JAILING = Notice(name="jailing", words="You have {prisoner} in jail.", is_finding=True)
+EXECUTIONS_LOST = Notice(
+    name="executions_lost", words="{target} was a member of the Town: you may execute no one else."
+)
 
 EXECUTIONS = 3
 EXECUTE = "execute"
@@ -47,7 +65,7 @@ def _execute(night: NightState, action: NightAction) -> None:
     night.attack(action.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
         night.set_uses(action.seat, action.verb, 0)
-        night.notify(action.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
+        night.notify(action.seat, EXECUTIONS_LOST, target=night.name_of(prisoner))
 
 
 JAILOR = _role(
@@ -139,6 +157,9 @@ VETERAN = _role(
 # The Vigilante shoots, and dies of having shot one of the Town (rules, section 7.2).
 SHOT = DeathCause("vigilante", "shot by a Vigilante", guard_order=2)
 GUILT = DeathCause("guilt", "overcome by guilt")
+KILLED_ONE_OF_THE_TOWN = Notice(
+    name="guilt", words="You killed {target}, a member of the Town. You will die of guilt next night."
+)
 
 SHOOT = "shoot"
 BULLETS = 3
@@ -157,7 +178,7 @@ def _look_at(night: NightState, seat: int, victim: int) -> None:
     if is_his and victim != seat and night.role_of(victim).faction is Faction.TOWN:
         night.set_uses(seat, SHOOT, 0)
         night.mark_for_good(seat, GUILTY)
-        night.notify(seat, EventKind.GUILT, target=night.name_of(victim))
+        night.notify(seat, KILLED_ONE_OF_THE_TOWN, target=night.name_of(victim))
 
 
 def _regret(night: NightState, seat: int) -> None:

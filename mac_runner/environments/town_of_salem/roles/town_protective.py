@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind
+from mac_runner.environments.town_of_salem.model.events import FAILED, Notice, Says
 from mac_runner.environments.town_of_salem.model.night import Guard, Level, Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
@@ -37,7 +37,7 @@ GUARD = "guard"
 
 
 def _step_before(night: NightState, action: NightAction, house: int) -> None:
-    night.guards[house].append(Guard(action.seat, falls_by=FALLEN, strikes_by=STRUCK))
+    night.protect(action.seat, house, "guarded", guard=Guard(falls_by=FALLEN, strikes_by=STRUCK))
 
 
 def _put_on(night: NightState, action: NightAction) -> None:
@@ -83,6 +83,14 @@ BODYGUARD = _role(
 # The Doctor gives one player a powerful defence for the night (rules, section 7.4 and section 6, step 10).
 SELF_HEALS = "self-heal"
 
+PATIENT_ATTACKED = Notice(
+    name="patient_attacked",
+    words="Your patient {target} was attacked.",
+    befalls="their patient was attacked",
+    says=Says.ATTACKED,
+    is_finding=True,
+)
+
 
 def _patients(state: GameState, player: Player) -> tuple[int, ...]:
     has_self_heal = SELF_HEALS not in player.marks
@@ -94,9 +102,9 @@ def _heal(night: NightState, action: NightAction) -> None:
         night.mark_for_good(action.seat, SELF_HEALS)
     house = night.house(action)
     if not night.role_of(house).is_healable(night.player(house)):
-        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
+        night.notify(action.seat, FAILED, target=night.name_of(action.targets[0]))
         return
-    night.healers[house].append(action.seat)
+    night.protect(action.seat, house, "healed", level=Level.POWERFUL, notice=PATIENT_ATTACKED)
 
 
 def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:

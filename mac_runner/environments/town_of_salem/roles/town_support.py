@@ -6,7 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from mac_runner.environments.town_of_salem.model.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.model.events import (
+    FAILED,
+    TARGET_JAILED,
+    EventKind,
+    Notice,
+    Says,
+    private,
+    public,
+)
 from mac_runner.environments.town_of_salem.model.night import Step
 from mac_runner.environments.town_of_salem.model.role import (
     TOWN_GOAL,
@@ -149,7 +157,7 @@ def _raise(night: NightState, action: NightAction) -> None:
     ability = _ability_of(night.state, night.player(corpse))
     night.mark_for_good(corpse, RAISED)
     if ability is None:
-        night.notify(action.seat, EventKind.FAILED, target=night.name_of(corpse))
+        night.notify(action.seat, FAILED, target=night.name_of(corpse))
         return
     night.listen(action.seat, corpse)
     raised = NightAction(seat=corpse, verb=ability.verb, targets=(target,))
@@ -172,7 +180,7 @@ def _revive(night: NightState, action: NightAction) -> None:
     (seat,) = action.targets
     corpse = night.player(seat)
     if seat not in _fallen(night.state, night.player(action.seat)) or corpse.shown_role != corpse.role:
-        night.notify(action.seat, EventKind.FAILED, target=night.name_of(seat))
+        night.notify(action.seat, FAILED, target=night.name_of(seat))
         return
     # A death of guilt has paid for it.
     revived = night.player(seat)
@@ -231,18 +239,26 @@ RETRIBUTIONIST = _role(
 
 
 # The Transporter swaps two players for a night (rules, section 6, step 1).
+TRANSPORTED = Notice(
+    name="transported",
+    words="You were moved to another house tonight.",
+    befalls="they were moved to another house",
+    says=Says.TRANSPORTED,
+)
+
+
 def _swap(night: NightState, action: NightAction) -> None:
     for target in dict.fromkeys(action.targets):
         night.visit(action.seat, target)
     one, other = action.targets
     if night.state.prisoner in action.targets:
         night.note("target in jail", action.seat, was=action)
-        night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(night.state.prisoner))
+        night.notify(action.seat, TARGET_JAILED, target=night.name_of(night.state.prisoner))
     elif one != other:
         night.note("moved", one, other, by=action.seat)
         night.swap(one, other)
         for moved in action.targets:
-            night.notify(moved, EventKind.TRANSPORTED)
+            night.notify(moved, TRANSPORTED)
 
 
 TRANSPORTER = _role(

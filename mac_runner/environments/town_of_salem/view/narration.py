@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, EventKind, visitors_in, with_article
+from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Event, Notice, visitors_in, with_article
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.view.texts import BEFALLEN, CAUTIOUS, EVENT_WORDS, INCAUTIOUS
+from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
 
 
 @follows_roles
@@ -48,7 +48,8 @@ def without_heading(line: str) -> str:
 
 def sentence(event: Event) -> str:
     """The event in words."""
-    return EVENT_WORDS[event.kind].format_map(_Fields(event))
+    words = event.kind.words if isinstance(event.kind, Notice) else EVENT_WORDS[event.kind]
+    return words.format_map(_Fields(event))
 
 
 class _Fields(dict[str, str]):
@@ -67,10 +68,6 @@ class _Fields(dict[str, str]):
             self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
         if "target" in data:
             self["attacked"] = self["target"] or "Someone you met"
-        if "happened" in data:
-            self["heard"] = BEFALLEN[EventKind(str(data["happened"]))]
-        if "is_cautious" in data:
-            self["caution"] = CAUTIOUS if data["is_cautious"] else INCAUTIOUS
         if "finding" in data:
             # The visits of a night are over; a role is held on.
             self["found"] = f"{'is' if visitors_in(self['finding']) is None else 'was'} {self['finding']}"

@@ -82,21 +82,6 @@ ATTRIBUTES = {
     "unique": Attribute(meaning="at most one player in a game holds the role", holds=lambda role: role.is_unique),
 }
 
-CAUTIOUS = "From now on you spare those who block or jail you."
-INCAUTIOUS = "From now on you kill those who block or jail you."
-
-BEFALLEN = {
-    EventKind.ATTACKED: "they were attacked and survived",
-    EventKind.BLOCKED: "they were kept busy",
-    EventKind.BLOCK_RESISTED: "someone tried to block them and failed",
-    EventKind.CONTROLLED: "they were controlled",
-    EventKind.CONTROL_RESISTED: "someone tried to control them and failed",
-    EventKind.TRANSPORTED: "they were moved to another house",
-    EventKind.DOUSED: "they were doused",
-    EventKind.BLACKMAILED: "they were blackmailed",
-    EventKind.PATIENT_ATTACKED: "their patient was attacked",
-}
-
 EVENT_WORDS = {
     EventKind.GAME_START: "The players, in seat order: {players}.",
     EventKind.DAY_START: "The sun rises.",
@@ -125,38 +110,12 @@ EVENT_WORDS = {
     EventKind.WHISPER: "{player} whispers to {to}: “{text}”",
     EventKind.CHAT: "({channel} chat) {player}: “{text}”",
     EventKind.JAIL_CHOSEN: "You will jail {target} tonight.",
-    EventKind.JAILED: "You are in jail. You cannot act tonight, but you can talk with the Jailor.",
-    EventKind.JAILING: "You have {prisoner} in jail.",
     EventKind.TEAMMATE_JAILED: "Your teammate {player} is in jail tonight.",
     EventKind.SEANCE_CHOSEN: "You will talk with {target} tonight.",
     EventKind.SEANCE: "A dead Medium talks with you tonight.",
     EventKind.ACTION_CHOSEN: "You chose to {action}.",
-    EventKind.HAUNT_OFFERED: "You may haunt one of: {candidates}.",
-    EventKind.BLOCKED: "Someone kept you busy: if you chose to do something tonight, it did not happen.",
-    EventKind.BLOCK_FAILED: "{target} could not be blocked.",
-    EventKind.BLOCK_RESISTED: "Someone tried to block you and failed.",
-    EventKind.TARGET_JAILED: "{target} was in jail: what you chose did not happen.",
-    EventKind.RESULT: "You found that {about} {found}.",
-    EventKind.ATTACKED: "You were attacked, and {saved_by} saved you.",
-    EventKind.PATIENT_ATTACKED: "Your patient {target} was attacked.",
-    EventKind.DEFENCE_TOO_STRONG: "{attacked} was defended too well for your attack.",
-    EventKind.EXECUTIONS_LOST: "{target} was a member of the Town: you may execute no one else.",
-    EventKind.GOAL_MET: "You have reached your goal. You have won.",
     EventKind.CONVERTED: "You are now {a_role}.",
     EventKind.TEAM_CHANGED: "{player} is now the {role} of the Mafia.",
     EventKind.TEAM_JOINED: "{player} is now one of you, {a_role}.",
-    EventKind.FAILED: "What you did had no effect on {target}.",
-    EventKind.CONTROLLED: "Someone made you do what they wanted.",
-    EventKind.CONTROL_FAILED: "{target} could not be controlled.",
-    EventKind.CONTROL_RESISTED: "Someone tried to control you and failed.",
-    EventKind.TRANSPORTED: "You were moved to another house tonight.",
-    EventKind.DOUSED: "You were doused.",
-    EventKind.VISITED: "You doused the players who visited you: {visitors}.",
-    EventKind.BLACKMAILED: "You are blackmailed: tomorrow you cannot speak or whisper by day.",
-    EventKind.GUILT: "You killed {target}, a member of the Town. You will die of guilt next night.",
-    EventKind.CLEANED: "You cleaned {target}, who was {a_role}. {legacy}",
-    EventKind.MAFIA_VISITS: "The Mafia visited: {visited}.",
-    EventKind.BUGGED: "Your bug on {target}: {heard}.",
-    EventKind.CAUTION: "{caution}",
 }
-"""Every kind of event as a sentence, with fields that `narration` fills in."""
+"""The kinds of events that the rules make as sentences, with fields that `narration` fills in."""

@@ -26,6 +26,7 @@ from mac_runner.environments.town_of_salem.testing import (
     LOBBIES,
     NAMES,
     POLICIES,
+    RESULT,
     ROLES,
     Claim,
     ClaimKind,
@@ -53,7 +54,7 @@ from mac_runner.environments.town_of_salem.testing import (
     understand,
 )
 from mac_runner.types import JsonObject
-from tests.environments.town_of_salem.table import Table, ended, open_game, play, rows
+from tests.environments.town_of_salem.table import EVENT_KINDS, Table, ended, open_game, play, rows
 
 
 def told(claim: Claim) -> str:
@@ -144,7 +145,7 @@ def judged(speaker: str, text: str, learned: Mapping[str, Mapping[str, str]]) ->
     seat = names.index(speaker)
     events: list[Event] = [*table.events]
     for kind, data in (
-        (EventKind(name), {key: named(value) for key, value in told.items()}) for name, told in learned.items()
+        (EVENT_KINDS[name], {key: named(value) for key, value in told.items()}) for name, told in learned.items()
     ):
         is_public = kind in (EventKind.DEATH, EventKind.REVEALED)
         events.append(public(table.state, kind, **data) if is_public else private(table.state, kind, (seat,), **data))
@@ -169,7 +170,7 @@ def test_claim_counts_with_the_role_and_the_results_of_the_moment_it_was_made() 
     events: list[Event] = [*table.events]
     early = len(events)
     events.append(private(table.state, EventKind.CONVERTED, (5,), role="Sheriff"))
-    events.append(private(table.state, EventKind.RESULT, (5,), about=KILLER, finding="suspicious"))
+    events.append(private(table.state, RESULT, (5,), about=KILLER, finding="suspicious"))
     text = f"I am the Sheriff. I found that {KILLER} is suspicious."
     said = [
         Utterance(event=event, day=1, phase=table.state.phase, player=JESTER, channel="public", text=text)
@@ -419,7 +420,7 @@ def test_town_tells_no_night_it_did_not_spend_and_no_finding_it_did_not_make() -
             continue
         seat = next(player.seat for player in one.game.state.players if player.name == one.speaker)
         known = one.game.log.private[seat]
-        learned = {event.text("about") for event in known if event.kind is EventKind.RESULT}
+        learned = {event.text("about") for event in known if event.kind is RESULT}
         learned |= {name for event in known for key in ("visited", "visitors") for name in event.names(key)}
         results = {claim.about for claim in extract(one.text, NAMES) if claim.kind == "result"}
         assert results <= learned or "visited by" in str(known), one.text
