@@ -22,9 +22,9 @@ from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.game.victory import has_won
 from mac_runner.environments.town_of_salem.model.state import GameState
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.rules.calendar import has_won
 from mac_runner.intervals import wilson
 from mac_runner.plan import plan_tasks, request_seed
 from mac_runner.types import JsonValue, Reply, Task

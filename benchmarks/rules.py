@@ -15,10 +15,10 @@ from random import Random
 from typing import NamedTuple
 
 from benchmarks.machine import row
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, offers
-from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
-from mac_runner.environments.town_of_salem.game.rules import EndRound, Move, apply, new_game
 from mac_runner.environments.town_of_salem.model.state import GameState, Options
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, Form, offers
+from mac_runner.environments.town_of_salem.rules.lobbies import LOBBIES, NAMES, deal
+from mac_runner.environments.town_of_salem.rules.moves import EndRound, Move, apply, new_game
 
 
 def random_act(state: GameState, seat: int, chance: Random) -> Act:

@@ -17,7 +17,7 @@ import pytest
 from mac_runner.backends import Backend
 from mac_runner.backends.openai.testing import DataPlane, Endpoint, SendingError
 from mac_runner.backends.testing import Waiting
-from mac_runner.environments.town_of_salem.view import narration
+from mac_runner.environments.town_of_salem.seat import narration
 from mac_runner.errors import StoreError, TransientBackendError
 from mac_runner.scheduler import RequestScheduler, attempt, engine_policy, engines, runner
 from mac_runner.scheduler.testing import (

@@ -1,8 +1,8 @@
 """Town of Salem: a social-deduction game of hidden roles.
 
-`conversation` is the dialogue with the seats, `game_loop` turns replies into moves. `model/` is what a game is made
-of; `game/`, `night/` and `roles/` hold the rules. `view/` is what a seat sees and answers, `bots/` are the scripted
-players, `claims/` reads free speech, `record/` is what a finished game leaves behind, `results/` what many amount to.
+`conversation` is the dialogue with the seats, `game_loop` turns replies into moves. `model/` is what a game is made of;
+`rules/` and `roles/` hold the rules. `seat/` is what a seat sees and answers, `bots/` are the scripted players,
+`claims/` reads free speech, `record/` is what a finished game leaves behind, `results/` what many of them amount to.
 """
 
 from __future__ import annotations

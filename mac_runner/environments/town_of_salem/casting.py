@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mac_runner.environments.town_of_salem.game.lobbies import deal, plain, role_list, roles_of
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.rules.lobbies import deal, plain, role_list, roles_of
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, suggestion

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from mac_runner.environments.base import exhausted
-from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
 from mac_runner.environments.town_of_salem.model.events import Events
 from mac_runner.environments.town_of_salem.model.state import GameState
@@ -25,13 +24,14 @@ from mac_runner.environments.town_of_salem.record.game_record import (
     record_of,
 )
 from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
+from mac_runner.environments.town_of_salem.rules.acts import Act
+from mac_runner.environments.town_of_salem.seat.asking import Asking
+from mac_runner.environments.town_of_salem.seat.context import Context, shorter_than
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, view_of
+from mac_runner.environments.town_of_salem.seat.prompts import PLAIN, correction_text, observation_text
+from mac_runner.environments.town_of_salem.seat.replies import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.environments.town_of_salem.settings import GameLatency
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.view.prompts import PLAIN, correction_text, observation_text
-from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
-from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -46,7 +46,7 @@ from mac_runner.types import (
 )
 
 if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.view.template import GameTemplate
+    from mac_runner.environments.town_of_salem.seat.template import GameTemplate
 
 
 @dataclass(slots=True)

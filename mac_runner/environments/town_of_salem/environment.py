@@ -11,16 +11,16 @@ from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
-from mac_runner.environments.town_of_salem.game.rules import new_game
 from mac_runner.environments.town_of_salem.model.state import Options
+from mac_runner.environments.town_of_salem.rules.lobbies import NAMES, deal, role_list
+from mac_runner.environments.town_of_salem.rules.moves import new_game
+from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.types import Agent, Lineup, Reply, Sampling, Task, stable_hash
 
 if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.view.template import GameTemplate
+    from mac_runner.environments.town_of_salem.seat.template import GameTemplate
 
 _DAYS_MIN: Final = 2
 _TURN_BYTES_MIN: Final = 900
@@ -80,7 +80,7 @@ class TownOfSalem:
 
     def _checked_template(self, experiment: Experiment, game: GameConfig) -> GameTemplate:
         """The user's template. Raises ConfigError with the key that names it."""
-        from mac_runner.environments.town_of_salem.view.template import checked
+        from mac_runner.environments.town_of_salem.seat.template import checked
 
         source = game.template_file or "template"
         try:

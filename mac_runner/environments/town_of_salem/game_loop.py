@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.channels import answering, channels_of, first_speakers
-from mac_runner.environments.town_of_salem.game.rules import (
+from mac_runner.environments.town_of_salem.model.events import Events
+from mac_runner.environments.town_of_salem.model.state import GameState, Phase
+from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
+from mac_runner.environments.town_of_salem.rules.acts import Act
+from mac_runner.environments.town_of_salem.rules.channels import answering, channels_of, first_speakers
+from mac_runner.environments.town_of_salem.rules.moves import (
     Beside,
     Cap,
     EndRound,
@@ -25,12 +28,9 @@ from mac_runner.environments.town_of_salem.game.rules import (
     apply,
     validate,
 )
-from mac_runner.environments.town_of_salem.model.events import Events
-from mac_runner.environments.town_of_salem.model.state import GameState, Phase
-from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog, place_of
+from mac_runner.environments.town_of_salem.seat.replies import Chosen
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, place_of
-from mac_runner.environments.town_of_salem.view.replies import Chosen
 from mac_runner.types import JsonObject
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment, identity_of
 from mac_runner.environments.town_of_salem.casting import EVERYBODY, keys_of, neutral_line, possible_seats
-from mac_runner.environments.town_of_salem.game.lobbies import plain, role_list
 from mac_runner.environments.town_of_salem.model.state import Faction
+from mac_runner.environments.town_of_salem.rules.lobbies import plain, role_list
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig, GamePairings
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, suggestion

@@ -14,39 +14,6 @@ from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.environments.town_of_salem.game.acts import (
-    ACTS,
-    NOTES_CHARS_MAX,
-    WILL_CHARS_MAX,
-    Act,
-    Form,
-    Offer,
-    offers,
-)
-from mac_runner.environments.town_of_salem.game.calendar import dusk
-from mac_runner.environments.town_of_salem.game.channels import Channel
-from mac_runner.environments.town_of_salem.game.lobbies import (
-    LOBBIES,
-    NAMES,
-    deal,
-    role_list,
-    roles_in_play,
-    roles_of,
-    slot_name,
-)
-from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
-from mac_runner.environments.town_of_salem.game.rules import (
-    Beside,
-    EndRound,
-    IllegalActError,
-    Move,
-    apply,
-    check,
-    check_beside,
-    new_game,
-    validate,
-)
-from mac_runner.environments.town_of_salem.game.victory import announcement, has_won
 from mac_runner.environments.town_of_salem.model.events import (
     BLOCKED,
     RESULT,
@@ -74,7 +41,6 @@ from mac_runner.environments.town_of_salem.model.state import (
     Seance,
     ToolName,
 )
-from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     Utterance,
     claim_row,
@@ -103,16 +69,52 @@ from mac_runner.environments.town_of_salem.roles import (
     unregister,
 )
 from mac_runner.environments.town_of_salem.roles.town_investigative import bugged
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
-from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.context import tokens_of
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.view.mending import MENDED_CHARS_MAX
-from mac_runner.environments.town_of_salem.view.narration import line, sentence, without_heading
-from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
-from mac_runner.environments.town_of_salem.view.public_record import conduct_of
-from mac_runner.environments.town_of_salem.view.replies import (
+from mac_runner.environments.town_of_salem.rules.acts import (
+    ACTS,
+    NOTES_CHARS_MAX,
+    WILL_CHARS_MAX,
+    Act,
+    Form,
+    Offer,
+    offers,
+)
+from mac_runner.environments.town_of_salem.rules.calendar import (
+    announcement,
+    dusk,
+    has_won,
+    result_now,
+    turn_taking_rule,
+)
+from mac_runner.environments.town_of_salem.rules.channels import Channel
+from mac_runner.environments.town_of_salem.rules.lobbies import (
+    LOBBIES,
+    NAMES,
+    deal,
+    role_list,
+    roles_in_play,
+    roles_of,
+    slot_name,
+)
+from mac_runner.environments.town_of_salem.rules.moves import (
+    Beside,
+    EndRound,
+    IllegalActError,
+    Move,
+    apply,
+    check,
+    check_beside,
+    new_game,
+    validate,
+)
+from mac_runner.environments.town_of_salem.rules.night import play_out, resolve
+from mac_runner.environments.town_of_salem.seat.asking import Asking
+from mac_runner.environments.town_of_salem.seat.context import tokens_of
+from mac_runner.environments.town_of_salem.seat.knowledge import Choice, GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.seat.mending import MENDED_CHARS_MAX
+from mac_runner.environments.town_of_salem.seat.narration import line, sentence, without_heading
+from mac_runner.environments.town_of_salem.seat.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
+from mac_runner.environments.town_of_salem.seat.replies import (
     Cause,
     Chosen,
     Problem,
@@ -121,11 +123,13 @@ from mac_runner.environments.town_of_salem.view.replies import (
     read,
     read_object,
 )
-from mac_runner.environments.town_of_salem.view.template import DEFAULT
-from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, EVENT_WORDS, PHASE_RULES
-from mac_runner.environments.town_of_salem.view.tools import (
+from mac_runner.environments.town_of_salem.seat.template import DEFAULT
+from mac_runner.environments.town_of_salem.seat.texts import ATTRIBUTES, EVENT_WORDS, PHASE_RULES
+from mac_runner.environments.town_of_salem.seat.tools import (
     OBSERVATION_CHARS_MAX,
     TOOL_CALLS_PER_TURN_MAX,
     TOOLS,
     observe,
 )
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameCalendar, GameLatency
+from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue

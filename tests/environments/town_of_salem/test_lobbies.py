@@ -125,7 +125,7 @@ def test_roles_say_what_they_are_and_no_name_is_part_of_another_or_of_a_role() -
 
 
 PACKAGE = Path(town_of_salem.__file__).parent
-RULEBOOK = {"game/lobbies.py", "view/texts.py"}
+RULEBOOK = {"rules/lobbies.py", "seat/texts.py"}
 """The line-ups of the named lobbies, and the sentences that players read: data, which decides nothing."""
 KEYS = {("record/nights.py", "jailor")}
 """Keys of transcripts."""

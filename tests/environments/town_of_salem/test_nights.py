@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from mac_runner.environments.town_of_salem.game.victory import check
 from mac_runner.environments.town_of_salem.testing import (
     Event,
     EventKind,
@@ -25,6 +24,7 @@ from mac_runner.environments.town_of_salem.testing import (
     night_row,
     play_out,
     resolve,
+    result_now,
 )
 from tests.environments.town_of_salem.table import ELEVEN, EVENT_KINDS, Table
 
@@ -313,7 +313,7 @@ def test_game_is_decided_by_who_is_left() -> None:
     for living, ended in LEFT:
         table = Table((*living, "medium", "framer"))
         table.bury("medium", f"framer {1 + ('framer' in living)}")
-        result = check(table.state)
+        result = result_now(table.state)
         assert (" ".join((result.ending, *result.winners)) if result else None) == ended, living
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.environments.town_of_salem import conversation
-from mac_runner.environments.town_of_salem.game import calendar, channels
+from mac_runner.environments.town_of_salem.rules import calendar, channels
+from mac_runner.environments.town_of_salem.seat import context
 from mac_runner.environments.town_of_salem.testing import (
     Asking,
     Channel,
@@ -26,7 +27,6 @@ from mac_runner.environments.town_of_salem.testing import (
     turn_text,
     view_of,
 )
-from mac_runner.environments.town_of_salem.view import context
 from mac_runner.types import Message, Prompt
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.watch import TABLES, watch_game

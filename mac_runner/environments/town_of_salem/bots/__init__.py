@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from mac_runner.environments.base import Policy
-from mac_runner.environments.town_of_salem.bots.baselines import play_in_silence, play_without_lies
-from mac_runner.environments.town_of_salem.bots.policies import play_at_random, play_to_win
+from mac_runner.environments.town_of_salem.bots.policies import (
+    play_at_random,
+    play_in_silence,
+    play_to_win,
+    play_without_lies,
+)
 
 __all__ = ["POLICIES"]
 

@@ -14,7 +14,6 @@ from functools import cache
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.bots.statements import Statement, understand
-from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, roles_of
 from mac_runner.environments.town_of_salem.model.events import (
     MAFIA_MEMBER,
     NOT_SUSPICIOUS,
@@ -29,7 +28,8 @@ from mac_runner.environments.town_of_salem.model.events import (
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Ballot, Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, roles_of
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
 
 _OWN_FINDING = 5.0
 _PROVEN_WORD = 3.5

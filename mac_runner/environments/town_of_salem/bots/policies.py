@@ -3,20 +3,25 @@
 `play_at_random` is uniform over its legal acts. `play_to_win` plays by simple rules, from what its seat may know. The
 Town shares findings, believes proven words, votes for the most suspicious and protects those who know. The Mafia
 kills those who know, keeps quiet, and lies when accused.
+
+Two show what words are worth, and leave out a part of them: what `play_in_silence` and `play_without_lies` vote, judge
+and do at night is the choice of `play_to_win`, from what they see.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import Final
 
 from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.bots.statements import write
 from mac_runner.environments.town_of_salem.bots.tactics import use
 from mac_runner.environments.town_of_salem.bots.talk import bid, chat, defence, discuss, greet, use_the_day
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.model.state import Ballot, Phase
+from mac_runner.environments.town_of_salem.model.state import TEAMS, Ballot, Faction, Phase
 from mac_runner.environments.town_of_salem.roles import NightAbility
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.rules.acts import ACTS
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
 
 _DEATH_NOTE = "Nobody is safe in this town."
 
@@ -115,3 +120,35 @@ def play_at_random(view: object, chance: Random) -> str:
     # Words that mean nothing: the random player is the baseline without talk.
     words = f"I am {view.name}, and I look at {chance.choice(view.living)}."
     return write(verb, target=target, second=second, choice=option, text=words)
+
+
+_WORDS: Final = frozenset({"speak", "whisper", "will", "death_note"})
+"""The acts that others hear or read."""
+
+
+def play_in_silence(view: object, chance: Random) -> str:
+    """One reply without a word to anybody."""
+    if not isinstance(view, SeatView):
+        raise TypeError(f"a player of this game needs a SeatView, not {type(view).__name__}")
+    if view.phase is Phase.NIGHT_CHAT:
+        return write("wait", thought="I say nothing.")
+    return play_to_win(_without_words(view), chance)
+
+
+def play_without_lies(view: object, chance: Random) -> str:
+    """One reply in which nothing is a lie: the Town talks, and all others talk to their own team alone."""
+    if not isinstance(view, SeatView):
+        raise TypeError(f"a player of this game needs a SeatView, not {type(view).__name__}")
+    if view.role.faction is Faction.TOWN or _hears_team_alone(view):
+        return play_to_win(view, chance)
+    return play_in_silence(view, chance)
+
+
+def _without_words(view: SeatView) -> SeatView:
+    return replace(view, choices=tuple(choice for choice in view.choices if choice.verb not in _WORDS))
+
+
+def _hears_team_alone(view: SeatView) -> bool:
+    """Whether what it says now goes to its team."""
+    channels = next((choice.choices for choice in view.choices if choice.verb == "speak"), ())
+    return view.phase is Phase.NIGHT_CHAT and channels[:1] == (view.role.faction.value,) and view.role.faction in TEAMS

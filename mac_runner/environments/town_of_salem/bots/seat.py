@@ -19,14 +19,14 @@ from mac_runner.environments.town_of_salem.bots.beliefs import (
 )
 from mac_runner.environments.town_of_salem.bots.kinds import Sentence
 from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
-from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
-from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.model.events import DEFENCE_TOO_STRONG, RESULT, Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.roles.town_killing import JAILED
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.rules.acts import WILL_CHARS_MAX
+from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
 
 # How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
 _VOTE_FROM = 1.8

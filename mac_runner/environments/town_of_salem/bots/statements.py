@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 
 from mac_runner.environments.town_of_salem.bots.night_talk import TARGET, TARGET_AGREED
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, extract
-from mac_runner.environments.town_of_salem.game.acts import ACTS
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
+from mac_runner.environments.town_of_salem.rules.acts import ACTS
+from mac_runner.environments.town_of_salem.rules.lobbies import NAMES
 
 
 @cache

@@ -17,7 +17,7 @@ from mac_runner.environments.town_of_salem.model.role import Ability, NightAbili
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Faction
 from mac_runner.environments.town_of_salem.roles.neutral_killing import VISITED
 from mac_runner.environments.town_of_salem.roles.town_killing import JAILING
-from mac_runner.environments.town_of_salem.view.knowledge import Choice
+from mac_runner.environments.town_of_salem.seat.knowledge import Choice
 
 # A bullet cannot be taken back: it takes more than a vote does.
 _SHOOT_FROM = 2.5

@@ -16,7 +16,7 @@ from mac_runner.types import JsonObject, JsonValue
 
 
 class EventKind(StrEnum):
-    """The kinds of events that the rules make; `view.texts` has one sentence for each."""
+    """The kinds of events that the rules make; `seat.texts` has one sentence for each."""
 
     # All players learn these.
     GAME_START = "game_start"

@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
-from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.model.events import (
     A_VAMPIRE,
     MAFIA_MEMBER,
@@ -40,6 +39,7 @@ from mac_runner.environments.town_of_salem.record.nights import night_of_death
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
+from mac_runner.environments.town_of_salem.rules.acts import Act
 from mac_runner.types import JsonObject
 
 

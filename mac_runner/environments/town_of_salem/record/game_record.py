@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mac_runner.environments.town_of_salem.game.acts import Act
-from mac_runner.environments.town_of_salem.game.victory import has_won
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.role import NightState
 from mac_runner.environments.town_of_salem.model.state import GameState, Player
-from mac_runner.environments.town_of_salem.night.resolution import play_out
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     JudgedClaim,
     Said,
@@ -27,9 +24,12 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
 from mac_runner.environments.town_of_salem.record.measures import measure
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.rules.acts import Act
+from mac_runner.environments.town_of_salem.rules.calendar import has_won
+from mac_runner.environments.town_of_salem.rules.night import play_out
+from mac_runner.environments.town_of_salem.seat.knowledge import GameLog
+from mac_runner.environments.town_of_salem.seat.narration import sentence, stamp
 from mac_runner.environments.town_of_salem.turn_taking import Span
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog
-from mac_runner.environments.town_of_salem.view.narration import sentence, stamp
 from mac_runner.types import JsonObject, JsonValue, Task
 
 

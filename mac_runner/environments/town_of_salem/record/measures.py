@@ -21,7 +21,7 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     fits,
     opposes_town,
 )
-from mac_runner.environments.town_of_salem.record.night_effects import effects
+from mac_runner.environments.town_of_salem.record.nights import effects
 from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.types import Receipt, ReceiptKind, Reply

@@ -27,7 +27,7 @@ from mac_runner.environments.town_of_salem.model.role import (
 )
 from mac_runner.environments.town_of_salem.model.state import Faction, NightAction, Options
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
-from mac_runner.environments.town_of_salem.roles.mafia_deception import FRAMED, FRAMER
+from mac_runner.environments.town_of_salem.roles.mafia import FRAMED, FRAMER
 from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")

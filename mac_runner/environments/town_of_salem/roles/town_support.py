@@ -95,7 +95,7 @@ MAYOR = _role(
 )
 
 
-# The Medium speaks with the dead, in a channel of `game.channels`, and once, when dead, with one of the living
+# The Medium speaks with the dead, in a channel of `rules.channels`, and once, when dead, with one of the living
 # (rules, section 7.10).
 def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from mac_runner.environments.placeholders import BLANK
-from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
 from mac_runner.types import ReplyForm
 
 Reasoning: TypeAlias = Literal["required", "optional", "off"]

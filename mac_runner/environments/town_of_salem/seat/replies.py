@@ -19,11 +19,11 @@ from typing import Final, TypeAlias
 
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
 from mac_runner.environments.placeholders import BLANK, is_placeholder
-from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.model.state import GameState
-from mac_runner.environments.town_of_salem.view.mending import REMARK, WORD_KEYS, NotPlainError, mended
-from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
+from mac_runner.environments.town_of_salem.rules.moves import IllegalActError, check, check_beside
+from mac_runner.environments.town_of_salem.seat.mending import REMARK, WORD_KEYS, NotPlainError, mended
+from mac_runner.environments.town_of_salem.seat.names import Names, bare, is_named
 from mac_runner.results import COPIED
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 

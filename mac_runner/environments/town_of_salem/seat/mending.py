@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from mac_runner.environments.json_objects import Placed, lowered, mended_object, whole_objects
 from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse
-from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.view.names import EVERYBODY, is_named, near_to
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.seat.names import EVERYBODY, is_named, near_to
 from mac_runner.types import JsonObject, JsonValue
 
 MENDED_CHARS_MAX: Final = 8_192

@@ -14,16 +14,15 @@ from functools import lru_cache
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.placeholders import BLANK
-from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec
-from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
-from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
-from mac_runner.environments.town_of_salem.game.victory import QUIET_FROM_DAY
 from mac_runner.environments.town_of_salem.model.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.view.asking import Asking, menu
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, ActSpec
+from mac_runner.environments.town_of_salem.rules.calendar import QUIET_FROM_DAY, turn_taking_rule
+from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, slot_name
+from mac_runner.environments.town_of_salem.seat.asking import Asking, menu
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
+from mac_runner.environments.town_of_salem.seat.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
 
 CORRECTION_TAG = "correction"
 PLAIN = Asking()

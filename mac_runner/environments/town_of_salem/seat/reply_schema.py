@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.seat.asking import Asking
+from mac_runner.environments.town_of_salem.seat.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.seat.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue
 
 

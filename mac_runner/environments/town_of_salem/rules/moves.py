@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form, Offer, may_speak_beside, offers
-from mac_runner.environments.town_of_salem.game.calendar import end_round
-from mac_runner.environments.town_of_salem.game.lobbies import slot_name
-from mac_runner.environments.town_of_salem.game.rounds import open_round
-from mac_runner.environments.town_of_salem.game.victory import end_game
 from mac_runner.environments.town_of_salem.model.events import EventKind, Events, private, public, team_event
 from mac_runner.environments.town_of_salem.model.role import Changed
 from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, Options, Phase, Player, Result
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, ActSpec, Form, Offer, may_speak_beside, offers
+from mac_runner.environments.town_of_salem.rules.calendar import end_game, end_round, open_round
+from mac_runner.environments.town_of_salem.rules.lobbies import slot_name
 
 
 class IllegalActError(Exception):

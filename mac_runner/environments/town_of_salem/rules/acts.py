@@ -16,9 +16,6 @@ from functools import cache
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.placeholders import BLANK
-from mac_runner.environments.town_of_salem.game.calendar import open_trial
-from mac_runner.environments.town_of_salem.game.channels import channels_of
-from mac_runner.environments.town_of_salem.game.rounds import BID_MAX, named_in
 from mac_runner.environments.town_of_salem.model.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.model.role import Ability, Changed, others
 from mac_runner.environments.town_of_salem.model.state import (
@@ -32,6 +29,8 @@ from mac_runner.environments.town_of_salem.model.state import (
 )
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
+from mac_runner.environments.town_of_salem.rules.calendar import BID_MAX, named_in, open_trial
+from mac_runner.environments.town_of_salem.rules.channels import channels_of
 from mac_runner.types import JsonObject, ReplyForm
 
 SPEECH = "speak"

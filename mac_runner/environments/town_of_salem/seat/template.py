@@ -13,9 +13,9 @@ from typing import Final
 
 from mac_runner.environments.templates import Kind, PromptTemplate, Recorder, check_reproduced
 from mac_runner.environments.town_of_salem.model.state import Options
-from mac_runner.environments.town_of_salem.view.asking import Asking
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.prompts import system_parts, turn_parts
+from mac_runner.environments.town_of_salem.seat.asking import Asking
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
+from mac_runner.environments.town_of_salem.seat.prompts import system_parts, turn_parts
 from mac_runner.errors import ConversationError
 
 DEFAULT: Final = """\

@@ -13,7 +13,7 @@ from mac_runner.environments.town_of_salem.model.events import UNKNOWN_ROLE, Eve
 from mac_runner.environments.town_of_salem.model.state import LYNCH, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
+from mac_runner.environments.town_of_salem.seat.texts import EVENT_WORDS
 
 
 @follows_roles

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind
 from mac_runner.environments.town_of_salem.model.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.public_record import conduct_of
-from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
+from mac_runner.environments.town_of_salem.rules.lobbies import roles_in_play, slot_name
+from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
+from mac_runner.environments.town_of_salem.seat.public_record import conduct_of
+from mac_runner.environments.town_of_salem.seat.texts import ATTRIBUTES, PHASE_RULES
 from mac_runner.types import JsonObject, JsonValue, ReplyForm
 
 TOOL_CALLS_PER_TURN_MAX = 3

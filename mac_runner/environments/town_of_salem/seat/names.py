@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Final
 
 from mac_runner.environments.markup import compatible, defuse
-from mac_runner.environments.town_of_salem.game.acts import ActSpec, Form
-from mac_runner.environments.town_of_salem.game.lobbies import NAMES
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.model.state import GameState
+from mac_runner.environments.town_of_salem.rules.acts import ActSpec, Form
+from mac_runner.environments.town_of_salem.rules.lobbies import NAMES
+from mac_runner.environments.town_of_salem.rules.moves import IllegalActError
 
 EVERYBODY: Final = frozenset(
     {"", "all", "anyone", "everybody", "everyone", "group", "none", "null", "players", "public", "town", "village"}

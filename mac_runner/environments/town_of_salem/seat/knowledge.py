@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Offer, offers
 from mac_runner.environments.town_of_salem.model.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.model.state import TEAMS, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.view.narration import line, stamp
+from mac_runner.environments.town_of_salem.rules.acts import ACTS, Act, Offer, offers
+from mac_runner.environments.town_of_salem.seat.narration import line, stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,0 @@
-"""One night: its state, and the order in which it is resolved (rules, section 6)."""
