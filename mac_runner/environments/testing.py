@@ -18,4 +18,4 @@ from mac_runner.environments.markup import (
 )
 from mac_runner.environments.personas import article, phrase
 from mac_runner.environments.replay import play_until, receive, replay
-from mac_runner.environments.templates import PromptTemplate, Recorder, Rendering, check_reproduced
+from mac_runner.environments.templates import PromptTemplate

@@ -18,7 +18,7 @@ from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
 from mac_runner.environments.discussion.templates import KIND
-from mac_runner.environments.templates import PromptTemplate, Recorder, check_reproduced
+from mac_runner.environments.templates import PromptTemplate
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
 from mac_runner.types import Reply, Task
 
@@ -45,9 +45,7 @@ class DiscussionEnvironment:
         self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
         if settings.prompt.template is not None:
             try:
-                recorder = Recorder(template)
-                rehearse(replace(self._rules, template=recorder), self._seats)
-                check_reproduced(KIND, settings.prompt.template, _source(settings.prompt), recorder.renderings)
+                rehearse(self._rules, self._seats)
             except ConversationError as fault:
                 raise _refused(settings.prompt, fault) from fault
 

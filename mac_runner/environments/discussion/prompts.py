@@ -25,7 +25,7 @@ from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.placeholders import BLANK, shown_in
-from mac_runner.environments.templates import Blocks
+from mac_runner.environments.templates import PromptTemplate
 from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")
@@ -163,7 +163,7 @@ class Rules:
     """What all discussions of an experiment have in common."""
 
     settings: DiscussionConfig
-    template: Blocks
+    template: PromptTemplate
     corrections_max: int
     when_exhausted: WhenExhausted = "pass"
 

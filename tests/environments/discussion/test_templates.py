@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from benchmarks.discussion_prefix import EXPERIMENT, measure
 from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments.discussion.testing import KIND, Choice, ChoiceFormat, DiscussionEnvironment, listed
-from mac_runner.environments.testing import PromptTemplate, Recorder, Rendering, check_reproduced
+from mac_runner.environments.testing import PromptTemplate
 from mac_runner.errors import ConfigError, ConversationError
 from tests.environments.discussion.table import agent, all_say, opened, read_by, say, talk, turn_of
 
@@ -87,14 +87,13 @@ def test_an_agent_told_last_who_it_is_shares_all_that_was_said_before(snapshot: 
 
 
 @pytest.mark.ci
-def test_own_template_replaces_the_blocks_it_has(rehearsed: list[str], snapshot: SnapshotAssertion) -> None:
+def test_own_template_replaces_the_blocks_it_has(snapshot: SnapshotAssertion) -> None:
     text = (
         "{% block system %}{{ agent }}: {{ question }} {{ choices | join('/') }}{% endblock %}\n"
         "{% block later_round %}{% for statement in statements %}{{ statement.agent }}={{ statement.answer }};"
         "{% endfor %} {{ reply_format }}{% endblock %}"
     )
     conversation = opened(with_template(text))
-    assert rehearsed == ["own.jinja"]
     system, first = conversation.prompt(turn_of(conversation, "ann")).messages
     assert system.content == snapshot
     assert first.content.startswith("It is round 1")
@@ -219,24 +218,13 @@ def test_filters_and_globals_that_are_random_or_print_objects_are_not_known() ->
         *("attr", "e", "escape", "filesizeformat", "forceescape", "pprint", "random", "safe", "striptags", "urlencode"),
         *("urlize", "wordwrap", "xmlattr"),
     }
-    assert foreign == {"lipsum"}
+    assert foreign == {"cycler", "dict", "joiner", "lipsum"}
 
 
 def test_what_is_pure_renders_as_jinja_renders_it() -> None:
     found = {body: rendered(body) for body in ALLOWED}
     jinja = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     assert found == ALLOWED == {body: jinja.from_string(body).render(VALUES) for body in ALLOWED}
-
-
-@pytest.mark.ci
-def test_what_is_pure_renders_alike_in_a_second_process_and_what_comes_out_otherwise_is_refused() -> None:
-    own = block("".join(body for body in ALLOWED))
-    recorder = Recorder(PromptTemplate(KIND, own, source="own.jinja"))
-    recorder.render("system", VALUES)
-    check_reproduced(KIND, own, "own.jinja", recorder.renderings)
-    own = block("{{ question }}")
-    with pytest.raises(ConversationError, match=r"jinja:1: .* differently"):
-        check_reproduced(KIND, own, "own.jinja", [Rendering("system", VALUES, "Who is late? <Line at 0x7f>")])
 
 
 DOUBLED = "{% set ns = namespace(x=SEED) %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
@@ -255,11 +243,14 @@ GREEDY = [
     doubled("[1]", "ns.x + ns.x"),
     doubled("3", "ns.x * ns.x"),
     doubled("'ab'", "ns.x.replace('a', ns.x)"),
-    doubled("'ab'", "'{0}{0}'.format(ns.x)"),
-    doubled("'ab'", "'%s%s' % (ns.x, ns.x)"),
+    doubled("'ab'", "'%s%s' | format(ns.x, ns.x)"),
     doubled("'ab'", "[ns.x, ns.x] | join"),
     doubled("[1]", "[ns.x, ns.x]") + "{{ ns.x == 1 }}",
     doubled("[1]", "[ns.x]") + "{{ ns.x | tojson }}",
+    doubled("[1]", "[ns.x, ns.x]") + "{{ ns.x == ns.x }}",
+    doubled("(1,)", "(ns.x, ns.x)") + "{{ {ns.x: 1} }}",
+    doubled("(1,)", "(ns.x, ns.x)") + "{% if {1: 2}[ns.x] %}{% endif %}",
+    doubled("[1]", "[ns.x, ns.x]") + "{% set t = [ns.x, ns.x] | sort %}",
     "{% for a in range(99999) %}" + "{% if 1 %}{% endif %}" * 2_500 + "{% endfor %}",
     "{% macro m() %}{% for a in range(99999) %}{% endfor %}{% endmacro %}"
     "{% for a in range(99999) %}{% if m() %}{% endif %}{% endfor %}",
@@ -296,7 +287,7 @@ def test_what_was_fine_at_the_rehearsal_fails_its_conversation_when_it_grows() -
 
 
 def test_a_template_cannot_write_half_of_a_surrogate_pair() -> None:
-    for body in ('{{ "\\ud800" }}', "{{ '%c' % 55296 }}"):
+    for body in ('{{ "\\ud800" }}', "{{ '%c' | format(55296) }}"):
         assert "surrogates not allowed" in refusal(body)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mac_runner.environments.templates import Kind, PromptTemplate, Recorder, check_reproduced
+from mac_runner.environments.templates import Kind, PromptTemplate
 from mac_runner.environments.town_of_salem.model.state import Options
 from mac_runner.environments.town_of_salem.seat.asking import Asking
 from mac_runner.environments.town_of_salem.seat.knowledge import SeatView
@@ -78,7 +78,7 @@ _NEEDED: Final = {
 class GameTemplate:
     """The two messages of a prompt in a user's words."""
 
-    def __init__(self, template: PromptTemplate | Recorder, source: str) -> None:
+    def __init__(self, template: PromptTemplate, source: str) -> None:
         self._template = template
         self._source = source
 
@@ -108,12 +108,10 @@ class GameTemplate:
 
 
 def checked(text: str, source: str, rehearse: Callable[[GameTemplate], None]) -> GameTemplate:
-    """The template, once every kind of prompt was rendered with it, the same in a second process.
+    """The template, once every kind of prompt was rendered with it.
 
     Raises ConfigError and ConversationError naming the line at fault.
     """
-    template = PromptTemplate(KIND, text, source=source)
-    recorder = Recorder(template)
-    rehearse(GameTemplate(recorder, source))
-    check_reproduced(KIND, text, source, recorder.renderings)
-    return GameTemplate(template, source)
+    template = GameTemplate(PromptTemplate(KIND, text, source=source), source)
+    rehearse(template)
+    return template
