@@ -295,6 +295,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         """Whether it is a field, or a method that changes nothing and makes no more than `_GROWING` says."""
+        if attr in getattr(type(obj), "__dataclass_fields__", ()):
+            return True  # What nearly all templates ask for, and Jinja's answer takes several microseconds.
         return attr not in ("encode", "translate") and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> object:
