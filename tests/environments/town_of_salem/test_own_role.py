@@ -175,6 +175,18 @@ def test_role_that_contradicts_another_is_refused() -> None:
     assert "poisoner" not in ROLES
 
 
+def test_tactic_that_there_is_not_is_named_with_its_ability_and_two_of_one_name_are_refused() -> None:
+    ability = replace(POISONER.abilities[0], tactic="first_of_all")
+    register(replace(POISONER, abilities=(ability,)))
+    try:
+        with pytest.raises(LookupError, match="<poison> of Poisoner: there is no tactic 'first_of_all'"):
+            play(open_game(("poisoner", "sheriff", "doctor")), POLICIES["heuristic"])
+    finally:
+        unregister("poisoner")
+    with pytest.raises(ValueError, match="there is a tactic 'first_in_the_alphabet' already"):
+        tactic(first_in_the_alphabet)
+
+
 def test_cause_that_its_role_does_not_name_is_refused() -> None:
     night = NightState(open_game(("sheriff", "godfather", "doctor")).state, ROLES)
 

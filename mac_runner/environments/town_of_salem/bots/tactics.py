@@ -57,14 +57,17 @@ def tactic(function: _TacticT) -> _TacticT:
 def use(seat: Seat, kind: type[Ability]) -> tuple[str, Aim] | None:
     """The verb and the aim of the first ability of its role's card that has something to do.
 
-    Raises LookupError when an ability names a tactic that is none.
+    Raises LookupError when an ability names a tactic that there is not.
     """
     for ability in seat.view.role.abilities:
         choice = seat.choices.get(ability.verb)
         if choice is None or not isinstance(ability, kind):
             continue
         if ability.tactic not in _tactics:
-            raise LookupError(f"<{ability.verb}> of {seat.view.role.name} names a tactic {ability.tactic!r}: none is")
+            raise LookupError(
+                f"<{ability.verb}> of {seat.view.role.name}: there is no tactic {ability.tactic!r}; "
+                "a function of yours becomes one by the decorator @tactic"
+            )
         aim = _tactics[ability.tactic](seat, choice)
         if aim is not None:
             return ability.verb, aim
