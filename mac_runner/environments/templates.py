@@ -394,7 +394,7 @@ def _compiled(kind: Kind, text: str, source: str) -> Template:
         sandbox.filters |= {hook.__name__: hook for hook in (_counted, _shown, _weighed)}
         return Template.from_code(sandbox, sandbox.compile(_Metering().visit(tree)), {})
     except TemplateSyntaxError as fault:
-        raise ConfigError(f"{source}:{fault.lineno}: {fault.message}; mend the template") from fault
+        raise ConfigError(f"{source}:{fault.lineno}: {fault.message}") from fault
     except (RecursionError, MemoryError, OverflowError, SyntaxError, ValueError) as fault:
         # Python's own bounds, on the nesting of the code that Jinja makes and on the digits of a number.
         where = f"{source}:{line or parser.stream.current.lineno}"
