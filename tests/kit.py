@@ -19,7 +19,9 @@ from mac_runner.printable import printable
 from mac_runner.reports import GridRow, grid_tables, summarise, summary_tables
 from mac_runner.reports.testing import drawn
 from mac_runner.results import Table
-from mac_runner.store.testing import decode_frame, encode_frame, entry
+from mac_runner.runs import testing as runs
+from mac_runner.store import Disk, has_run, read_run, run_directories
+from mac_runner.store.testing import decode_frame, decode_manifest, encode_frame, entry, index_line
 from mac_runner.types import JsonObject, JsonValue
 
 T = TypeVar("T")
@@ -151,3 +153,28 @@ class StridingClock(SystemClock):
     async def sleep(self, delay_s: float) -> None:
         self.slept_s.append(delay_s)
         await asyncio.sleep(0)
+
+
+def stale_files(directory: Path, *, disk: Disk | None = None) -> list[str]:
+    """The files of a run, or of the combinations of a grid, that are not what the journals make of them.
+
+    The run has ended: index, manifest and summary are those of all its sessions.
+    """
+    tops = [directory] if has_run(directory, disk=disk) else filter(has_run, directory.iterdir())
+    return [name for top in tops for run in run_directories(top, disk=disk) for name in _stale(run, disk)]
+
+
+def _stale(run: Path, disk: Disk | None) -> list[str]:
+    contents = read_run(run, disk=disk)
+    disk, layout = contents.disk, contents.layout
+    endings = {task_id: ending.status for task_id, ending in contents.state.endings.items()}
+    index = b"".join(disk.chunks(layout.index)).splitlines(keepends=True)
+    manifest = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
+    summary = json.loads(disk.read(layout.summary)) if disk.exists(layout.summary) else {}
+    is_right = {
+        layout.index: sorted(index) == sorted(map(index_line, contents.rows())),
+        layout.manifest: manifest.statuses == dict.fromkeys(contents.planned(), "pending") | endings,
+        # A toy has an empty one, and one of an earlier session says so.
+        layout.summary: summary.get("sessions") != len(contents.state.sessions) or summary == runs.summary_of(contents),
+    }
+    return [str(path) for path, is_so in is_right.items() if not is_so]

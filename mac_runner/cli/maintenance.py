@@ -30,7 +30,7 @@ def verify(directory: Path) -> Exit:
     exit_code = Exit.OK
     for found in verify_all(directory, lambda what, total: progress_bar(sys.stderr, what, total=total)):
         if begun.not_begun:
-            _print("" if found.is_tables else f"\n{found.directory.relative_to(directory)}")
+            _print("" if found.is_grid else f"\n{found.directory.relative_to(directory)}")
         _print("\n".join(_verdict(found)))
         exit_code = exit_code if found.report.ok else Exit.FAILURES
     return exit_code
@@ -38,13 +38,12 @@ def verify(directory: Path) -> Exit:
 
 def _verdict(found: Verified) -> list[str]:
     checked = found.report
-    if found.is_tables:
-        right = "the tables are what the combinations make of them"
-        return [right if checked.ok else "the tables are NOT as promised:", *_findings(checked)]
+    if found.is_grid:
+        right = "the journal of the grid is whole"
+        return [right if checked.ok else "the journal of the grid is NOT as promised:", *_findings(checked)]
     counts = (
         f"attempted {checked.attempted}, acknowledged {checked.acknowledged}; lost {checked.lost}, "
-        f"duplicated {checked.duplicated}, unexpected {checked.unexpected}, damaged {checked.damaged}, "
-        f"mismatched {checked.mismatched}"
+        f"unexpected {checked.unexpected}, damaged {checked.damaged}, mismatched {checked.mismatched}"
     )
     if checked.without_tokens:
         counts += f", without tokens {checked.without_tokens}"

@@ -288,8 +288,6 @@ class PluginCode(Section):
     """Where it was found."""
     runtime_settings: Annotated[Listed[Text], RUNTIME] = ()
     """The keys of `settings` that decide only how fast and where the same results are made."""
-    has_results: Annotated[bool, RUNTIME] = False
-    """Whether it counts and shows its outcomes in a way of its own."""
 
 
 class MetricCode(Section):

@@ -104,8 +104,7 @@ class NamedCode:
         self._reward_names = loaded.spec.reward_names
         settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
         runtime: list[JsonValue] = [".".join(map(str, path)) for path in _runtime(model)]
-        has_results = loaded.spec.results is not None
-        self.add(ENVIRONMENT_KEY, name, loaded.code, runtime_settings=runtime, has_results=has_results)
+        self.add(ENVIRONMENT_KEY, name, loaded.code, runtime_settings=runtime)
         return settings
 
     def _settings(

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from mac_runner.reports.conversations import list_lines, listed, listed_run, matching
 from mac_runner.reports.ending import write_ending
-from mac_runner.reports.exports import (
-    TextTable,
-    cell_discrepancies,
-    csv_bytes,
-    csv_table,
-    expected_csv,
-    expected_parquet,
-    has_parquet,
-    parquet_bytes,
-    parquet_table,
-)
+from mac_runner.reports.exports import csv_bytes, has_parquet, parquet_bytes
 from mac_runner.reports.failures import nothing_finished
 from mac_runner.reports.filters import parse_condition, unmet
 from mac_runner.reports.grid import (
     GridRow,
     GridTable,
     compare_combinations,
-    declared_in,
     grid_table,
-    is_difference,
-    is_made_alike,
     lacks_stats,
     summarise_grid,
     value_columns,
@@ -56,14 +43,8 @@ __all__ = [
     "ALL",
     "GridRow",
     "GridTable",
-    "TextTable",
-    "cell_discrepancies",
     "compare_combinations",
     "csv_bytes",
-    "csv_table",
-    "declared_in",
-    "expected_csv",
-    "expected_parquet",
     "find_turn",
     "fitted",
     "grid_status_json",
@@ -71,8 +52,6 @@ __all__ = [
     "grid_table",
     "grid_tables",
     "has_parquet",
-    "is_difference",
-    "is_made_alike",
     "is_nothing_usable",
     "lacks_stats",
     "lanes_json",
@@ -82,7 +61,6 @@ __all__ = [
     "matching",
     "nothing_finished",
     "parquet_bytes",
-    "parquet_table",
     "parse_condition",
     "printable_lines",
     "prompt_text",

@@ -1,4 +1,4 @@
-"""The files of a grid's table: CSV for every program, Parquet for those that keep types; written and read back.
+"""The files of a grid's table: CSV for every program, Parquet for those that keep types.
 
 In CSV a text that a spreadsheet would take for a formula has an apostrophe before it, as spreadsheets write text.
 Parquet needs pyarrow, which is heavy and therefore optional.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
-from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from mac_runner.flat import Cell, Cells
 from mac_runner.reports.grid import GridTable
@@ -94,75 +93,3 @@ def safe_text(text: str) -> str:
 def utf8_text(text: str) -> str:
     """The text as UTF-8 can hold it: half a surrogate pair is written out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-TextTable = list[list[str]]
-"""A line of names, then the rows."""
-
-
-class CellDiscrepancy(NamedTuple):
-    """One cell that is not what it should be; None for a cell of a missing line or column."""
-
-    line: int
-    column: str
-    found: str | None
-    expected: str | None
-
-    def __str__(self) -> str:
-        found, expected = ("missing" if cell is None else f"{cell!r:.80}" for cell in (self.found, self.expected))
-        return f"line {self.line}, column {self.column}: is {found}, expected {expected}"
-
-
-def csv_table(data: bytes) -> TextTable:
-    """What a CSV file holds. Raises ValueError for anything else."""
-    try:
-        return [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)]
-    except csv.Error as fault:
-        raise ValueError(str(fault)) from fault
-
-
-def expected_csv(table: GridTable) -> TextTable:
-    """What the CSV file of a table holds."""
-    return csv_table(csv_bytes(table))
-
-
-def parquet_table(data: bytes) -> TextTable:
-    """What a Parquet file holds, every cell with its type. Raises ValueError for anything else."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        # Without threads: one of its pool that still begins when the process ends aborts the process.
-        found = pyarrow.parquet.ParquetFile(io.BytesIO(data), pre_buffer=False).read(use_threads=False)
-        columns = [[repr(cell) for cell in found.column(name).to_pylist()] for name in found.column_names]
-    except (pyarrow.ArrowException, OSError, KeyError) as fault:
-        raise ValueError(str(fault)) from fault
-    return [list(found.column_names), *map(list, zip(*columns, strict=True))]
-
-
-def expected_parquet(table: GridTable) -> TextTable:
-    """What the Parquet file of a table holds."""
-    names, columns = _arrow_cells(table)
-    return [names, *map(list, zip(*([repr(cell) for cell in cells] for cells in columns), strict=True))]
-
-
-def cell_discrepancies(found: TextTable, expected: TextTable) -> Iterator[CellDiscrepancy]:
-    """Every cell in which two tables differ, by the columns of the one expected; lines count from 1."""
-    names = expected[0] if expected else []
-    here = found[0] if found else []
-    for name in here:
-        if name not in names:
-            yield CellDiscrepancy(1, name, name, None)
-    for name in names:
-        if name not in here:
-            yield CellDiscrepancy(1, name, None, name)
-    shared = [name for name in names if name in here]
-    for line, (row, other) in enumerate(zip_longest(found[1:], expected[1:]), start=2):
-        for name in shared:
-            one, two = _cell(row, here.index(name)), _cell(other, names.index(name))
-            if one != two:
-                yield CellDiscrepancy(line, name, one, two)
-
-
-def _cell(row: Sequence[str] | None, place: int) -> str | None:
-    return None if row is None or place >= len(row) else row[place]

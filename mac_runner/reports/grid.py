@@ -124,13 +124,6 @@ def _differences(rows: Sequence[GridRow], compared: JsonObject) -> Iterator[Colu
                 yield Column(f"{name}.{_PARTS.get(part, part)}", "integer" if part == "n" else "number", tuple(cells))
 
 
-def is_difference(column: str) -> bool:
-    """Whether a column of the table says how combinations differ from the baseline."""
-    name, _, part = column.rpartition(".")
-    is_figure = any(name in spec.compared for spec in results_specs().values())
-    return is_figure and part in {_PARTS.get(each, each) for each in Difference._fields}
-
-
 def figure_names(rows: Iterable[Mapping[str, Figure]]) -> dict[str, str]:
     """Every figure that any of the rows has, with its unit, in an order that does not depend on the rows'."""
     units = {name: figure.unit for row in rows for name, figure in row.items()}
@@ -213,15 +206,13 @@ def compare_combinations(
     rows: Sequence[GridRow],
     read: Callable[[str], Iterable[JsonObject]],
     declared: Declared | None = None,
-    *,
-    has_stats: bool | None = None,
 ) -> JsonObject | None:
     """What the combinations say of one another: `comparisons.json`; None when there is nothing to compare.
 
     `read` yields the index rows of a combination. Unlike the summary, it depends on what is installed: `libraries` are
     those that made it, None where the extra `stats` was not used.
     """
-    has_stats = statistics.has_stats() if has_stats is None else has_stats
+    has_stats = statistics.has_stats()
     sections: JsonObject = {}
     for kind, spec in results_specs().items():
         if spec.comparisons is not None:
@@ -231,17 +222,7 @@ def compare_combinations(
             sections |= spec.comparisons(played, has_stats, declared)
     if not sections:
         return None
-    return {"format": COMPARISONS_FORMAT, "libraries": _libraries() if has_stats else None, **sections}
-
-
-def _libraries() -> JsonObject:
-    return dict(statistics.libraries())
-
-
-def is_made_alike(compared: JsonObject) -> bool:
-    """Whether the same games would be compared here to the last digit."""
-    found = compared.get("libraries")
-    return found is None or (statistics.has_stats() and found == _libraries())
+    return {"format": COMPARISONS_FORMAT, "libraries": dict(statistics.libraries()) if has_stats else None, **sections}
 
 
 def lacks_stats(compared: JsonObject | None) -> bool:

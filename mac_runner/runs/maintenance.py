@@ -12,13 +12,11 @@ from mac_runner import store
 from mac_runner.clock import Clock
 from mac_runner.environments import build_environment
 from mac_runner.errors import RunDirectoryError, UntrustedCodeError
-from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.recorded import (
     has_question_files,
     rebuilt_transcript,
     recorded_experiment,
-    recorded_only,
     recorded_setup,
     set_of_one,
 )
@@ -43,22 +41,21 @@ from mac_runner.store import (
 from mac_runner.store.lock import locked
 from mac_runner.store.sharded import read_head
 from mac_runner.store.shards import ShardsRecord, is_shards, read_shards
-from mac_runner.store.verify import unreadable
+from mac_runner.store.verify import verify_journal
 from mac_runner.types import JsonObject
 
 _UNPLAYED = "nothing was played again: the code of the run is imported only with --trust"
-_UNCOUNTED = "summary.json was not checked: the code of the run counts its outcomes, and is imported only with --trust"
 
 ProgressBar: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
 """Shows what is done and in how many steps; yields what advances it."""
 
 
 class Verified(NamedTuple):
-    """A run directory, or the tables over a grid (`is_tables`), and what was found there."""
+    """What was found in a run directory, or in the journal of a grid (`is_grid`)."""
 
     directory: Path
     report: VerifyReport
-    is_tables: bool = False
+    is_grid: bool = False
 
 
 class Begun(NamedTuple):
@@ -90,30 +87,25 @@ def _unmerged(directory: Path) -> ShardsRecord | None:
 
 
 def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
-    """Verify a run directory; of a grid each one that has begun, then the tables over them. Reads only."""
-    is_read = True
+    """Verify a run directory; of a grid each one that has begun, then the journal of the grid itself. Reads only."""
     for one in begun_in(directory).directories:
-        found = _verify(one, bar)
-        is_read &= found.is_read
-        yield Verified(one, found)
-    if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
-        note = "not checked, because the journal of a combination cannot be read"
-        skipped = VerifyReport(attempted=0, acknowledged=0, findings=(), notes=(note,), is_read=False)
-        tables = (unreadable(directory) or check_tables(directory, grid)) if is_read else skipped
-        yield Verified(directory, tables, is_tables=True)
+        yield Verified(one, _verify(one, bar))
+    if is_grid(directory):
+        yield Verified(directory, verify_journal(directory), is_grid=True)
 
 
 def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
     try:
         contents = read_run(directory)
     except RunDirectoryError:
-        if not directory.is_dir() or (found := unreadable(directory)) is None:
+        if not directory.is_dir() or (found := verify_journal(directory)).is_read:
             raise
         return found
     try:
         experiment = recorded_experiment(contents).experiment
     except UntrustedCodeError:
-        return _verify_unplayed(contents)
+        found = verify_run(directory, rebuild=lambda transcript: transcript)
+        return replace(found, is_played=False, notes=(*found.notes, _UNPLAYED))
     environment = build_environment(experiment)
     with bar(f"verify {directory.name}", contents.counts.done) as advance:
 
@@ -121,16 +113,7 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
             advance()
             return rebuilt_transcript(transcript, environment)
 
-        return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
-
-
-def _verify_unplayed(contents: RunContents) -> VerifyReport:
-    """Check the files of a run whose code may not be imported."""
-    records = recorded_only(contents).plugins.values()
-    has_own_results = any(record.has_results for record in records)
-    summarise = None if has_own_results else summary_of
-    found = verify_run(contents.layout.directory, rebuild=lambda transcript: transcript, summarise=summarise)
-    return replace(found, is_played=False, notes=(*found.notes, _UNPLAYED, *([_UNCOUNTED] if has_own_results else [])))
+        return verify_run(directory, rebuild=rebuilt)
 
 
 class Repaired(NamedTuple):

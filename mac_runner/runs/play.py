@@ -37,11 +37,13 @@ from mac_runner.status import Display, Meter, StatusFrame, Tally, read_progress,
 from mac_runner.store import (
     Need,
     Survey,
+    encode_for_reading,
     grid_usage,
     open_grid,
     read_run,
     write_tables,
 )
+from mac_runner.store.layout import SUMMARY
 from mac_runner.store.lock import LeaseWatch
 from mac_runner.store.session import Recorder
 from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
@@ -335,8 +337,8 @@ class Player:
 def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     """The results of a set with nothing left to play; None where something is left.
 
-    The tables of a grid are written again where they are not there. Raises RunDirectoryError for merged shards that
-    lack conversations.
+    Summaries and tables are written again where they are not what the journals make. Raises RunDirectoryError for
+    merged shards that lack conversations.
     """
     is_claimed = chosen.claimed is not None
     if is_claimed:
@@ -349,14 +351,22 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
         return None
     if chosen.grid is None:
         (setup,) = chosen.setups
-        planned = len(setup.tasks)
-        return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
+        summary = summary_of(read_run(setup.directory))
+        _write_summary(setup.directory, summary, clock)
+        return Results(summary, f"all {len(setup.tasks)} conversations have ended already")
     assert chosen.known is not None
     accounting = grid_usage(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
+    for row in results.rows:
+        if row.summary is not None:
+            _write_summary(chosen.directory / row.slug, row.summary, clock)
     write_tables(chosen.directory, results.files(), clock=clock)
     ended = f"all {len(chosen.setups)} combinations are complete"
     return Results(results.summary, ended, results.rows, results.compared)
+
+
+def _write_summary(directory: Path, summary: JsonObject, clock: Clock) -> None:
+    write_tables(directory, {SUMMARY: encode_for_reading(summary)}, clock=clock)
 
 
 class _Session:

@@ -38,11 +38,6 @@ def recorded_experiment(contents: RunContents) -> Loaded:
         raise RunDirectoryError(
             f"{path} holds no experiment that this version can play; put back the file that the run wrote:\n{fault}"
         ) from None
-    if (name := experiment.experiment_metadata.experiment_name) != contents.experiment_name:
-        raise RunDirectoryError(
-            f"{path} names the experiment {name!r}, and {contents.layout.manifest.name} beside it "
-            f"{contents.experiment_name!r}; put back the files that the run wrote"
-        )
     return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
 
 
@@ -128,15 +123,15 @@ def _planned(contents: RunContents) -> int:
     return max(contents.planned().values(), default=0) + 1
 
 
-def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, check_prompts: bool = True) -> JsonObject:
+def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> JsonObject:
     """The transcript that results from playing a transcript's task and replies again, with every prompt rendered.
 
-    A prompt that comes out different has another digest in its turn. Without `check_prompts` no prompt is rendered, and
-    the recorded digests are taken over. Raises ConversationError when a reply belongs to no open turn.
+    A prompt that comes out different has another digest in its turn. Raises ConversationError when a reply belongs to
+    no open turn.
     """
     task = task_of(transcript)
     conversation = environment.open(task)
-    played = replay(conversation, replies_of(transcript), check_prompts=check_prompts)
+    played = replay(conversation, replies_of(transcript), check_prompts=True)
     failure = transcript["failure"]
     return build_transcript(
         experiment_name=entry(transcript, "experiment_name", str),

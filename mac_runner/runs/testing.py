@@ -8,7 +8,6 @@ from mac_runner.runs.engines import DESCRIPTORS_MIN, Engine, EnginePlan, bound, 
 from mac_runner.runs.event_loop import run
 from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.fork_plan import ForkRequest, plan_fork
-from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.maintenance import repair_all, verify_all
 from mac_runner.runs.observations import observed
 from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections

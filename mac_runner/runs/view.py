@@ -251,7 +251,7 @@ class RunView:
         return of(runs[0]) if len(runs) == 1 and not runs[0].name else {run.name: of(run) for run in runs}
 
     def verify(self) -> list[Verified]:
-        """Play every conversation again and compare all files: what was found in each directory."""
+        """Play every conversation again and compare: what was found in each directory."""
         return [each for directory in self.directories for each in verify_all(directory, _no_bar)]
 
     def standing(self) -> JsonObject:

@@ -16,7 +16,6 @@ From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` 
 from __future__ import annotations
 
 from mac_runner.store.disk import Disk, System
-from mac_runner.store.event_check import Finding, FindingKind
 from mac_runner.store.grid import (
     GridEntry,
     GridRecord,
@@ -59,7 +58,7 @@ from mac_runner.store.transcripts import (
     task_of,
     without_timing,
 )
-from mac_runner.store.verify import VerifyReport, verify_run
+from mac_runner.store.verify import Finding, FindingKind, VerifyReport, verify_run
 from mac_runner.store.workers import ShardsStanding, Worker, read_shards_standing, read_workers
 
 __all__ = [

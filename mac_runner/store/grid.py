@@ -268,9 +268,9 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     return GridRun(directory, record=record, session=session, lock=lock)
 
 
-def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, sessions: int | None = None) -> JsonObject:
-    """What the sessions of a grid, or the first so many of them, used in all, and when each began."""
-    state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name, sessions=sessions))
+def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
+    """What the sessions of a grid used in all, and when each began."""
+    state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name))
     began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
     return {**state.total, "sessions": dict(began)}
 
@@ -298,7 +298,7 @@ def _recorded_usage(directory: Path, usages: Iterable[JsonObject] | None = None)
 
 
 def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
-    """Update the files of a grid that is not running, and sweep it; if all is as it should be, no lock is taken."""
+    """Update the files of a grid or a run that is not under way, and sweep it; no lock is taken if all is right."""
     disk = disk or Disk()
     if all(_holds(disk, directory / name, data) for name, data in files.items()) and not disk.strays(directory):
         return

@@ -130,14 +130,13 @@ def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) 
 
 
 def sessions(disk: Disk, layout: Layout) -> list[int]:
-    """The sessions that have a segment, in order, as many as the layout has."""
-    found = sorted(
+    """The sessions that have a segment, in order."""
+    return sorted(
         base + number
         for base, journal in layout.journals.items()
         for name in disk.names(journal)
         if (number := session_of(name)) is not None
     )
-    return found[: layout.sessions]
 
 
 def create_segment(

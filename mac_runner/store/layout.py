@@ -85,14 +85,10 @@ _ATTEMPT = re.compile(r"(.+)\.[0-9]+\.(?:json|parquet)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
-
-    With `sessions` its journal has only that many segments, the first ones: the run as it was then.
-    """
+    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it."""
 
     directory: Path
     experiment_name: str
-    sessions: int | None = None
     config: Path = field(init=False)
     manifest: Path = field(init=False)
     summary: Path = field(init=False)

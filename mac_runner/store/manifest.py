@@ -110,15 +110,11 @@ class Manifest:
 
 
 class ManifestFile(NamedTuple):
-    """A manifest on disk: what was planned, and each task's status when it was written.
-
-    A row with the transcript of another task is damaged. It has a status, and is not planned.
-    """
+    """A manifest on disk: what was planned, and each task's status when it was written."""
 
     experiment_name: str
     planned: dict[str, int]
     statuses: dict[str, str]
-    counts: JsonObject
 
 
 class _Planned(msgspec.Struct):
@@ -130,7 +126,10 @@ class _Planned(msgspec.Struct):
 
 def read_manifest(disk: Disk, layout: Layout) -> ManifestFile:
     """The manifest of a run directory. Raises RunDirectoryError when it cannot be read."""
-    return decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
+    found = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
+    if found.experiment_name != layout.experiment_name:
+        raise _unreadable(str(layout.manifest), f"it is of the experiment {found.experiment_name!r:.100}")
+    return found
 
 
 def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
@@ -141,8 +140,9 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
     def note(record: JsonObject) -> None:
         task = convert(record, _Planned)
         # With a letter changed it would be a task more: what was planned once stays planned.
-        if task.transcript == transcript_path(task.task_id):
-            planned[task.task_id] = task.index
+        if task.transcript != transcript_path(task.task_id):
+            raise ValueError(f"{task.task_id} has the transcript of another task")
+        planned[task.task_id] = task.index
         statuses[task.task_id] = task.status
 
     # Without the lines of the tasks, what is left is a manifest without tasks, and small.
@@ -159,11 +159,18 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
         # A manifest that another program formatted has its tasks here.
         for task in objects(record, "tasks"):
             note(task)
-        return ManifestFile(entry(record, "experiment_name", str), planned, statuses, entry(record, "counts", dict))
+        # Nothing else says what was planned once, so a task less would go unseen.
+        if (count := entry(entry(record, "counts", dict), "planned", int)) != len(planned):
+            raise ValueError(f"it has {len(planned)} of {count} planned tasks")
+        return ManifestFile(entry(record, "experiment_name", str), planned, statuses)
     except (ValueError, RecursionError) as fault:
-        raise RunDirectoryError(
-            f"{where} cannot be read ({fault}); remove it and run the same command again: it is written again"
-        ) from fault
+        raise _unreadable(where, fault) from fault
+
+
+def _unreadable(where: str, why: object) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{where} cannot be read ({why}); remove it and run the same command again: it is written again"
+    )
 
 
 def write_manifest(disk: Disk, layout: Layout, manifest: Manifest, *, updated_at: str) -> None:

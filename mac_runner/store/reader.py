@@ -256,24 +256,27 @@ class RunContents:
                 yield self.layout.attempt(task_id, len(failed)), failed[-1]
 
 
-def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None = None) -> RunContents:
-    """Read a run directory, or what its first `sessions` sessions left. Raises RunDirectoryError when there is none.
+def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
+    """Read a run directory. Raises RunDirectoryError when there is none.
 
     What counts as planned is what is planned now: an earlier plan is not kept.
     """
     disk = disk or Disk()
-    head = read_head(directory, disk=disk, sessions=sessions)
+    head = read_head(directory, disk=disk)
     state = read_state(disk, head.layout)
     statuses = Counter(ending.status for ending in state.endings.values())
     planned = len(head.planned.keys() | state.endings.keys())
     counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
-    lost = 0 if sessions is not None else _lost(head, state)
+    lost = len(lost_endings(head, state))
     return RunContents(layout=head.layout, resolved=head.resolved, counts=counts, state=state, disk=disk, lost=lost)
 
 
-def _lost(head: RunHead, state: RunState) -> int:
-    """The manifest, which was read first, is behind a journal that is whole, and never ahead."""
-    return len(head.ended - state.endings.keys() - state.reopened)
+def lost_endings(head: RunHead, state: RunState) -> frozenset[str]:
+    """The tasks that have ended by the manifest, which is read first, and have no ending in the journal.
+
+    There are none where the journal is whole: the manifest is behind it, and never ahead.
+    """
+    return head.ended - state.endings.keys() - state.reopened
 
 
 def lost_words(directory: Path, lost: int) -> str:
@@ -358,7 +361,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         counts=counts,
         policies=state.policies_json(),
         speakers=recorded_speakers(head.resolved),
-        lost=_lost(head, state),
+        lost=len(lost_endings(head, state)),
     )
 
 
@@ -502,11 +505,11 @@ def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | No
 
 
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
-    """Whether all is done, and manifest, index and summary are in their final form. Checks what is cheap first.
+    """Whether all is done, and manifest and index are in their final form. Checks what is cheap first.
 
     A process that was killed while it wrote them a last time left a temporary file, which a start removes.
     """
-    if not disk.exists(layout.summary) or not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
+    if not disk.exists(layout.manifest) or any(map(disk.strays, layout.swept)):
         return False
     try:
         known = read_manifest(disk, layout)

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -50,31 +50,6 @@ from mac_runner.types import (
 )
 
 FRAME_BYTES_MAX = 16 << 20
-
-EVENTS: Final = frozenset(
-    {
-        "EVENT_CONVERSATION_DONE",
-        "EVENT_CONVERSATION_RETRIED",
-        "EVENT_ENGINE_DEATH",
-        "EVENT_GIVE_UP",
-        "EVENT_INFER_DONE",
-        "EVENT_INFER_START",
-        *(f"EVENT_LANE_{what}" for what in ("DEAD", "DRAIN", "RESTART", "RETIRED", "START", "SUSPECT", "SWAP", "UP")),
-        "EVENT_NETWORK_FILESYSTEM",
-        "EVENT_POLICY_BEHIND",
-        "EVENT_POLICY_UPDATE",
-        "EVENT_POLICY_WAIT",
-        "EVENT_RESIZE",
-        "EVENT_RETRY",
-        "EVENT_RUN_MERGED",
-        "EVENT_RUN_REPAIRED",
-        "EVENT_RUN_START",
-        "EVENT_RUN_STOP",
-        "EVENT_SETTINGS_CHANGED",
-        "EVENT_WORK_REPEATED",
-    }
-)
-"""Every kind of event that a run writes."""
 
 CHECKSUM_CHARS = 8
 _START = re.compile(rb'[0-9a-f]{8} \{"')

@@ -15,10 +15,11 @@ from typing import NamedTuple
 from mac_runner.config import differences
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard, index_of, task_name
+from mac_runner.results import section
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import CONFIG, EVENTS, MANIFEST, SESSIONS_PER_SHARD, Layout
-from mac_runner.store.manifest import decode_manifest
+from mac_runner.store.manifest import read_manifest
 from mac_runner.store.shards import (
     is_shards,
     read_shards,
@@ -127,19 +128,25 @@ def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     return any(disk.exists(path / MANIFEST) for path in run_directories(directory, disk=disk))
 
 
-def read_head(directory: Path, *, disk: Disk | None = None, sessions: int | None = None) -> RunHead:
+def read_head(directory: Path, *, disk: Disk | None = None) -> RunHead:
     """What says what the run in a directory is. Raises RunDirectoryError when there is none."""
     disk = disk or Disk()
     if is_shards(directory, disk=disk):
         return _head_of_shards(directory, disk)
     resolved = read_config(disk, directory)
-    path = directory / MANIFEST
-    if not disk.exists(path):
+    if not disk.exists(directory / MANIFEST):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    found = decode_manifest(disk.chunks(path), str(path))
-    layout = Layout(directory=directory, experiment_name=found.experiment_name, sessions=sessions)
+    layout = Layout(directory=directory, experiment_name=_name_in(resolved, directory))
+    found = read_manifest(disk, layout)
     ended = frozenset(task_id for task_id in found.planned if found.statuses[task_id] in ("finished", "failed"))
     return RunHead(layout, resolved, found.planned, ended)
+
+
+def _name_in(resolved: JsonObject, directory: Path) -> str:
+    name = section(resolved, "experiment_metadata").get("experiment_name")
+    if not isinstance(name, str):
+        raise RunDirectoryError(f"{directory / CONFIG} names no experiment; put back the file that the run wrote")
+    return name
 
 
 def _head_of_shards(directory: Path, disk: Disk) -> RunHead:

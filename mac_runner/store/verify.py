@@ -1,18 +1,16 @@
 """Verification: whether a run directory keeps what the store promises. Reads only.
 
-Everything that can be derived is derived and compared: transcripts are played again, their rows made again, the summary
-is made of the journal, and the event log is compared with it. The journal is read first and, where a process is at work
-in the directory, once more at the end: what changed in between is not judged.
-
-A finding is lost, duplicated, unexpected, damaged, or mismatched: not what it is derived from.
+What is judged is the record: the journal, the transcripts, which are played again, and their token traces. What is made
+of it for readers is written again by the commands that write it, and no promise depends on it. The journal is read
+first and, where a process is at work in the directory, once more at the end: what changed in between is not judged.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +18,7 @@ from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, 
 from mac_runner.printable import counted
 from mac_runner.results import number, section
 from mac_runner.store import journal
-from mac_runner.store.discrepancies import discrepancies
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.event_check import Finding, FindingKind, Remedy, event_findings
 from mac_runner.store.layout import (
     HIDDEN,
     TRACES_SUFFIX,
@@ -35,8 +31,7 @@ from mac_runner.store.layout import (
 )
 from mac_runner.store.lock import is_alive, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import read_manifest
-from mac_runner.store.reader import RunContents, read_run
+from mac_runner.store.reader import lost_endings
 from mac_runner.store.records import (
     encode_json,
     entry,
@@ -47,7 +42,7 @@ from mac_runner.store.records import (
 )
 from mac_runner.store.recovery import trace_strays
 from mac_runner.store.run_state import RunState, read_state
-from mac_runner.store.sharded import read_head
+from mac_runner.store.sharded import RunHead, read_head
 from mac_runner.store.traces import TRACES, traces_flaw
 from mac_runner.store.transcripts import (
     Attempts,
@@ -58,7 +53,7 @@ from mac_runner.store.transcripts import (
     with_attempts,
     without_timing,
 )
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 Rebuild = Callable[[JsonObject], JsonObject]
 """From a transcript to the one that its task and its replies make when they are played again."""
@@ -66,27 +61,40 @@ Rebuild = Callable[[JsonObject], JsonObject]
 _Rows = dict[str, JsonObject]
 
 
-class _Comparison(NamedTuple):
-    """How a transcript is compared with the one that its replies make."""
-
-    rebuild: Rebuild
-
-    def changed(self, transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
-        """The keys in which the two differ."""
-        keys = {*transcript, *rebuilt} - {"timing", TRACES}
-        return sorted(key for key in keys if _plain(transcript, key) != _plain(rebuilt, key))
-
-
-_REPAIRED = "running the experiment again writes it again"
-_UNDER_WAY = ""
-"""The task of a finding that may be half of a write."""
-
-Summarise = Callable[[RunContents], JsonObject]
-
-_REWRITTEN = "remove it and run the same command again: it is written again"
-
 _FOREIGN_SHOWN_MAX = 5
 _ROUNDED_S = 0.001
+
+
+class FindingKind(StrEnum):
+    """What can be wrong."""
+
+    LOST = "lost"
+    WITHOUT_TOKENS = "without tokens"
+    """The conversation is there, and the file of its token traces is gone."""
+    UNEXPECTED = "unexpected"
+    DAMAGED = "damaged"
+    MISMATCHED = "mismatched"
+    """Not what it is derived from."""
+
+
+class Remedy(Enum):
+    """What brings back what is lost or damaged, as far as anything does."""
+
+    REPAIR = auto()
+    RUN = auto()
+    """The same command again."""
+    MERGE = auto()
+    """Into another directory: damaged lines of the journal stay behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, in words; `task_id` is the task it is about, if it is about one."""
+
+    kind: FindingKind
+    text: str
+    task_id: str | None = None
+    remedy: Remedy = Remedy.REPAIR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +129,6 @@ class VerifyReport:
         return self._count(FindingKind.WITHOUT_TOKENS)
 
     @property
-    def duplicated(self) -> int:
-        """Results that are there more than once."""
-        return self._count(FindingKind.DUPLICATED)
-
-    @property
     def unexpected(self) -> int:
         """Results that were never acknowledged."""
         return self._count(FindingKind.UNEXPECTED)
@@ -137,7 +140,7 @@ class VerifyReport:
 
     @property
     def is_repairable(self) -> bool:
-        """Whether anything is lost or damaged that the journal may have; a file of tables is written by the run."""
+        """Whether anything is lost or damaged that the journal may have."""
         found = (finding for finding in self.findings if finding.kind in (FindingKind.LOST, FindingKind.DAMAGED))
         return any(finding.remedy is Remedy.REPAIR for finding in found)
 
@@ -156,49 +159,31 @@ class VerifyReport:
 
 
 def verify_run(
-    directory: Path,
-    *,
-    rebuild: Rebuild,
-    summarise: Summarise | None = None,
-    disk: Disk | None = None,
-    machine: Machine | None = None,
+    directory: Path, *, rebuild: Rebuild, disk: Disk | None = None, machine: Machine | None = None
 ) -> VerifyReport:
-    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none."""
+    """Check a run directory. Raises RunDirectoryError when there is none."""
     disk, machine = disk or Disk(), machine or Machine()
-    layout = read_head(directory, disk=disk).layout
+    head = read_head(directory, disk=disk)
+    layout = head.layout
     motion = _Motion(disk, layout, machine)
-    # The summary before the journal that it is made of: a session that ends meanwhile writes it last.
-    summary = None if summarise is None else read_json(disk, layout.summary)
     found_there = _read_journal(disk, layout)
     if found_there.malformed:
         return _unreadable(found_there)
-    state, damaged = found_there.state, found_there.damaged
+    state = found_there.state
     rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
-    replayed = _Comparison(rebuild)
     found = [
-        *damaged,
+        *found_there.damaged,
         *_account_findings(found_there),
-        *_transcript_findings(disk, layout, rows, state.attempts, replayed),
-        *_attempt_findings(disk, layout, rows, state.attempts, replayed),
+        *_ending_findings(head, state),
+        *_transcript_findings(disk, layout, rows, state.attempts, rebuild),
+        *_attempt_findings(disk, layout, rows, state.attempts, rebuild),
         *_stray_findings(disk, layout, rows),
-        *_manifest_findings(disk, layout, rows, state.attempts),
-        *event_findings(disk, layout, is_journal_whole=not damaged),
     ]
-    index = [*_index_findings(disk, layout, rows)]
     notes = [*_temporaries(disk, layout), *_foreign_notes(disk, layout), *_trace_notes(disk, layout, state)]
-    if isinstance(summary, Finding):
-        found.append(summary)
-    elif summary is not None and summarise is not None:
-        found += _summary_findings(disk, layout, summary, summarise)
-        notes += _summary_notes(disk, layout, summary)
-    found += index
     if (owner := motion.owner()) is not None:
-        after = read_state(disk, layout)
-        lately = {task_id for task_id, ending in after.endings.items() if ending.session >= motion.session}
-        lagging = [finding for finding in index if finding.kind is FindingKind.LOST and finding.task_id in lately]
-        now = _rows(disk, layout, after)
-        judged = [finding for finding in found if finding not in lagging and _is_settled(finding, rows, now)]
+        now = _rows(disk, layout, read_state(disk, layout))
+        judged = [finding for finding in found if _is_settled(finding, rows, now)]
         notes.append(motion.note(owner, len(found) - len(judged)))
         found = judged
     return VerifyReport(
@@ -206,20 +191,16 @@ def verify_run(
     )
 
 
-def unreadable(directory: Path, *, disk: Disk | None = None) -> VerifyReport | None:
-    """The report on a run or a grid whose journal no reader takes; None where all can be read."""
-    # Where a journal is does not depend on the name.
-    found = _read_journal(disk or Disk(), Layout(directory=directory, experiment_name="run"))
-    return _unreadable(found) if found.malformed else None
-
-
-def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[list[Finding], list[str]]:
-    """The findings on the journal and the events in the directory of a grid, and the notes."""
+def verify_journal(directory: Path, *, disk: Disk | None = None) -> VerifyReport:
+    """Check the journal in a directory alone: that of a grid, or of a run that no reader takes."""
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=name)
-    damaged = _read_journal(disk, layout).damaged
-    events = event_findings(disk, layout, is_journal_whole=not damaged)
-    return [*damaged, *events], [*_temporaries(disk, layout), *_foreign_notes(disk, layout)]
+    # Where a journal is does not depend on the name.
+    layout = Layout(directory=directory, experiment_name="run")
+    found = _read_journal(disk, layout)
+    if found.malformed:
+        return _unreadable(found)
+    notes = (*_temporaries(disk, layout), *_foreign_notes(disk, layout))
+    return VerifyReport(attempted=0, acknowledged=0, findings=tuple(found.damaged), notes=notes)
 
 
 def _unreadable(found: _Journal) -> VerifyReport:
@@ -245,15 +226,10 @@ def _rows(disk: Disk, layout: Layout, state: RunState) -> _Rows:
 def _is_settled(finding: Finding, before: _Rows, after: _Rows) -> bool:
     """Whether a finding is not about a conversation that ended or was opened again during the check.
 
-    A transcript exists before it is acknowledged; its rows in index and manifest come later.
+    A transcript exists before it is acknowledged.
     """
     task_id = finding.task_id
     return task_id is None or (task_id in after and before.get(task_id) == after[task_id])
-
-
-def _summary_notes(disk: Disk, layout: Layout, summary: JsonObject) -> Iterator[str]:
-    if sessions := sessions_of(summary, known := len(journal.sessions(disk, layout))):
-        yield f"{layout.summary.name} was written by session {sessions} of {known}: the later ones did not end"
 
 
 class _Journal(NamedTuple):
@@ -315,16 +291,25 @@ def _account_findings(found: _Journal) -> Iterator[Finding]:
             yield Finding(FindingKind.MISMATCHED, text)
 
 
+def _ending_findings(head: RunHead, state: RunState) -> Iterator[Finding]:
+    for task_id in sorted(lost_endings(head, state)):
+        text = (
+            f"{task_id}: it has ended by {head.layout.manifest.name}, and the journal has no ending; running the "
+            "experiment again takes over its transcript, or plays it again"
+        )
+        yield Finding(FindingKind.LOST, text, task_id, Remedy.RUN)
+
+
 def _transcript_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, replayed: _Comparison
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
 ) -> Iterator[Finding]:
     for task_id, row in rows.items():
         before = attempts.get(task_id, ())
-        yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, before, replayed)
+        yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, before, rebuild)
 
 
 def _attempt_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, replayed: _Comparison
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
 ) -> Iterator[Finding]:
     """The transcripts of retried attempts are kept like results."""
     kept = set()
@@ -335,7 +320,7 @@ def _attempt_findings(
             what = f"{task_id}, attempt {count}"
             if TRACES in row:
                 kept.add(traces_beside(path).name)
-            yield from _findings(disk, path, task_id, what, row, failed[: count - 1], replayed)
+            yield from _findings(disk, path, task_id, what, row, failed[: count - 1], rebuild)
     for name in filter(attempted_task_of, disk.names(layout.attempts)):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
         task_id = attempted_task_of(name) or ""
@@ -361,7 +346,7 @@ def _findings(
     what: str,
     row: JsonObject,
     before: Sequence[JsonObject],
-    replayed: _Comparison,
+    rebuild: Rebuild,
 ) -> Iterator[Finding]:
     """The findings on the transcript of an acknowledged row; `before` are the rows of earlier attempts."""
 
@@ -381,7 +366,7 @@ def _findings(
         yield finding(FindingKind.LOST, "acknowledged, and its transcript is not there")
     elif (len(data), sha256_of(data)) != (row["size_bytes"], row["sha256"]):
         yield finding(FindingKind.DAMAGED, "its transcript is not what was acknowledged")
-    elif reason := _difference(task_id, data, row, before, replayed):
+    elif reason := _difference(task_id, data, row, before, rebuild):
         yield finding(FindingKind.MISMATCHED, reason)
     traces = traces_beside(path)
     if (flaw := traces_flaw(disk, traces, row)) is not None:
@@ -390,7 +375,7 @@ def _findings(
 
 
 def _difference(
-    task_id: str, data: bytes, row: JsonObject, before: Sequence[JsonObject], replayed: _Comparison
+    task_id: str, data: bytes, row: JsonObject, before: Sequence[JsonObject], rebuild: Rebuild
 ) -> str | None:
     """How a transcript differs from what its replies make, or its row from what it makes; None if neither does."""
     try:
@@ -398,21 +383,36 @@ def _difference(
         if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
             return f"its transcript is that of {found}"
         with boundary(ConversationError, "it cannot be played again"):
-            rebuilt = replayed.rebuild(transcript)
-        expected = with_attempts(index_row(transcript, data), before)
-        own = next(discrepancies(row, expected), None)
-        changed = replayed.changed(transcript, rebuilt)
+            rebuilt = rebuild(transcript)
+        own = _differing(row, with_attempts(index_row(transcript, data), before))
+        changed = _changed(transcript, rebuilt)
     except (ConversationError, ValueError) as fault:
         return str(fault)
     except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
         return f"it has another form inside: {type(fault).__name__} {fault!s:.80}"
     if changed:
         return f"played again it comes out different in {', '.join(changed)}"
-    return None if own is None else f"its acknowledged row is not that of its transcript: {own}"
+    return f"its acknowledged row is not that of its transcript: it differs in {', '.join(own)}" if own else None
+
+
+def _changed(transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
+    """The keys in which a transcript and the one that its replies make differ."""
+    keys = {*transcript, *rebuilt} - {"timing", TRACES}
+    return sorted(key for key in keys if _plain(transcript, key) != _plain(rebuilt, key))
+
+
+def _differing(row: JsonObject, expected: JsonObject) -> list[str]:
+    """The keys in which two rows differ, in times too."""
+    return sorted(key for key in {*row, *expected} if _encoded(row, key) != _encoded(expected, key))
+
+
+def _encoded(row: JsonObject, key: str) -> bytes:
+    """A part of a row as bytes, so that 1, 1.0 and true differ."""
+    return encode_json(row[key]) if key in row else b""
 
 
 def _plain(transcript: JsonObject, key: str) -> bytes:
-    """A part of a transcript as bytes, so that 1, 1.0 and true differ."""
+    """A part of a transcript as `_encoded`, without times."""
     return encode_json(without_timing(transcript[key])) if key in transcript else b""
 
 
@@ -452,122 +452,6 @@ def _trace_notes(disk: Disk, layout: Layout, state: RunState) -> Iterator[str]:
             f"{len(strays)} files in {layout.traces.name}/ belong to no conversation that has ended: of a process at "
             "work, or left by one that was killed; the next run removes the latter"
         )
-
-
-def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts) -> Iterator[Finding]:
-    """The manifest may lag behind the journal, and must agree otherwise."""
-
-    def finding(text: str, task_id: str | None = None) -> Finding:
-        return Finding(FindingKind.MISMATCHED, f"{layout.manifest.name}: {text}", task_id)
-
-    try:
-        manifest = read_manifest(disk, layout)
-    except RunDirectoryError as fault:
-        yield Finding(FindingKind.DAMAGED, str(fault))
-        return
-    for task_id, status in manifest.statuses.items():
-        if task_id not in manifest.planned:
-            yield finding(f"{task_id} has the transcript of another task; {_REPAIRED}", task_id)
-            continue
-        row = rows.get(task_id)
-        known: set[JsonValue] = {"pending", *(before["status"] for before in attempts.get(task_id, ()))}
-        if row is not None:
-            known.add(row["status"])
-            if manifest.planned[task_id] != row["index"]:
-                text = f"index of {task_id} is {manifest.planned[task_id]}, expected {row['index']}"
-                yield finding(text, task_id)
-        if status not in known:
-            expected = "pending" if row is None else row["status"]
-            yield finding(f"{task_id} is {status!r}, expected {expected!r}; {_REPAIRED}", task_id)
-    statuses = Counter(manifest.statuses.values())
-    counts: JsonObject = {
-        "planned": len(manifest.planned),
-        "finished": statuses["finished"],
-        "failed": statuses["failed"],
-    }
-    for place in discrepancies(manifest.counts, counts):
-        yield finding(f"counts.{place}; {_REPAIRED}")
-
-
-def _index_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding]:
-    def finding(kind: FindingKind, text: str, task_id: str | None) -> Finding:
-        return Finding(kind, f"{text}; {_REPAIRED}", task_id)
-
-    name, seen = layout.index.name, Counter[str]()
-    for line in lines(disk.chunks(layout.index)):
-        try:
-            row = json.loads(line.data)
-            task_id = row_id(row) if isinstance(row, dict) else ""
-        except (ValueError, RecursionError):
-            text = f"{name}: the line at offset {line.offset} is not a row"
-            yield finding(FindingKind.DAMAGED, text, None if line.is_ended else _UNDER_WAY)
-            continue
-        seen[task_id] += 1
-        if task_id not in rows:
-            yield finding(
-                FindingKind.UNEXPECTED, f"{name}: a row of {task_id!r}, which was never acknowledged", task_id
-            )
-        elif (place := next(discrepancies(row, rows[task_id]), None)) is not None:
-            text = f"{task_id}: its row of the index is not the one acknowledged: {place}"
-            yield finding(FindingKind.MISMATCHED, text, task_id)
-    for task_id in rows:
-        if seen[task_id] > 1:
-            yield finding(FindingKind.DUPLICATED, f"{task_id}: {seen[task_id]} rows in the index", task_id)
-        elif not seen[task_id]:
-            yield finding(FindingKind.LOST, f"{task_id}: no row in the index", task_id)
-
-
-def read_json(disk: Disk, path: Path, remedy: str = _REWRITTEN) -> JsonObject | Finding | None:
-    """The object in a file; a finding when it cannot be read, None when there is no file."""
-    if not disk.exists(path):
-        return None
-    try:
-        found = json.loads(disk.read(path))
-        if not isinstance(found, dict):
-            raise ValueError("it is not an object")
-    except (ValueError, RecursionError) as fault:
-        return Finding(FindingKind.DAMAGED, f"{path.name} cannot be read ({fault}); {remedy}", remedy=Remedy.RUN)
-    return found
-
-
-def _summary_findings(disk: Disk, layout: Layout, found: JsonObject, summarise: Summarise) -> Iterator[Finding]:
-    """The places where a summary is not what its sessions make.
-
-    A summary says how many sessions there were, and everything in it follows from their journal, so it is made again
-    and compared. One by an earlier session is right too: the later ones were killed, or are under way.
-    """
-    sessions = sessions_of(found, len(journal.sessions(disk, layout)))
-    is_latest = sessions is None
-    expected = summarise(read_run(layout.directory, disk=disk, sessions=sessions))
-    if not is_latest:
-        expected = with_planned_of(expected, found)
-    yield from compared(layout.summary.name, found, expected)
-
-
-def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = _REWRITTEN) -> Iterator[Finding]:
-    """The places where a summary differs from the expected one."""
-    for place in discrepancies(found, expected):
-        yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {remedy}")
-
-
-def sessions_of(found: JsonObject, known: int) -> int | None:
-    """The number of sessions in a summary if it is less than `known`; else None, for all."""
-    sessions = found.get("sessions")
-    return sessions if isinstance(sessions, int) and sessions is not True and 0 < sessions < known else None
-
-
-def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
-    """The summary expected of earlier sessions, with the number of planned conversations from `found`.
-
-    That number is kept nowhere else. It cannot be less than had ended, nor more than are planned now.
-    """
-    counts, claimed = expected.get("conversations"), found.get("conversations")
-    if not isinstance(counts, dict) or not isinstance(claimed, dict):
-        return expected
-    planned, ended = claimed.get("planned"), (counts.get("finished"), counts.get("failed"), counts.get("planned"))
-    finished, failed, most = (count if isinstance(count, int) else 0 for count in ended)
-    is_possible = isinstance(planned, int) and not isinstance(planned, bool) and finished + failed <= planned <= most
-    return {**expected, "conversations": {**counts, "planned": planned}} if is_possible else expected
 
 
 class _Motion:

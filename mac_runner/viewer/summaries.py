@@ -1,4 +1,4 @@
-"""The summary of a run for the head of its page: as the run wrote it, or made again as rarely as it is expensive."""
+"""The summary of a run for the head of its page: made of the journal, as rarely as it is expensive."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class SummaryKeeper:
         if state == self._state and self._known is not None:
             return self._known
         now_s = self._clock.monotonic_s()
-        written = None if is_live else _written(contents)
-        if written is None and ((is_live and now_s < self._next_s) or _journal_bytes(contents) > _JOURNAL_BYTES_MAX):
+        is_large = _journal_bytes(contents) > _JOURNAL_BYTES_MAX
+        written = self.written(contents) if is_large and not is_live else None
+        if written is None and (is_large or (is_live and now_s < self._next_s)):
             return self._known
         self._known = written or summary_of(contents)
         self._state = state
@@ -44,23 +45,18 @@ class SummaryKeeper:
         return self._known
 
     def written(self, contents: RunContents) -> JsonObject | None:
-        """The summary that the run wrote, where nothing was recorded after it."""
-        return _written(contents)
+        """`summary.json`, where nothing was recorded after it."""
+        layout, disk = contents.layout, contents.disk
+        marks = [mark_of(layout.journal / name) for name in disk.names(layout.journal)]
+        summary = mark_of(layout.summary)
+        if summary is None or any(mark is None or mark.changed_ns > summary.changed_ns for mark in marks):
+            return None
+        with suppress(StoreError, ValueError, RecursionError):
+            found = json.loads(disk.read(layout.summary))
+            return found if isinstance(found, dict) else None
+        return None
 
 
 def _journal_bytes(contents: RunContents) -> int:
     disk, journals = contents.disk, contents.layout.journals.values()
     return sum(size or 0 for journal in journals for size in disk.sizes(journal).values())
-
-
-def _written(contents: RunContents) -> JsonObject | None:
-    """`summary.json`, if nothing was recorded after it."""
-    layout, disk = contents.layout, contents.disk
-    marks = [mark_of(layout.journal / name) for name in disk.names(layout.journal)]
-    summary = mark_of(layout.summary)
-    if summary is None or any(mark is None or mark.changed_ns > summary.changed_ns for mark in marks):
-        return None
-    with suppress(StoreError, ValueError, RecursionError):
-        found = json.loads(disk.read(layout.summary))
-        return found if isinstance(found, dict) else None
-    return None

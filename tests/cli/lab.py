@@ -29,6 +29,7 @@ from mac_runner.store.testing import decode_transcript, encode_json
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests import patience
 from tests.conftest import kept_signals
+from tests.kit import stale_files
 from tests.sim.held_run import held
 
 MAC_RUN = (sys.executable, "-m", "mac_runner.cli")
@@ -325,6 +326,7 @@ class Lab:
     def verified(self, directory: Path) -> None:
         """Check a run directory, which must be in order; in this process, which saves a second each time."""
         assert verify(directory) == Exit.OK
+        assert stale_files(directory) == []
 
     def close(self) -> None:
         """End what still runs, and its pipes."""

@@ -10,8 +10,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.cli.process import Exit
-from mac_runner.runs.testing import check_tables, summary_of
-from mac_runner.store import has_run, is_grid, read_grid, verify_run
+from mac_runner.store import has_run, is_grid, verify_run
+from mac_runner.store.verify import verify_journal
 from tests.cli.lab import AtOnce, Lab, discussion, ending, experiment, render_other_prompts, scripted
 from tests.kit import undigested
 from tests.patience import wait_for
@@ -58,7 +58,7 @@ def test_verify_of_a_finished_run_is_content_and_touches_nothing(
 
 @pytest.mark.ci
 def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
-    """Held before each call that brings a transcript to its row, and as it goes on; of a grid its tables too."""
+    """Held before each call that brings a transcript to its row, and as it goes on; a grid too."""
     small = experiment(models={"m": scripted(latency_ms=1)})
     single, many = lab.write(small), lab.write({**small, "_grid": {"sweep": {"seed": [1, 2]}}}, "many.yaml")
     gate = lab.path / "gate"
@@ -79,11 +79,11 @@ def notes_on(directory: Path) -> list[str]:
     """What is said of the runs in a directory, in which nothing is wrong."""
     notes: list[str] = []
     for run in filter(has_run, (directory, *directory.glob("seed-*"))):
-        report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
+        report = verify_run(run, rebuild=lambda transcript: transcript)
         assert report.findings == ()
         notes += report.notes
-    if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
-        assert check_tables(directory, grid).findings == ()
+    if is_grid(directory):
+        assert verify_journal(directory).findings == ()
     return notes
 
 
@@ -99,7 +99,6 @@ def test_verify_plays_a_discussion_again(lab: Lab, at_once: AtOnce) -> None:
     ("file", "old", "new", "told"),
     [
         ("transcripts/small-000001.json", "Night", "Knight", "- damaged: small-000001"),
-        ("small_index.jsonl", r'"winners":\["\w+"', '"winners":["nobody"', "- mismatched: small-000000: its row"),
         ("experiment.yaml", "lobby: classic-7", "lobby: classic-8", "- mismatched: small-000000"),
     ],
 )
@@ -120,13 +119,6 @@ def test_verify_notices_that_this_version_renders_another_prompt(
     render_other_prompts(monkeypatch)
 
     at_once("verify runs/small").ends(Exit.FAILURES, printed=("damaged 0, mismatched 2", "different in turns"))
-
-
-def test_summary_that_cannot_be_read_is_written_by_the_run_and_not_by_a_repair(finished: Lab, at_once: AtOnce) -> None:
-    (finished.run_dir().path / "summary.json").write_bytes(b"")
-
-    told = at_once("verify runs/small").ends(Exit.FAILURES, printed="remove it and run the same command again").stdout
-    assert "mac-run repair" not in told
 
 
 @pytest.mark.parametrize("kind", ["reply", "done"])

@@ -39,7 +39,7 @@ RUNTIME_KEYS = {
     "model_definitions.*.scripted_config": "capacity latency_ms",
     "model_definitions.*.vllm_config": "max_num_seqs_upper_bound tensor_parallel_size data_parallel_size "
     "gpu_memory_utilization admission",
-    "plugins.*": "path runtime_settings has_results",
+    "plugins.*": "path runtime_settings",
     "report": "baseline primary",
     "retry_config": "engine_patience_s max_attempts backoff_s backoff_s_max request_deadline_s",
     "rewards": "total",

@@ -20,6 +20,7 @@ from mac_runner.store.testing import Layout, read_state, traces_beside
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.tier import SCALE
+from tests.kit import stale_files
 from tests.store import player
 from tests.store.conftest import StillClock
 
@@ -124,7 +125,8 @@ def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> N
     assert transcripts_in(disk.files()) == expected
     report = player.verified(run_dir, disk=Disk(disk))
     assert (report.attempted, report.acknowledged) == (CONVERSATIONS, CONVERSATIONS)
-    assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0), report.findings
+    assert (report.lost, report.unexpected, report.mismatched) == (0, 0, 0), report.findings
+    assert stale_files(run_dir, disk=Disk(disk)) == []
 
 
 @pytest.mark.ci

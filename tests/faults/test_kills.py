@@ -15,13 +15,13 @@ import pytest
 
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
-from mac_runner.runs.testing import summary_of
-from mac_runner.store import read_run, verify_run
+from mac_runner.store import FindingKind, read_run, verify_run
 from mac_runner.types import JsonObject
 from tests.cli.lab import RunDir
 from tests.faults.forking import Ended, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
+from tests.kit import stale_files
 from tests.tiers import some
 
 KILLS = 4 * SCALE
@@ -77,7 +77,7 @@ def test_run_killed_again_and_again_ends_like_one_that_was_not(
             done = read_run(talks.out).counts.done
             assert done >= acknowledged
             acknowledged = done
-            assert claims_that_are_wrong(talks.out) == []
+            assert lost_in(talks.out) == []
     assert acknowledged < CONVERSATIONS
     assert forking.run(*talks.args()).code == Exit.OK
 
@@ -86,6 +86,7 @@ def test_run_killed_again_and_again_ends_like_one_that_was_not(
     if traced:
         check_tokens(talks, undisturbed[traced])
     assert verify(talks.out) == Exit.OK
+    assert stale_files(talks.out) == []
     assert not list(talks.out.rglob(".tmp-*"))
     # What the engine did again: replies that nobody had written down when the kill came, one for each slot at most.
     made = Counter(witness.read_text().splitlines())
@@ -104,10 +105,10 @@ def check_tokens(talks: Talks, undisturbed: Talks) -> None:
         assert all(len(trace.logprobs) == len(trace.completion_ids) for trace in tokens.values())
 
 
-def claims_that_are_wrong(run: Path) -> list[str]:
-    """Findings about the files that say again what the journal says: whenever a run is killed, they lag and no more."""
-    found = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of).findings
-    return [text for finding in found if (text := finding.text).startswith(("summary", "events", "task_manifest"))]
+def lost_in(run: Path) -> list[str]:
+    """What was acknowledged and is not there: whenever a run is killed, manifest and transcripts lag and no more."""
+    found = verify_run(run, rebuild=lambda transcript: transcript).findings
+    return [finding.text for finding in found if finding.kind is FindingKind.LOST]
 
 
 IS_LARGE = SCALE >= 3

@@ -18,7 +18,6 @@ from syrupy.assertion import SnapshotAssertion
 from mac_runner import store
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
-from mac_runner.runs.testing import summary_of
 from mac_runner.store import (
     Disk,
     GridRecord,
@@ -67,7 +66,7 @@ from mac_runner.types import (
     Turn,
     TurnRecord,
 )
-from tests.kit import copied, known
+from tests.kit import copied, known, stale_files
 from tests.store import player
 from tests.store.conftest import StillClock, files, tree
 
@@ -392,7 +391,8 @@ def test_finished_run_is_read_and_verified(released: Path) -> None:
     assert contents.accounting["sessions"] == 3
     assert contents.accounting["models"]["m"]["requests"] == 36  # type: ignore[index, call-overload]
     before = tree(run_dir)
-    assert player.verified(run_dir, summarise=summary_of).findings == ()
+    assert player.verified(run_dir).findings == ()
+    assert stale_files(run_dir) == []
     assert read_standing(run_dir).finished == 3
     assert player.surveyed(run_dir, 3).is_complete
     assert tree(run_dir) == before
@@ -421,15 +421,6 @@ def test_killed_run_goes_on_from_its_recorded_replies(released: Path) -> None:
     for path in (released / "finished/transcripts").iterdir():
         played = (run_dir / "transcripts" / path.name).read_bytes()
         assert without_timing(decode_transcript(played)) == without_timing(decode_transcript(path.read_bytes()))
-
-
-def test_summary_of_a_released_run_is_held_against_its_journal(released: Path) -> None:
-    path = released / "finished/summary.json"
-    path.write_bytes(path.read_bytes().replace(b'"finished": 3', b'"finished": 2', 1))
-
-    (finding,) = player.verified(path.parent, summarise=summary_of).findings
-
-    assert finding.text.startswith("summary.json: ")
 
 
 def test_released_runs_are_merged_with_todays(released: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from mac_runner.store.testing import (
     this_process,
 )
 from tests import patience
+from tests.kit import stale_files
 from tests.sim.leaks import leak_in
 from tests.store import player
 
@@ -484,6 +485,7 @@ def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice
 def check(run_dir: Path, n: int) -> None:
     report = player.verified(run_dir)
     assert report.findings == ()
+    assert stale_files(run_dir) == []
     assert (report.attempted, report.acknowledged) == (n, n)
     rows = [json.loads(line) for line in (run_dir / "toy_index.jsonl").read_bytes().splitlines()]
     assert [row["index"] for row in rows] == list(range(n))

@@ -31,7 +31,7 @@ from mac_runner.store import (
 from mac_runner.store.testing import JournalTail, Layout, decode_frame, encode_frame, entry
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 from tests.attacks.mutation import places
-from tests.kit import copied, known
+from tests.kit import copied, known, stale_files
 from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock, both, edit, failing_calls, files, flip, lose_endings
 
@@ -92,7 +92,7 @@ def another_letter(data: bytes) -> bytes:
     return data.replace(b'"detail": "says"', b'"detail": "sayz"', 1)
 
 
-UNKNOWN = "unexpected mismatched unexpected"
+UNKNOWN = "lost unexpected"
 SET_ASIDE: Mapping[str, JsonValue] = {"set_aside": [ONE], "reopened": [ONE]}
 HARMS = {
     "nothing": Harm(lambda run: None, is_complete=True),
@@ -104,16 +104,16 @@ HARMS = {
     "a stranger": Harm(
         lambda run: (run / "transcripts/stranger.json").write_bytes(b"{}"), "unexpected", {"set_aside": ["stranger"]}
     ),
-    "row twice": Harm(relined(lambda rows: [*rows, rows[0]]), "duplicated"),
-    "row gone": Harm(relined(lambda rows: rows[1:]), "lost"),
-    "row torn": Harm(relined(lambda rows: [*rows[:-1], rows[-1][:-9]]), "damaged lost"),
-    "row altered": Harm(changed(INDEX, lambda data: data.replace(b'"turns":4', b'"turns":5', 1)), "mismatched"),
-    "row of nothing": Harm(relined(lambda rows: [*rows, b"{}\n"]), "damaged"),
-    "row that is no JSON": Harm(relined(lambda rows: [*rows, b"{\n"]), "damaged"),
-    "row of a stranger": Harm(relined(lambda rows: [*rows, b'{"task_id": "x"}\n']), "unexpected"),
-    "index empty": Harm(relined(lambda rows: []), "lost lost lost lost"),
-    "index gone": Harm(gone(INDEX), "lost lost lost lost"),
-    "summary gone": Harm(gone("summary.json")),
+    "row twice": Harm(relined(lambda rows: [*rows, rows[0]])),
+    "row gone": Harm(relined(lambda rows: rows[1:])),
+    "row torn": Harm(relined(lambda rows: [*rows[:-1], rows[-1][:-9]])),
+    "row altered": Harm(changed(INDEX, lambda data: data.replace(b'"turns":4', b'"turns":5', 1))),
+    "row of nothing": Harm(relined(lambda rows: [*rows, b"{}\n"])),
+    "row that is no JSON": Harm(relined(lambda rows: [*rows, b"{\n"])),
+    "row of a stranger": Harm(relined(lambda rows: [*rows, b'{"task_id": "x"}\n'])),
+    "index empty": Harm(relined(lambda rows: [])),
+    "index gone": Harm(gone(INDEX)),
+    "summary gone": Harm(gone("summary.json"), is_complete=True),
     "frame altered": Harm(
         changed(JOURNAL, lambda data: data.replace(b'"turn":"1/', b'"turn":"2/', 1)),
         "damaged",
@@ -131,7 +131,7 @@ HARMS = {
     "orphan of another digest": Harm(orphan(another_letter), UNKNOWN, SET_ASIDE),
     "orphan of another digest, and no index": Harm(
         both(orphan(another_letter), gone(INDEX)),
-        "unexpected mismatched lost lost lost",
+        UNKNOWN,
         {"adopted": [ONE]},
         left="mismatched",
     ),
@@ -160,21 +160,29 @@ def test_what_befell_a_run_is_found_and_made_right_by_the_next_session(played: P
     assert {key: value for key, value in repairs.items() if value and key != "index_rewritten"} == harm.repaired
     assert [finding.kind for finding in player.verified(played).findings] == harm.left.split()
     assert (results(played) == whole) is (not harm.left or name == "frame altered")
+    assert stale_files(played) == []
     assert player.surveyed(played, CONVERSATIONS).is_complete
     for task_id in entry(repairs, "set_aside", list) if repairs else ():
         assert (played / f"damaged/{task_id}.json").read_bytes() == harmed[f"{task_id}.json"]
         assert f'"set_aside":["{task_id}"]' in (played / "events.jsonl").read_text()
 
 
-@pytest.mark.parametrize("name", ["missing", "no JSON"])
+UNREADABLE: dict[str, Callable[[bytes], bytes]] = {
+    "no JSON": lambda data: b"{",
+    "a task less": lambda data: data.replace(b"\n".join(data.splitlines()[6:7]) + b"\n", b""),
+    "another name": lambda data: data.replace(b'"task_id": "toy_00001"', b'"task_id": "toy_00009"'),
+}
+
+
+@pytest.mark.parametrize("name", ["missing", *UNREADABLE])
 def test_manifest_that_cannot_be_read_is_written_anew_and_said_so(played: Path, name: str) -> None:
     path = played / "task_manifest.json"
     whole = json.loads(path.read_bytes())
-    path.write_bytes(b"{") if name == "no JSON" else path.unlink()
+    path.unlink() if name == "missing" else changed(path.name, UNREADABLE[name])(played)
 
     with pytest.raises(RunDirectoryError, match="run the same command again" if name == "missing" else path.name):
         read_run(played)
-    assert play_all(played).manifest_unreadable is (name == "no JSON")
+    assert play_all(played).manifest_unreadable is (name != "missing")
     assert json.loads(path.read_bytes())["tasks"] == whole["tasks"]
 
 
@@ -329,10 +337,8 @@ def test_run_that_is_played_while_it_is_verified_is_not_damaged(run_dir: Path, s
         player.play(run, turns=6)
         run.contents()
         report = verify_run(run_dir, rebuild=meanwhile)
-        # As a process that is slow leaves them for a moment: published, and not acknowledged; a row half written.
+        # As a process that is slow leaves it for a moment: published, and not acknowledged.
         (run_dir / "transcripts/toy_00008.json").touch()
-        with (run_dir / "toy_index.jsonl").open("ab") as index:
-            index.write(b'{"task_id":"toy_0')
         half_way = player.verified(run_dir)
         (run_dir / "transcripts/toy_00000.json").unlink()
         lost = player.verified(run_dir)
@@ -367,10 +373,10 @@ def test_summary_that_is_written_before_the_run_closes_is_of_the_times_that_stan
     with player.open_toy(run_dir, 2) as run:
         player.play(run)
         run.checkpoint({"models": {}})
-        run.write_summary(summary_of(run.contents()))
+        run.write_summary(written := summary_of(run.contents()))
         run.contents()
 
-    assert player.verified(run_dir, summarise=summary_of).findings == ()
+    assert summary_of(read_run(run_dir)) == written
 
 
 FAILED = "toy_00003"
