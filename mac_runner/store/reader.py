@@ -418,7 +418,7 @@ class Survey:
     """How far the tasks of one invocation are.
 
     `half_done` have recorded replies to continue from. `is_complete` means that running would change nothing: all is
-    done, and every file is in its final form.
+    done, and every file is in its final form but for the summary, which is written again where it is not right.
     """
 
     planned: int
