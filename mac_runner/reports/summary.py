@@ -39,10 +39,10 @@ def summarise(
     """Sum up the rows of an index. Rows of one cluster are together.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
-    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
-    `repeated` in vain, and for each of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and
-    `requests`. `decoding` has the `constrained_decoding` and `reply_form` of each model, where they are recorded.
-    `speakers` has the model of each agent definition.
+    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, and for each
+    of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and `requests`. `decoding` has the
+    `constrained_decoding` and `reply_form` of each model, where they are recorded. `speakers` has the model of each
+    agent definition.
     A rate that is not known is null.
     """
     totals = _Totals()
@@ -77,8 +77,6 @@ def summarise(
         summary["turns_by_model"] = by_model(section(summary, "turns_by_definition"), speakers or {})
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
-    if "repeated" in accounting:
-        summary["repeated"] = accounting["repeated"]
     for kind in results_specs():
         if kind in totals.results:
             summary |= totals.results[kind].report()

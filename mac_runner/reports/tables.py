@@ -133,10 +133,6 @@ def caveats(summary: JsonObject) -> Iterator[tuple[str, str]]:
     """What is to be known of all numbers of a run."""
     if section(summary, "fork").get("off_policy"):
         yield "off-policy", "every number: replies were kept for other prompts, or written by hand"
-    if repeated := section(summary, "repeated"):
-        completion = count_text(section(repeated, "tokens").get("completion"))
-        cost = f"{_listed(repeated, ('conversations', 'replies'))}, {completion} completion tokens"
-        yield "done twice", f"{cost}: another process was at work here"
 
 
 def _listed(source: JsonObject, keys: Iterable[str]) -> str:

@@ -9,8 +9,7 @@ gets a line with the time every `LEASE_INTERVAL_S`.
 A lock on a network filesystem may hold on one machine only. There the note counts too. An owner that is a live process
 of this machine keeps others out. An owner on another machine counts as dead when its signs of life have not changed for
 `LEASE_PERIODS` of the observer's monotonic clock. Wall clocks decide nothing. If two processes get in all the same, the
-store stays correct: each session has a journal segment of its own, each result is published once, and repeated work is
-counted.
+store stays correct: each session has a journal segment of its own, and each result is published once.
 """
 
 from __future__ import annotations

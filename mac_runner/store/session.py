@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
@@ -30,11 +30,9 @@ from mac_runner.store.records import encode_for_reading, entry, event_line, row_
 from mac_runner.store.run_state import RECORDED, Recorded, at_least, read_state
 from mac_runner.store.space import Need, full_disk_named
 from mac_runner.store.trace_log import TraceLog
-from mac_runner.store.transcripts import Attempts, Finished, Publication, publish, publish_traces, with_attempts
+from mac_runner.store.transcripts import Attempts, Finished, publish, publish_traces, with_attempts
 from mac_runner.store.writer import Writer
-from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, TokenCount
-
-EVENT_WORK_REPEATED = "EVENT_WORK_REPEATED"
+from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 
 MANIFEST_INTERVAL_S: Final = 5.0
 """The manifest is written at most this often."""
@@ -101,57 +99,6 @@ class SummaryItem:
 
 Item: TypeAlias = ReplyItem | PolicyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
-
-
-@dataclass(slots=True)
-class _Cost:
-    replies: int = 0
-    tokens: TokenCount = field(default_factory=TokenCount)
-
-
-class Repetition:
-    """Work done twice, because a broken lock let two processes in: counted, so that it is seen.
-
-    Results are published once, so the second process to end a conversation has worked on it for nothing. Only that
-    process knows the cost: the replies that this session recorded for it.
-    """
-
-    def __init__(self) -> None:
-        self._under_way: dict[str, _Cost] = {}
-        self._conversations = 0
-        self._total = _Cost()
-
-    def recorded(self, task_id: str, recorded: RecordedReply) -> None:
-        """A reply was recorded."""
-        cost = self._under_way.setdefault(task_id, _Cost())
-        cost.replies += 1
-        cost.tokens += recorded.reply.tokens
-
-    def published(self, task_id: str, *, is_first: bool) -> JsonObject | None:
-        """A conversation ended; returns the fields of the event if another process had ended it before."""
-        cost = self._under_way.pop(task_id, _Cost())
-        if is_first:
-            return None
-        self._conversations += 1
-        self._total.replies += cost.replies
-        self._total.tokens += cost.tokens
-        return {"task": task_id, "replies": cost.replies, "tokens": _amounts(cost.tokens)}
-
-    def as_json(self) -> JsonObject:
-        """The part of an accounting for repeated work; empty when there is none."""
-        if not self._conversations:
-            return {}
-        total: JsonObject = {
-            "conversations": self._conversations,
-            "replies": self._total.replies,
-            "tokens": _amounts(self._total.tokens),
-        }
-        return {"repeated": total}
-
-
-def _amounts(tokens: TokenCount) -> JsonObject:
-    # In the layout of accountings, which add up over sessions and depend on time as a whole.
-    return {"prompt": tokens.prompt, "cached": tokens.cached, "completion": tokens.completion}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +214,6 @@ class Session(SessionLog):
         self._accounting: JsonObject = {}
         self._counted = Recorded(engines)
         """What this session recorded, as an accounting."""
-        self._repetition = Repetition()
         self._is_summed_up = False
         self._opening: list[EventItem] = []
         self.written = 0
@@ -328,7 +274,6 @@ class Session(SessionLog):
                 log = self._traces.setdefault(reply.task_id, TraceLog())
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded, log))
             self._counted.add(reply.recorded)
-            self._repetition.recorded(reply.task_id, reply.recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
@@ -336,12 +281,12 @@ class Session(SessionLog):
         return frames
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
-        accounting = {**self._accounting, **self._repetition.as_json()}
+        accounting = self._accounting
         if self._engines is None:
             # More may have been recorded since the accounts were made.
             accounting = at_least(accounting, self._counted.accounting())
         elif found := self._counted.accounting():
-            accounting[RECORDED] = found
+            accounting = {**accounting, RECORDED: found}
         return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
@@ -349,10 +294,8 @@ class Session(SessionLog):
             return
         ended = [self._finished(item) for item in items]
         publish_traces(self.disk, self.layout, ended)
-        published = [publish(self.disk, self.layout, one) for one in ended]
         rows = [
-            with_attempts(publication.row, self._attempts.get(item.task_id, ()))
-            for item, publication in zip(items, published, strict=True)
+            with_attempts(publish(self.disk, self.layout, one), self._attempts.get(one.task_id, ())) for one in ended
         ]
         self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
@@ -361,26 +304,12 @@ class Session(SessionLog):
             self._manifest.settle(row_id(row), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
-        self._note_repetition(items, published)
         for row in rows:
             self._on_ended(row)
 
     def _finished(self, item: TranscriptItem) -> Finished:
         log = self._traces.pop(item.task_id, None)
         return Finished.of(item.task_id, item.transcript, {} if log is None else log.of(item.transcript))
-
-    def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
-        """Record what another process had already done; nothing while the lock holds."""
-        repeated = [
-            self._repetition.published(item.task_id, is_first=publication.is_first)
-            for item, publication in zip(items, published, strict=True)
-        ]
-        if any(repeated):
-            moment, elapsed_s = self.clock.utc_now(), self.elapsed_s
-            self._log_events(
-                [EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in repeated if fields]
-            )
-            self._log_frames([self._checkpoint(elapsed_s)])
 
     def _need(self) -> Need:
         """What the disk still has to hold."""

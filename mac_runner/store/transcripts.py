@@ -256,13 +256,6 @@ class Published(NamedTuple):
     row: JsonObject
 
 
-class Publication(NamedTuple):
-    """The index row of the transcript on the disk, and whether this publication wrote it."""
-
-    row: JsonObject
-    is_first: bool
-
-
 class Finished(NamedTuple):
     """An ended conversation to be published. `traces` is the file of its token traces; None where it has none."""
 
@@ -298,7 +291,7 @@ def _put_traces(disk: Disk, layout: Layout, one: Finished) -> None:
         disk.write_atomic(path, [one.traces])
 
 
-def publish(disk: Disk, layout: Layout, ended: Finished) -> Publication:
+def publish(disk: Disk, layout: Layout, ended: Finished) -> JsonObject:
     """Publish a transcript; return the index row of the one that is then on the disk.
 
     If the task has a transcript already, that one stays and the new one is dropped. The name is durable after the
@@ -310,9 +303,9 @@ def publish(disk: Disk, layout: Layout, ended: Finished) -> Publication:
     if disk.publish_once(path, data):
         # A second process that a broken lock let in may have put its traces there meanwhile.
         _put_traces(disk, layout, ended)
-        return Publication(index_row(transcript, data), is_first=True)
+        return index_row(transcript, data)
     try:
-        return Publication(read_published(disk, layout, task_id).row, is_first=False)
+        return read_published(disk, layout, task_id).row
     except ValueError as fault:
         raise StoreError(
             f"{path} was there before its conversation ended and cannot be read ({fault}); "

@@ -38,7 +38,7 @@ _SUMMARY_KEYS: Final = frozenset(
         *("format", "experiment_name", "conversations", "turns", "corrections", "defaults", "unusable", "tokens"),
         "turns_by_definition",
         *("sessions", "merged_runs", "wall_s", "played_s", "turns_per_s", "conversations_per_s", "models", "failures"),
-        *("parts", "retried", "repeated"),
+        *("parts", "retried"),
     ]
 )
 Answer: TypeAlias = Callable[[Turn, Prompt], Reply]

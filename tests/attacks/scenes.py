@@ -31,7 +31,7 @@ MERGED: Final = "whole"
 CONVERSATIONS: Final = 4
 _OF_TIME: Final = (
     *("wall_s", "played_s", "turns_per_s", "conversations_per_s"),
-    *("sessions", "parts", "merged_runs", "repeated", "models", "retried"),
+    *("sessions", "parts", "merged_runs", "models", "retried"),
 )
 """What a summary says of time and of how often a run was begun."""
 _OF_A_ROW: Final = ("timing", "sha256", "size_bytes", "failed_attempts")
