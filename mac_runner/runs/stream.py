@@ -377,6 +377,10 @@ class ConversationStream(Closing):
                 return None
             opened, self._ahead = await asyncio.wrap_future(self._ahead), None
             if opened is not None:
+                if not self.begun:
+                    # What makes the directory that of a grid is written before any run in it begins.
+                    self._log.begin()
+                    await asyncio.to_thread(self._log.drain)
                 self._adopt(opened)
                 self._current = opened
                 self._open_ahead()

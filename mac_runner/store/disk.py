@@ -1,8 +1,8 @@
 """The disk: the only file of the package that writes.
 
-Three layers. `System` is the operating system, one method per call, raising OSError: a test replaces it by a disk that
+Two layers. `System` is the operating system, one method per call, raising OSError: a test replaces it by a disk that
 fills up, or by one that forgets what was never synced. `Disk` composes these calls into what the store does, each with
-its durability rule, and turns every OSError into a StoreError (`_naming`). `TrialDisk` can undo what a start has done.
+its durability rule, and turns every OSError into a StoreError (`_naming`).
 
 The rules. A replaced or published file is whole: it is written under a temporary name beside its place, synced, and
 then takes its name; then the directory is synced, or the name could be lost. A result is published by `os.link`, which
@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ from mac_runner.files import IrregularFileError, obstacle, open_regular
 from mac_runner.store.machine import Machine
 
 TEMPORARY_PREFIX = ".tmp-"
-_KEEP_ATTEMPTS = 1_000
 READ_CHUNK_BYTES = 1 << 20
 
 _MACHINE = Machine()
@@ -397,27 +396,6 @@ class Disk:
         """Whether no process needs a temporary file any more."""
         return not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
 
-    def keep(self, path: Path) -> Path | None:
-        """Give a file a second, temporary name, so that it survives when its own name is reused.
-
-        Returns None when there is nothing at `path`.
-        """
-        kept = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
-        with _naming("keep", path):
-            for _ in range(_KEEP_ATTEMPTS):
-                if not self._system.exists(path):
-                    return None
-                # Linux finds no file to link while a process that a broken lock let in replaces it.
-                with suppress(FileNotFoundError):
-                    try:
-                        self._system.link(path, kept)
-                    except OSError as fault:
-                        if fault.errno not in _NO_HARD_LINKS:
-                            raise
-                        return self._write_temporary(path, self.chunks(path))
-                    return kept
-            raise OSError(errno.EAGAIN, "another process keeps replacing it")
-
     def _unlink(self, path: Path) -> None:
         if self._system.exists(path):
             # A process that a broken lock let in may remove the same file.
@@ -502,125 +480,6 @@ class StagedFile:
         if self._is_open:
             self._is_open = False
             self._disk.close(self._file)
-
-
-class TrialDisk(Disk):
-    """A disk that can undo what a start has done.
-
-    A start that is refused (no room, no engine, a setting that an engine refuses) leaves a run directory as it found
-    it. Until `settle`, a file that is replaced is kept under a temporary name, and new names are noted. `withdraw`
-    undoes the steps, last one first, so the directory is at every moment one that a killed start could have left, which
-    the next start copes with. A kill leaves temporary files, which the next start removes.
-    """
-
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk.system)
-        self._steps: list[Callable[[], None]] | None = []
-        self._kept: set[Path] = set()
-
-    def settle(self) -> None:
-        """Keep what was done."""
-        self._steps = None
-        for kept in self._kept:
-            with suppress(StoreError):
-                super().remove(kept)
-        self._kept.clear()
-
-    def withdraw(self) -> None:
-        """Undo all steps, as far as the disk allows.
-
-        A step that cannot be undone stays, and so do those before it, which it may rest on.
-        """
-        steps, self._steps = self._steps or [], None
-        with suppress(StoreError):
-            for step in reversed(steps):
-                step()
-        self._kept.clear()
-
-    @property
-    def step(self) -> int:
-        """How many steps have been noted."""
-        return len(self._steps or ())
-
-    def note_created(self, path: Path, *, at: int | None = None) -> None:
-        """Note a new file as the last step, or as an earlier one, which is then undone later."""
-        if self._steps is not None:
-            self._steps.insert(len(self._steps) if at is None else at, lambda: self._remove_durably(path))
-
-    # A call may fail half done. So each step is noted first; undoing a step that never happened is harmless.
-
-    def make_directory(self, path: Path) -> None:
-        """As `Disk`; each new directory is noted."""
-        if self._steps is not None and not self.exists(path):
-            self.make_directory(path.parent)
-            self._steps.append(lambda: self._remove_durably(path))
-        super().make_directory(path)
-
-    def create(self, path: Path) -> OpenFile | None:
-        """As `Disk`; noted."""
-        self._note_if_new(path)
-        return super().create(path)
-
-    def open_append(self, path: Path) -> OpenFile:
-        """As `Disk`; a new file is noted. What is appended to an old one is not undone."""
-        self._note_if_new(path)
-        return super().open_append(path)
-
-    def write_atomic(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """As `Disk`; the old file is kept."""
-        self._keep(path)
-        super().write_atomic(path, pieces)
-
-    def publish_once(self, path: Path, data: bytes) -> bool:
-        """As `Disk`; a new name is noted."""
-        self._note_if_new(path)
-        return super().publish_once(path, data)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """As `Disk`, to a free name; noted."""
-        if self._steps is not None:
-            self._steps.append(lambda: None if self.exists(source) else Disk.rename(self, target, source))
-        super().rename(source, target)
-
-    def remove(self, path: Path) -> None:
-        """As `Disk`; the file is kept."""
-        if not path.name.startswith(TEMPORARY_PREFIX) and self.exists(path):
-            self._keep(path)
-        super().remove(path)
-
-    def is_stray(self, path: Path) -> bool:
-        """As `Disk`; what is kept here is still needed."""
-        return path not in self._kept and super().is_stray(path)
-
-    def _note_if_new(self, path: Path) -> None:
-        if self._steps is not None and not self.exists(path):
-            self.note_created(path)
-
-    def _keep(self, path: Path) -> None:
-        """Keep the file at `path` until `settle`, or note that there is none."""
-        if self._steps is None:
-            return
-        kept = self.keep(path)
-        if kept is None:
-            self.note_created(path)
-            return
-        self._kept.add(kept)
-        self._steps.append(lambda: self._put_back(kept, path))
-
-    def _remove_durably(self, path: Path) -> None:
-        """Undo a new name durably, so that a power cut cannot undo an older step first."""
-        if not self.exists(path):
-            return
-        if self.is_directory(path):
-            self.remove_directory(path)
-        else:
-            Disk.remove(self, path)
-        self.sync_directory(path.parent)
-
-    def _put_back(self, kept: Path, path: Path) -> None:
-        Disk.rename(self, kept, path)
-        # A rename between two names of one file does nothing: then the name was never reused.
-        Disk.remove(self, kept)
 
 
 def is_full(failure: StoreError) -> bool:

@@ -9,7 +9,7 @@ kept, so a grid that grew shows which part came when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -21,10 +21,10 @@ from mac_runner.clock import Clock
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.results import section
 from mac_runner.store import journal
-from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.disk import Disk
 from mac_runner.store.identity import read_yaml, with_digest
 from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
-from mac_runner.store.lock import RunLock, lock_on_trial, locked, most_alive
+from mac_runner.store.lock import RunLock, locked, most_alive
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, read_run, read_standing
 from mac_runner.store.records import encode_json, entry, foreign_format, objects
@@ -109,12 +109,18 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
-    if strays := [name for name in disk.names(directory) if not name.startswith(".")]:
+    names = [name for name in disk.names(directory) if not name.startswith(".")]
+    if strays := [name for name in names if not _is_bare(disk, directory / name)]:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {path.name}, so it is not the directory of a grid; choose an "
             "empty or a new one with --out"
         )
     return None
+
+
+def _is_bare(disk: Disk, path: Path) -> bool:
+    """Whether it is the place of a combination that has not begun, all that a killed start of a grid leaves."""
+    return disk.is_directory(path) and all(name.startswith(".") for name in disk.names(path))
 
 
 def encode_grid(record: GridRecord) -> bytes:
@@ -179,7 +185,7 @@ class GridRun(Recorder):
         self.record = record
         self._directory = directory
         noted = _noted_usage(directory, record.name, Disk())
-        known = at_least(noted, _recorded_usage(directory))
+        known = at_least(noted, _recorded_usage(_usages(directory, record)))
         self._lost: JsonObject = {} if known == noted else {"models": accounting_since(known, noted)["models"]}
         """What combinations recorded, and earlier sessions that were killed did not note."""
 
@@ -198,12 +204,14 @@ class GridRun(Recorder):
 
         Raises StoreError when it cannot be written.
         """
-        self._writer.drain()
+        self.begin()
+        self.drain()
         return grid_accounting(self._directory, self.record.name, disk=self._log.disk)
 
     def write_tables(self, files: Mapping[str, bytes]) -> None:
         """Put files into the directory; those with other contents are replaced."""
-        self.has_begun = True
+        self.begin()
+        self.drain()
         _put_all(self._log.disk, self._directory, files)
 
 
@@ -243,29 +251,27 @@ def open_grid(
     Raises RunLockedError when another process is at work there, RunDirectoryError when it is something else, StoreError
     when it cannot be written.
     """
-    trial = TrialDisk(disk or Disk())
-    read_grid(directory, disk=trial)
-    lock = lock_on_trial(trial, directory, lambda: RunLock(trial, directory, clock=clock, say=say))
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=asked.name)
+    read_grid(directory, disk=disk)
+    lock = RunLock(disk, directory, clock=clock, say=say)
     try:
         if needs:
-            layout = Layout(directory=directory, experiment_name=asked.name)
-            check_room(trial, layout, Need.of_all(needs))
-        return _open_locked(directory, asked, clock, trial, lock)
+            check_room(disk, layout, Need.of_all(needs))
+        known = read_grid(directory, disk=disk)
+        disk.sweep(directory)
+        number = max(journal.sessions(disk, layout), default=0) + 1
+        record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
+
+        def start() -> None:
+            # Before anything else, because this file is what makes it the directory of a grid.
+            _put_all(disk, directory, {GRID: encode_grid(record)})
+
+        session = open_log_session(disk, layout, clock, lock, start)
+        return GridRun(directory, record=record, session=session, lock=lock)
     except BaseException:
-        lock.back_out(trial)
+        lock.back_out()
         raise
-
-
-def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDisk, lock: RunLock) -> GridRun:
-    layout = Layout(directory=directory, experiment_name=asked.name)
-    known = read_grid(directory, disk=disk)
-    disk.sweep(directory)
-    number = max(journal.sessions(disk, layout), default=0) + 1
-    record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
-    # Before anything else, because this file is what makes it the directory of a grid.
-    _put_all(disk, directory, {GRID: encode_grid(record)})
-    session = open_log_session(disk, layout, clock, lock)
-    return GridRun(directory, record=record, session=session, lock=lock)
 
 
 def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
@@ -277,7 +283,7 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> 
 
 def grid_usage(directory: Path, name: str) -> JsonObject:
     """What is noted of the engines of a grid, and at least what its combinations recorded."""
-    return at_least(_noted_usage(directory, name, Disk()), _recorded_usage(directory))
+    return at_least(_noted_usage(directory, name, Disk()), _recorded_usage(_usages(directory, read_grid(directory))))
 
 
 def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
@@ -287,12 +293,14 @@ def _noted_usage(directory: Path, name: str, disk: Disk) -> JsonObject:
     return reduce(merge_accounting, (worker.usage for worker in workers), known)
 
 
-def _recorded_usage(directory: Path, usages: Iterable[JsonObject] | None = None) -> JsonObject:
-    """What the combinations recorded, by their `usages`, which are read where they are not given."""
-    if usages is None:
-        record = read_grid(directory)
-        paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
-        usages = (read_run(path).accounting for path in paths if has_run(path))
+def _usages(directory: Path, record: GridRecord | None) -> Iterator[JsonObject]:
+    """What is noted in each combination."""
+    paths = [directory / entry.slug for entry in (() if record is None else record.entries) if entry.is_asked]
+    return (read_run(path).accounting for path in paths if has_run(path))
+
+
+def _recorded_usage(usages: Iterable[JsonObject]) -> JsonObject:
+    """What the combinations recorded, by their `usages`."""
     nothing: JsonObject = {}
     return reduce(merge_accounting, (section(usage, RECORDED) for usage in usages), nothing)
 
@@ -389,7 +397,7 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         latest=state.sessions[-1] if state.sessions else None,
         usage=at_least(
             _noted_usage(directory, record.name, disk),
-            _recorded_usage(directory, [standing.usage for standing in begun]),
+            _recorded_usage(standing.usage for standing in begun),
         ),
         owner=holder.owner,
         is_owner_alive=holder.is_alive,

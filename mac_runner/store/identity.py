@@ -18,7 +18,7 @@ from typing import Final
 import yaml
 
 from mac_runner.config import Difference, IdentityDiff, differences, foreign_edition
-from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.printable import printable
 from mac_runner.store import journal
@@ -34,6 +34,7 @@ from mac_runner.store.layout import (
     SHARDS,
     Layout,
 )
+from mac_runner.store.lock import read_owner
 from mac_runner.store.records import encode_json, entry, foreign_format
 from mac_runner.store.shards import read_shards
 from mac_runner.types import JsonObject, JsonValue
@@ -100,6 +101,8 @@ def _config(disk: Disk, directory: Path) -> Path:
                 f"{directory} holds shards that are not merged yet; name one of them, which are in "
                 f"{directory / SHARD_DIRECTORIES}, or finish them with the command that began them"
             )
+        if (owner := read_owner(disk, directory)) is not None:
+            raise RunDirectoryError(f"{directory} is no run directory yet: nothing was played by {owner}; look later")
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
@@ -196,7 +199,12 @@ def is_unplayed(disk: Disk, layout: Layout) -> bool:
 
 
 def forget_plan(disk: Disk, layout: Layout) -> None:
-    """Remove, durably, what the experiment that was never played here planned and counted."""
+    """Remove, durably, what the experiment that was never played here planned and counted.
+
+    Raises StoreError where a process that a broken lock let in has played meanwhile.
+    """
+    if not is_unplayed(disk, layout):
+        raise StoreError(f"another process has played another experiment in {layout.directory}; choose another --out")
     for name in _visible(disk, layout.directory):
         if name.endswith(INDEX_SUFFIX):
             disk.remove(layout.directory / name)

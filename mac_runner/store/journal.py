@@ -139,20 +139,37 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
     )
 
 
-def create_segment(
-    disk: Disk, layout: Layout, *, started_at: str, engines: Mapping[str, str] | None = None
-) -> tuple[int, OpenFile]:
-    """A new session: its number and its open segment, whose first frame is durable."""
-    number = max(sessions(disk, layout), default=0) + 1
-    while (log := disk.create(layout.segment(number))) is None:
-        number += 1
-    try:
-        disk.append(log, session_frame(number, started_at=started_at, engines=engines))
-        disk.sync(log)
-    except BaseException:
-        disk.close(log)
-        raise
-    return number, log
+class Segment:
+    """The journal segment of a new session. It is made with the first frames that are written."""
+
+    def __init__(
+        self, disk: Disk, layout: Layout, *, started_at: str, engines: Mapping[str, str] | None = None
+    ) -> None:
+        self._disk = disk
+        self._layout = layout
+        self._started_at = started_at
+        self._engines = engines
+        self._file: OpenFile | None = None
+        self.number = 0
+        """The number of the session, once its segment is made."""
+
+    def write(self, frames: Sequence[bytes] = ()) -> None:
+        """Append frames, durably, after the frame of the session."""
+        if self._file is None:
+            self._disk.make_directory(self._layout.journal)
+            self.number = max(sessions(self._disk, self._layout), default=0) + 1
+            while (file := self._disk.create(self._layout.segment(self.number))) is None:
+                self.number += 1
+            self._file = file
+            frames = [session_frame(self.number, started_at=self._started_at, engines=self._engines), *frames]
+        if frames:
+            self._disk.append(self._file, b"".join(frames))
+            self._disk.sync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._disk.close(self._file)
 
 
 def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:

@@ -1,7 +1,8 @@
 """One process per run directory: the lock, the owner's note beside it, and signs of life.
 
-`.lock` is locked while a process is at work, and never removed: otherwise two processes could lock two files of one
-name. The kernel drops the lock with the process, so a dead owner holds up no one.
+`.lock` is locked while a process is at work, and stays: otherwise two processes could lock two files of one name. Only
+a refused start takes it along, from a place in which it has written nothing else. The kernel drops the lock with the
+process, so a dead owner holds up no one.
 
 `.owner.json` says who holds the lock, for the error that the next process gets. It stays behind after a kill. `.lease`
 gets a line with the time every `LEASE_INTERVAL_S`.
@@ -28,7 +29,7 @@ from filelock import FileLock, Timeout
 from mac_runner.clock import Clock, SystemClock, iso, pause
 from mac_runner.errors import RunLockedError, StoreError
 from mac_runner.secrecy import command_of
-from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.disk import Disk
 from mac_runner.store.layout import LEASE, LOCK, OWNER
 from mac_runner.store.machine import Machine, is_network
 from mac_runner.store.records import encode_json
@@ -183,7 +184,7 @@ class LeaseWatch:
 
 
 class RunLock:
-    """The lock on a run directory, held from construction until `release`.
+    """The lock on a run directory, which is made if missing; held from construction until `release` or `back_out`.
 
     Raises RunLockedError naming the owner when another process holds it: at once, or, for an owner on another machine
     of a network filesystem, after it has shown life. With `watch` it never waits: such an owner counts as alive until
@@ -212,28 +213,20 @@ class RunLock:
         self._watch = watch
         self.network_filesystem: str | None = None
         """The type of the filesystem, where several machines share it."""
-        self.is_new = not disk.exists(directory / LOCK)
-        """Whether there was no file to lock before."""
-        disk.check_regular(directory / LOCK)  # The library would wait for a FIFO, and empty the target of a link.
+        self._is_new = not disk.exists(directory / LOCK)
+        self._made = [place for place in (directory, *directory.parents) if not disk.exists(place)]
         # A run may be opened on one thread and closed on another: the lock belongs to the process, not to a thread.
         self._lock = FileLock(directory / LOCK, blocking=False, thread_local=False)
         try:
-            self._lock.acquire()
-        except Timeout:
-            raise RunLockedError(_taken(directory, read_owner(disk, directory))) from None
-        except OSError as fault:
-            raise StoreError(f"cannot lock {directory / LOCK}: {fault}; check that it can be written") from fault
-        try:
+            disk.make_directory(directory)
+            self._acquire()
+            self._owner = this_process(self._machine, started_at=iso(self._clock.utc_now()))
             if not is_guarded:
                 self._look_around()
-            self._owner = this_process(self._machine, started_at=iso(self._clock.utc_now()))
             sign(disk, directory, self._owner)
             self._shown_at_s = self._clock.monotonic_s()
         except BaseException:
-            if self.is_new:
-                with suppress(StoreError):
-                    Disk.remove(disk, directory / LOCK)  # For good, also on trial.
-            self._lock.release()
+            self.back_out()
             raise
 
     def show_life_if_due(self) -> None:
@@ -251,16 +244,31 @@ class RunLock:
         """Let the next process in; safe to call twice, and even when the disk hangs."""
         self._lock.release()
 
-    def back_out(self, trial: TrialDisk) -> None:
-        """Undo everything since the directory was locked, and let the next process in.
+    def back_out(self) -> None:
+        """Let the next process in, and leave a place in which nothing was written as it was found.
 
-        If a broken lock has let another process in, that process may rest on what was done, so all of it stays.
+        If a broken lock has let another process in, it has left its note: that process may rest on what is here.
         """
         try:
-            is_signed = read_owner(self._disk, self._directory) == self._owner
-            trial.withdraw() if is_signed else trial.settle()
+            with suppress(StoreError):
+                if self._lock.is_locked and read_owner(self._disk, self._directory) in (None, self._owner):
+                    self.sign_off()
+                    if self._is_new:
+                        self._disk.remove(self._directory / LOCK)
+                for place in filter(self._disk.is_directory, self._made):
+                    self._disk.remove_directory(place)  # Refused by the system where there is anything in it.
         finally:
             self._lock.release()
+
+    def _acquire(self) -> None:
+        path = self._directory / LOCK
+        self._disk.check_regular(path)  # The library would wait for a FIFO, and empty the target of a link.
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise RunLockedError(_taken(self._directory, read_owner(self._disk, self._directory))) from None
+        except OSError as fault:
+            raise StoreError(f"cannot lock {path}: {fault}; check that it can be written") from fault
 
     def _look_around(self) -> None:
         """On a network filesystem, trust the owner's note more than the lock. Raises RunLockedError."""
@@ -292,21 +300,6 @@ class RunLock:
 
     def _look(self, watch: LeaseWatch) -> bool | None:
         return watch.look(self._directory, signs_of_life(self._disk, self._directory), self._clock.monotonic_s())
-
-
-def lock_on_trial(trial: TrialDisk, directory: Path, lock: Callable[[], RunLock]) -> RunLock:
-    """The lock on a directory, which is made if missing. If the lock is refused, everything is as before."""
-    try:
-        trial.make_directory(directory)
-        step = trial.step
-        locked = lock()
-    except BaseException:
-        trial.withdraw()
-        raise
-    if locked.is_new:
-        # Removed after everything else in the directory: the next process then finds it as it was.
-        trial.note_created(directory / LOCK, at=step)
-    return locked
 
 
 @contextmanager

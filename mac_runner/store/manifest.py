@@ -70,6 +70,11 @@ class Manifest:
             self._failed += status == "failed"
             self._endings[task_id] = "failed" if status == "failed" else "finished"
 
+    def reopen(self, task_id: str) -> None:
+        """Note that a task that failed needs work again."""
+        del self._endings[task_id]
+        self._failed -= 1
+
     def status(self, task_id: str) -> str:
         """How a task ended; "pending" when it has not."""
         return self._endings.get(task_id, "pending")

@@ -30,10 +30,11 @@ from typing import TypeAlias
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.store import journal
-from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, task_id_of, traced_task_of, traces_beside
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
+from mac_runner.store.retry import failed_rows, kept_replies
 from mac_runner.store.run_state import RunState, digest_of, read_state
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
 from mac_runner.store.trace_log import TraceLog
@@ -118,18 +119,18 @@ class Recovered:
     policies: dict[str, list[PolicyVersion]]
     acknowledged: Sequence[JsonObject]
     """The rows of the conversations that this recovery acknowledged: adopted and restored ones."""
+    retried: Mapping[str, JsonObject]
+    """The rows of the failed attempts whose conversations are to be opened again."""
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
-    """Make the directories, sweep them, and make durable what the last session left unsynced."""
-    for directory in (layout.journal, layout.transcripts):
-        disk.make_directory(directory)
+    """Remove what killed processes left, and make durable what the last session left unsynced."""
     for directory in layout.swept:
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
-    disk.sync_directory(layout.journal)
-    disk.sync_directory(layout.transcripts)
+    for directory in filter(disk.is_directory, (layout.journal, layout.transcripts)):
+        disk.sync_directory(directory)
 
 
 def recover(
@@ -137,13 +138,20 @@ def recover(
     layout: Layout,
     tasks: Plan,
     *,
-    log: OpenFile,
+    segment: journal.Segment,
     repairs: Repairs,
     restore: Restore | None = None,
     is_thorough: bool = False,
+    is_retried: Callable[[str], bool] | None = None,
+    is_anew: bool = False,
 ) -> Recovered:
-    """Find out how far the run is and repair what is damaged. What the journal did not acknowledge goes to `log`."""
+    """Find out how far the run is and repair what is damaged. What the journal did not acknowledge goes to `segment`.
+
+    Failed tasks count as open where `is_retried`, before anything is written of that. With `is_anew` what was planned
+    before does not count.
+    """
     state = read_state(disk, layout, with_digests=True)
+    retried = {} if is_retried is None else failed_rows(disk, layout, state, is_retried)
     open_again = state.reopened
     remove_superseded(disk, layout, state.attempts, open_again)
     is_index_exact = _is_index_exact(disk, layout, state)
@@ -158,13 +166,12 @@ def recover(
         if is_thorough:
             _restore_attempts(disk, layout, tasks, state.attempts, restore, repairs)
     if rows:
-        disk.append(log, b"".join(map(journal.done_frame, rows)))
-        disk.sync(log)
+        segment.write([*map(journal.done_frame, rows)])
         state = read_state(disk, layout, with_digests=True)
     for task_id in unsound - {*repairs.restored}:
         del state.endings[task_id]
     _mend_traces(disk, layout, state, repairs, is_thorough=is_thorough)
-    manifest = _manifest(disk, layout, tasks, state, repairs)
+    manifest = _manifest(disk, layout, tasks, state, repairs, is_anew=is_anew)
     repairs.reopened += filter(manifest.is_pending, sorted((unsound | claims.keys()) - open_again))
     if rows or unsound:
         is_index_exact = _is_index_exact(disk, layout, state)
@@ -173,16 +180,21 @@ def recover(
         repairs.index_rewritten = True
     sizes = [ending.size_bytes for ending in islice(state.endings.values(), SAMPLE_CONVERSATIONS)]
     attempts, deaths, policies = state.attempts, state.deaths, state.policies
+    for task_id, row in retried.items():
+        manifest.reopen(task_id)
+        attempts.setdefault(task_id, []).append(row)
     del state  # Large, and not needed while the replies are read.
     return Recovered(
         manifest=manifest,
         left=sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id)),
         sizes=sizes,
-        replies=journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id)),
+        replies=journal.replies(disk, layout, lambda task_id: not (manifest.is_done(task_id) or task_id in retried))
+        | {task_id: kept for task_id in retried if (kept := kept_replies(disk, layout, task_id))},
         attempts=attempts,
         deaths=deaths,
         policies=policies,
         acknowledged=rows,
+        retried=retried,
     )
 
 
@@ -421,10 +433,10 @@ def _attempt_flaws(disk: Disk, layout: Layout, attempts: Attempts) -> Iterator[t
                 yield task_id, number
 
 
-def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs) -> Manifest:
+def _manifest(disk: Disk, layout: Layout, tasks: Plan, state: RunState, repairs: Repairs, *, is_anew: bool) -> Manifest:
     """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
-    if disk.exists(layout.manifest):
+    if not is_anew and disk.exists(layout.manifest):
         try:
             planned = read_manifest(disk, layout).planned
         except RunDirectoryError:

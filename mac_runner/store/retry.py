@@ -13,48 +13,56 @@ before or is open again, and its failed transcript exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
-from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.disk import Disk
 from mac_runner.store.identity import listed, repair_advice
 from mac_runner.store.layout import Layout, traces_beside
 from mac_runner.store.records import row_id
-from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.run_state import RunState
 from mac_runner.store.trace_log import TraceLog
 from mac_runner.store.traces import TRACES, read_traces, traces_flaw
 from mac_runner.store.transcripts import (
+    Attempts,
     read_acknowledged,
     read_published,
     remove_superseded,
     replies_before_failure,
     set_aside,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, RecordedReply
 
 
-def reopen_failed(
-    disk: Disk, layout: Layout, is_wanted: Callable[[str], bool], *, log: OpenFile
-) -> dict[str, JsonObject]:
-    """Open the wanted failed conversations again, by frames in `log`; returns the rows of the failed attempts.
+def failed_rows(disk: Disk, layout: Layout, state: RunState, is_wanted: Callable[[str], bool]) -> dict[str, JsonObject]:
+    """The rows of the wanted failed conversations, which can be opened again.
 
-    Raises RunDirectoryError naming every transcript that is not what was acknowledged; then nothing was changed.
+    Raises RunDirectoryError naming every transcript that is not what was acknowledged.
     """
-    state = read_state(disk, layout)
     failed = {task_id for task_id, ending in state.endings.items() if ending.status == "failed" and is_wanted(task_id)}
     if not failed:
         return {}
     rows = {task_id: row for row in state.rows(disk, layout) if (task_id := row_id(row)) in failed}
     _check_all(disk, layout, rows.values())
-    disk.make_directory(layout.attempts)
-    frames = [frame for row in rows.values() for frame in _kept(disk, layout, row, state)]
-    disk.sync_directory(layout.attempts)
-    disk.append(log, b"".join(frames))
-    disk.sync(log)
-    remove_superseded(disk, layout, {task_id: [row] for task_id, row in rows.items()}, rows)
     return rows
+
+
+def kept_replies(disk: Disk, layout: Layout, task_id: str) -> list[RecordedReply]:
+    """The replies of a failed conversation that stay when it is opened again."""
+    transcript = read_published(disk, layout, task_id).transcript
+    traces = read_traces(layout, transcript, disk=disk)
+    return [recorded.traced(traces) for recorded in replies_before_failure(transcript)]
+
+
+def reopen(disk: Disk, layout: Layout, attempts: Attempts, task_ids: Collection[str], segment: journal.Segment) -> None:
+    """Open failed conversations again; the rows of their last `attempts` are those that failed."""
+    disk.make_directory(layout.attempts)
+    frames = [frame for task_id in task_ids for frame in _kept(disk, layout, attempts[task_id])]
+    disk.sync_directory(layout.attempts)
+    segment.write(frames)
+    remove_superseded(disk, layout, attempts, task_ids)
 
 
 def _check_all(disk: Disk, layout: Layout, rows: Iterable[JsonObject]) -> None:
@@ -71,19 +79,18 @@ def _check_all(disk: Disk, layout: Layout, rows: Iterable[JsonObject]) -> None:
         raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(layout.directory)}; then retry")
 
 
-def _kept(disk: Disk, layout: Layout, row: JsonObject, state: RunState) -> Iterator[bytes]:
-    """Keep the transcript of an attempt; yields the frames that open its conversation again."""
+def _kept(disk: Disk, layout: Layout, failed: Sequence[JsonObject]) -> Iterator[bytes]:
+    """Keep the transcript of the last attempt; yields the frames that open its conversation again."""
+    row = failed[-1]
     task_id = row_id(row)
-    data = disk.read(layout.transcript(task_id))
-    path = layout.attempt(task_id, len(state.attempts.get(task_id, ())) + 1)
+    path = layout.attempt(task_id, len(failed))
     if TRACES in row:
         _keep(disk, layout, traces_beside(path), disk.read(traces_beside(layout.transcript(task_id))))
-    _keep(disk, layout, path, data)
+    _keep(disk, layout, path, disk.read(layout.transcript(task_id)))
     yield journal.retry_frame(row)
-    transcript = read_published(disk, layout, task_id).transcript
-    log, traces = TraceLog(), read_traces(layout, transcript, disk=disk)
-    for n, recorded in enumerate(replies_before_failure(transcript)):
-        yield journal.reply_frame(task_id, n, recorded.traced(traces), log)
+    log = TraceLog()
+    for n, recorded in enumerate(kept_replies(disk, layout, task_id)):
+        yield journal.reply_frame(task_id, n, recorded, log)
 
 
 def _keep(disk: Disk, layout: Layout, path: Path, data: bytes) -> None:

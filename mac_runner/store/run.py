@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mac_runner.clock import Clock, iso
-from mac_runner.config import Difference
+from mac_runner.config import IdentityDiff
 from mac_runner.plan import Plan, Shard
-from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.disk import Disk
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -24,14 +24,14 @@ from mac_runner.store.identity import (
     forget_plan,
     is_untouched,
 )
-from mac_runner.store.journal import create_segment
+from mac_runner.store.journal import Segment
 from mac_runner.store.layout import MERGE_MARK, SHARD, Layout
-from mac_runner.store.lock import LeaseWatch, RunLock, lock_on_trial
+from mac_runner.store.lock import LeaseWatch, RunLock
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Counts, write_manifest
+from mac_runner.store.manifest import Counts, write_index
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, Restore, prepare, recover
-from mac_runner.store.retry import reopen_failed
+from mac_runner.store.retry import reopen
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import (
     DeathItem,
@@ -41,7 +41,6 @@ from mac_runner.store.session import (
     Session,
     SummaryItem,
     TranscriptItem,
-    open_log,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
 from mac_runner.store.trace_log import TraceLog
@@ -131,15 +130,12 @@ class Run(Recorder):
         """Write `summary.json`, after everything handed over before."""
         self._submit(SummaryItem(summary))
 
-    def drain(self) -> None:
-        """Wait until all that was handed over is written. Raises StoreError when it cannot be."""
-        self._writer.drain()
-
     def contents(self) -> RunContents:
         """What the run directory holds once all that was handed over is written, which this waits for.
 
         Raises StoreError when it cannot be written.
         """
+        self.begin()
         self.drain()
         return read_run(self._log.layout.directory, disk=self._log.disk)
 
@@ -164,7 +160,10 @@ def open_run(
     on_ended: Callable[[JsonObject], None] = lambda _row: None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
-    """Begin a run in `directory`, or continue the one there. A start that is refused leaves the directory as it was.
+    """Begin a run in `directory`, or continue the one there.
+
+    The start reads, and makes whole what it finds damaged. What it changes is written once there is something to write
+    (`Recorder.begin`), or at the end. So a start that is refused leaves no trace where no run was, and a run as it was.
 
     `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Failed tasks
     are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one.
@@ -177,44 +176,47 @@ def open_run(
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
-    trial = TrialDisk(disk or Disk())
+    disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    with full_disk_named(lambda: _need(trial, layout, tasks, transcript_bytes_min)):
-        is_untouched(trial, directory)
-        lock = lock_on_trial(
-            trial,
-            directory,
-            lambda: RunLock(
-                trial, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded, watch=watch
-            ),
-        )
-        try:
-            is_new = is_untouched(trial, directory)
-            changed = _begin(layout, resolved, shard, trial) if is_new else _go_on(layout, resolved, shard, trial)
-            trial.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
+    with full_disk_named(lambda: _need(disk, layout, tasks, transcript_bytes_min)):
+        is_untouched(disk, directory)
+        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded, watch=watch)
+        with ExitStack() as refused:
+            refused.callback(lock.back_out)
+            found = _differences(disk, layout, resolved, shard)
+            disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
             repairs = Repairs()
-            prepare(trial, layout, repairs)
-            with ExitStack() as opened:
-                number, log = create_segment(trial, layout, started_at=iso(clock.utc_now()), engines=engines)
-                opened.callback(trial.close, log)
-                retried = {} if is_retried is None else reopen_failed(trial, layout, is_retried, log=log)
-                recovered = recover(
-                    trial, layout, tasks, log=log, repairs=repairs, restore=restore, is_thorough=is_thorough
-                )
-                need = need_of(recovered.sizes, recovered.left, transcript_bytes_min)
-                check_room(trial, layout, need)
-                write_manifest(trial, layout, recovered.manifest, updated_at=iso(clock.utc_now()))
-                index = trial.open_append(layout.index)
-                opened.callback(trial.close, index)
-                files = open_log(trial, layout, number, log)
-                # From here on the writer thread owns the files and closes them.
-                opened.pop_all()
+            prepare(disk, layout, repairs)
+            segment = Segment(disk, layout, started_at=iso(clock.utc_now()), engines=engines)
+            refused.callback(segment.close)
+            recovered = recover(
+                disk,
+                layout,
+                tasks,
+                segment=segment,
+                repairs=repairs,
+                restore=restore,
+                is_thorough=is_thorough,
+                is_retried=is_retried,
+                is_anew=found is not None and bool(found.identity),
+            )
+            need = need_of(recovered.sizes, recovered.left, transcript_bytes_min)
+            check_room(disk, layout, need)
+
+            def start() -> None:
+                disk.sync_directory(directory)  # It may have been deleted, and would be made again in part.
+                _take_over(disk, layout, resolved, shard, found)
+                disk.make_directory(layout.transcripts)
+                segment.write()
+                if recovered.retried:
+                    reopen(disk, layout, recovered.attempts, recovered.retried, segment)
+                    write_index(disk, layout, read_state(disk, layout).rows(disk, layout), recovered.manifest)
+
             session = Session(
-                disk=trial,
+                disk=disk,
                 layout=layout,
                 clock=clock,
-                files=files,
-                index=index,
+                segment=segment,
                 manifest=recovered.manifest,
                 need=need,
                 attempts=recovered.attempts,
@@ -224,19 +226,19 @@ def open_run(
                     if any(recorded.reply.trace is not None for recorded in replies)
                 },
                 show_life=lock.show_life_if_due,
+                start=start,
                 on_ended=on_ended,
                 engines=engines,
             )
             for line in repairs.in_words():
                 say(line)
-            for name, fields in _opening_events(repairs, retried, recovered, lock, changed):
+            for name, fields in _opening_events(repairs, recovered, lock, found):
                 session.note(name, fields)
             for row in recovered.acknowledged:
                 on_ended(row)
-            return Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
-        except BaseException:
-            lock.back_out(trial)
-            raise
+            run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
+            refused.pop_all()
+            return run
 
 
 def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) -> Need:
@@ -246,43 +248,44 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
     return need_of((ending.size_bytes for ending in endings.values()), left, transcript_bytes_min)
 
 
-def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
-    """Make it a run directory: the config comes last, because it is what makes it one."""
-    if shard is None:
-        disk.remove(layout.directory / SHARD)
-    else:
-        disk.write_atomic(layout.directory / SHARD, [encode_shard(shard)])
-    disk.write_atomic(layout.config, [encode_config(resolved)])
-    return ()
-
-
-def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
-    """Take over the run directory with the current settings; returns what they change."""
+def _differences(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> IdentityDiff | None:
+    """What the settings of now change; None where no run is yet. Raises IdentityError for another experiment."""
+    if is_untouched(disk, layout.directory):
+        return None
     found = changes(disk, layout, resolved)
     check_shard(disk, layout.directory, shard)
-    # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
-    disk.remove(layout.directory / MERGE_MARK)
-    if found.identity:
-        forget_plan(disk, layout)
-    if changed := (*found.identity, *found.runtime):
+    return found
+
+
+def _take_over(
+    disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None, found: IdentityDiff | None
+) -> None:
+    """Make it a run directory with the settings of now."""
+    if found is None:
+        if shard is None:
+            disk.remove(layout.directory / SHARD)
+        else:
+            disk.write_atomic(layout.directory / SHARD, [encode_shard(shard)])
+    else:
+        # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
+        disk.remove(layout.directory / MERGE_MARK)
+        if found.identity:
+            forget_plan(disk, layout)
+    if found is None or found.identity or found.runtime:
+        # Last, because it is what makes it a run directory.
         disk.write_atomic(layout.config, [encode_config(resolved)])
-    return changed
 
 
 def _opening_events(
-    repairs: Repairs,
-    retried: Mapping[str, JsonObject],
-    recovered: Recovered,
-    lock: RunLock,
-    changed: tuple[Difference, ...],
+    repairs: Repairs, recovered: Recovered, lock: RunLock, found: IdentityDiff | None
 ) -> Iterator[tuple[str, JsonObject]]:
     """What happened at the start, as events."""
     if fields := repairs.as_json():
         yield EVENT_RUN_REPAIRED, fields
-    for task_id, row in retried.items():
+    for task_id, row in recovered.retried.items():
         attempt = len(recovered.attempts[task_id])
         yield EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]}
     if lock.network_filesystem is not None:
         yield EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem}
-    if changed:
+    if found is not None and (changed := (*found.identity, *found.runtime)):
         yield EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changed]}

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
-from mac_runner.store.disk import Disk, OpenFile, TrialDisk
+from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
@@ -37,6 +38,11 @@ from mac_runner.types import JsonObject, PolicyVersion, RecordedReply
 MANIFEST_INTERVAL_S: Final = 5.0
 """The manifest is written at most this often."""
 MANIFEST_WRITES_PER_PLAN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BeginItem:
+    """The session begins, as with any other item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,45 +103,40 @@ class SummaryItem:
     summary: JsonObject
 
 
-Item: TypeAlias = ReplyItem | PolicyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = (
+    BeginItem | ReplyItem | PolicyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+)
 _Kind = TypeVar("_Kind")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogFiles:
-    """The open journal segment of a session, and the event log; `is_torn` if a kill left half a line at its end."""
-
-    number: int
-    segment: OpenFile
-    events: OpenFile
-    is_torn: bool
 
 
 class SessionLog:
     """The journal segment and the event log of one session, of a run or of a grid.
 
-    Only the writer thread calls `commit`, `idle`, `finish` and `close`. Until the first commit nothing is appended to
-    old files, so the whole start can be withdrawn.
+    Only the writer thread calls `commit`, `idle`, `finish` and `close`. Nothing is written before the first commit:
+    then `start` writes what the start of the session came to. So a start that is refused has nothing to take back.
     """
 
     def __init__(
         self,
         *,
-        disk: TrialDisk,
+        disk: Disk,
         layout: Layout,
         clock: Clock,
-        files: LogFiles,
+        segment: journal.Segment,
         show_life: Callable[[], None],
+        start: Callable[[], None] = lambda: None,
     ) -> None:
         self.disk = disk
         self.layout = layout
         self.clock = clock
-        self._files = files
+        self._segment = segment
+        self._start = start
         self._show_life = show_life
         self._started_s = clock.monotonic_s()
-        self._is_settled = False
+        self._has_begun = False
+        self._files: dict[Path, OpenFile] = {}
         self.is_withdrawn = False
-        """Set before `finish`: nothing more is written."""
+        """Set before `finish`: nothing is written."""
 
     @property
     def elapsed_s(self) -> float:
@@ -154,29 +155,31 @@ class SessionLog:
     def close(self) -> None:
         """Close the files."""
         with ExitStack() as closing:
-            for file in self._open_files():
+            closing.callback(self._segment.close)
+            for file in self._files.values():
                 closing.callback(self.disk.close, file)
 
-    def _open_files(self) -> tuple[OpenFile, ...]:
-        return self._files.segment, self._files.events
+    def _begin_once(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
 
-    def _settle(self) -> None:
-        """Keep what the start has done."""
-        if not self._is_settled:
-            self._is_settled = True
-            self.disk.settle()
-            if self._files.is_torn:
-                self.disk.append(self._files.events, b"\n")
+    def _begin(self) -> None:
+        """Write what the start of the session came to."""
+        self._start()
+        self._segment.write()
+        # A kill may have left half a line at the end.
+        self._append(self.layout.events, b"" if self.disk.ends_line(self.layout.events) else b"\n")
 
-    def _log_frames(self, frames: Sequence[bytes]) -> None:
-        if frames:
-            self.disk.append(self._files.segment, b"".join(frames))
-            self.disk.sync(self._files.segment)
+    def _append(self, path: Path, data: bytes) -> None:
+        """Append to a file that is opened once, and created if missing; what is appended is not synced."""
+        if path not in self._files:
+            self._files[path] = self.disk.open_append(path)
+        self.disk.append(self._files[path], data)
 
     def _log_events(self, items: Sequence[EventItem]) -> None:
-        if items:
-            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
-            self.disk.append(self._files.events, b"".join(lines))
+        lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
+        self._append(self.layout.events, b"".join(lines))
 
 
 class Session(SessionLog):
@@ -185,24 +188,23 @@ class Session(SessionLog):
     def __init__(
         self,
         *,
-        disk: TrialDisk,
+        disk: Disk,
         layout: Layout,
         clock: Clock,
-        files: LogFiles,
-        index: OpenFile,
+        segment: journal.Segment,
         manifest: Manifest,
         need: Need,
         attempts: Attempts,
         traces: dict[str, TraceLog],
         show_life: Callable[[], None],
+        start: Callable[[], None],
         on_ended: Callable[[JsonObject], None] = lambda _row: None,
         engines: Mapping[str, str] | None = None,
     ) -> None:
         """With `engines` they are accounted for elsewhere, under these names by model."""
-        super().__init__(disk=disk, layout=layout, clock=clock, files=files, show_life=show_life)
+        super().__init__(disk=disk, layout=layout, clock=clock, segment=segment, show_life=show_life, start=start)
         self._engines = engines
         self._on_ended = on_ended
-        self._index = index
         self._manifest = manifest
         self._left = need.conversations
         self._need_at_start = need
@@ -220,7 +222,7 @@ class Session(SessionLog):
         """How many conversations of this session are acknowledged."""
 
     def note(self, name: str, fields: JsonObject) -> None:
-        """Note an event of the start; logged when the start is settled. Only before the writer begins."""
+        """Note an event of the start; logged when the session begins. Only before the writer does."""
         self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
 
     def commit(self, items: Sequence[Item]) -> None:
@@ -228,20 +230,20 @@ class Session(SessionLog):
         with full_disk_named(self._need):
             self._commit(items)
 
-    def _open_files(self) -> tuple[OpenFile, ...]:
-        return *super()._open_files(), self._index
-
-    def _settle(self) -> None:
-        if not self._is_settled:
-            super()._settle()
-            self._log_events(self._opening)
+    def _begin(self) -> None:
+        super()._begin()
+        self._append(self.layout.index, b"")
+        self._write_manifest()
+        self._log_events(self._opening)
 
     def _commit(self, items: Sequence[Item]) -> None:
         if items:
-            self._settle()
-        self._log_frames(self._frames(items))
+            self._begin_once()
+        if frames := self._frames(items):
+            self._segment.write(frames)
         self._publish(_of(items, TranscriptItem))
-        self._log_events(_of(items, EventItem))
+        if events := _of(items, EventItem):
+            self._log_events(events)
         summaries = _of(items, SummaryItem)
         for item in summaries[-1:]:
             write_summary(self.disk, self.layout, item.summary)
@@ -255,10 +257,10 @@ class Session(SessionLog):
         """Account for the session, and write index and manifest in their final form."""
         if self.is_withdrawn:
             return
-        self._settle()
+        self._begin_once()
         # If the summary was written last, the accounting it was made of stays: both must have the same times.
         if not self._is_summed_up:
-            self._log_frames([self._checkpoint(self.elapsed_s)])
+            self._segment.write([self._checkpoint(self.elapsed_s)])
         if self.written >= self._left:
             state = read_state(self.disk, self.layout)
             write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
@@ -287,7 +289,7 @@ class Session(SessionLog):
             accounting = at_least(accounting, self._counted.accounting())
         elif found := self._counted.accounting():
             accounting = {**accounting, RECORDED: found}
-        return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
+        return journal.checkpoint_frame(self._segment.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
@@ -298,8 +300,8 @@ class Session(SessionLog):
             with_attempts(publish(self.disk, self.layout, one), self._attempts.get(one.task_id, ())) for one in ended
         ]
         self.disk.sync_directory(self.layout.transcripts)
-        self._log_frames([journal.done_frame(row) for row in rows])
-        self.disk.append(self._index, b"".join(map(index_line, rows)))
+        self._segment.write([journal.done_frame(row) for row in rows])
+        self._append(self.layout.index, b"".join(map(index_line, rows)))
         for row in rows:
             self._manifest.settle(row_id(row), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
@@ -336,17 +338,20 @@ class GridSession(SessionLog):
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch. The accounting comes first: it is not written anywhere else."""
         if items:
-            self._settle()
+            self._begin_once()
         for item in _of(items, AccountingItem)[-1:]:
-            frame = journal.checkpoint_frame(self._files.number, elapsed_s=item.elapsed_s, accounting=item.accounting)
-            self._log_frames([frame])
-        self._log_events(_of(items, EventItem))
+            number = self._segment.number
+            self._segment.write(
+                [journal.checkpoint_frame(number, elapsed_s=item.elapsed_s, accounting=item.accounting)]
+            )
+        if events := _of(items, EventItem):
+            self._log_events(events)
         self._show_life()
 
     def finish(self) -> None:
-        """Keep the start. The last accounting came when the engines stopped; what follows costs them nothing."""
+        """Write the start, at least. The last accounting came when the engines stopped; the rest costs them nothing."""
         if not self.is_withdrawn:
-            self.disk.settle()
+            self._begin_once()
 
 
 class Closing(ABC):
@@ -412,13 +417,21 @@ class Recorder(Closing):
         """Note what this session has used so far; `wall_s` is added. The last note of a session counts."""
         self._submit(AccountingItem(self._log.elapsed_s, accounting))
 
+    def begin(self) -> None:
+        """Have what the start came to written, as whatever is handed over has."""
+        self._submit(BeginItem())
+
+    def drain(self) -> None:
+        """Wait until all that was handed over is written. Raises StoreError when it cannot be."""
+        self._writer.drain()
+
     def withdraw(self) -> None:
         """Leave the directory as it was found, and let the next process in. Only before anything was handed over."""
         assert not self.has_begun, "what was handed over is kept"
         self._log.is_withdrawn = True
         with suppress(StoreError):
             self._writer.close()
-        self._lock.back_out(self._log.disk)
+        self._lock.back_out()
 
     def close(self) -> None:
         """Write all that was handed over and let the next process in; safe to call twice.
@@ -448,22 +461,14 @@ class Recorder(Closing):
         self._writer.submit(item)
 
 
-def open_log(disk: Disk, layout: Layout, number: int, segment: OpenFile) -> LogFiles:
-    """The files of a session whose `segment` is open; its event log is opened."""
-    is_torn = not disk.ends_line(layout.events)
-    return LogFiles(number=number, segment=segment, events=disk.open_append(layout.events), is_torn=is_torn)
-
-
-def open_log_session(disk: TrialDisk, layout: Layout, clock: Clock, lock: RunLock) -> GridSession:
+def open_log_session(
+    disk: Disk, layout: Layout, clock: Clock, lock: RunLock, start: Callable[[], None] = lambda: None
+) -> GridSession:
     """A new session in a directory that is locked, with a segment of its own."""
-    disk.make_directory(layout.journal)
-    with ExitStack() as opened:
-        number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
-        opened.callback(disk.close, segment)
-        files = open_log(disk, layout, number, segment)
-        # From here on the writer thread owns the files and closes them.
-        opened.pop_all()
-    return GridSession(disk=disk, layout=layout, clock=clock, files=files, show_life=lock.show_life_if_due)
+    segment = journal.Segment(disk, layout, started_at=iso(clock.utc_now()))
+    return GridSession(
+        disk=disk, layout=layout, clock=clock, segment=segment, show_life=lock.show_life_if_due, start=start
+    )
 
 
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:

@@ -355,11 +355,12 @@ def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
 
 
 def remove_superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterable[str]) -> None:
-    """Remove the transcripts of failed attempts that are still where the next attempt's will be."""
+    """Remove the transcripts of failed attempts, and their traces, that are still where the next attempt's will be."""
     for task_id in reopened:
         path = layout.transcript(task_id)
         if is_acknowledged(disk, path, attempts[task_id][-1]):
             disk.remove(path)
+            disk.remove(traces_beside(path))
 
 
 def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]:

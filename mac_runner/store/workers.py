@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner.clock import Clock
-from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.disk import Disk
 from mac_runner.store.layout import EVENTS, MANIFEST, SHARDS, WORKERS, Layout
-from mac_runner.store.lock import Owner, RunLock, holder_of, lock_on_trial, read_owner
+from mac_runner.store.lock import Owner, RunLock, holder_of, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.run_state import read_state
@@ -68,15 +68,9 @@ def open_worker(directory: Path, *, clock: Clock, disk: Disk | None = None, mach
     """A directory for this process in a directory of shards: its note, signs of life, events and accounts."""
     disk, machine = disk or Disk(), machine or Machine()
     disk.make_directory(directory / WORKERS)  # It stays: another worker may be about to make its own place in it.
-    trial = TrialDisk(disk)
-    place = _new_place(trial, directory / WORKERS, machine)
-    lock = lock_on_trial(trial, place, lambda: RunLock(trial, place, clock=clock, machine=machine, is_guarded=True))
-    try:
-        layout = Layout(directory=place, experiment_name=place.name)
-        return Recorder(open_log_session(trial, layout, clock, lock), lock)
-    except BaseException:
-        lock.back_out(trial)
-        raise
+    place = _new_place(disk, directory / WORKERS, machine)
+    lock = RunLock(disk, place, clock=clock, machine=machine, is_guarded=True)
+    return Recorder(open_log_session(disk, Layout(directory=place, experiment_name=place.name), clock, lock), lock)
 
 
 def _new_place(disk: Disk, workers: Path, machine: Machine) -> Path:

@@ -82,7 +82,7 @@ def note_before_transcript(patch: pytest.MonkeyPatch) -> None:
     publish = Session._publish
 
     def note_first(session: Session, items: Sequence[TranscriptItem]) -> None:
-        session._log_frames([journal.done_frame(index_row(item.transcript)) for item in items])
+        session._segment.write([journal.done_frame(index_row(item.transcript)) for item in items])
         publish(session, items)
 
     patch.setattr(Session, "_publish", note_first)

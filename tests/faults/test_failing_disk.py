@@ -146,7 +146,7 @@ def test_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
             failed.append(path.name)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    run = player.open_toy(tmp_path / "run", 1, disk=Disk(disk))
+    run = player.begun(player.open_toy(tmp_path / "run", 1, disk=Disk(disk)))
     disk.before = fail_first_sync
     player.play(run)
     with pytest.raises(StoreError, match="cannot sync"):

@@ -147,6 +147,13 @@ def open_toy(
     return open_run(directory, experiment_name=NAME, resolved=config or resolved(), tasks=planned, clock=clock, **more)
 
 
+def begun(run: Run) -> Run:
+    """The run, which has written what its start came to."""
+    run.begin()
+    run.drain()
+    return run
+
+
 def surveyed(directory: Path, n: int, config: JsonObject | None = None) -> Survey:
     """What is known of a run directory before it is opened for so many tasks."""
     return survey(directory, experiment_name=NAME, resolved=config or resolved(), tasks=plan(n))

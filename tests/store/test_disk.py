@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.errors import StoreError, UnusablePathError
 from mac_runner.store import Disk, Need, System, read_run, writer
-from mac_runner.store.testing import Free, OpenFile, TrialDisk, Writer, size_text
+from mac_runner.store.testing import Free, OpenFile, Writer, size_text
 from tests.patience import LIMIT_S
 from tests.store import player
 from tests.store.conftest import FaultySystem, StillClock, join_writer
@@ -116,82 +117,41 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
-def change_everything(disk: Disk, here: Path) -> None:
-    disk.write_atomic(here / "old", [b"replaced"])
-    disk.write_atomic(here / "old", [b"replaced again"])
-    disk.write_atomic(here / "new", [b"new"])
-    disk.remove(here / "gone")
-    disk.remove(here / "new")
-    disk.make_directory(here / "a" / "b")
-    file = disk.create(here / "a" / "b" / "file")
-    assert file is not None
-    disk.append(file, b"data")
-    disk.close(file)
-    assert disk.create(here / "taken") is None
-    disk.close(disk.open_append(here / "appended"))
-    disk.close(disk.open_append(here / "taken"))
-    assert disk.publish_once(here / "published", b"1")
-    assert not disk.publish_once(here / "taken", b"1")
-    disk.rename(here / "moved", here / "a" / "moved")
-    disk.sweep(here)
-
-
-@pytest.mark.parametrize("system", [System, NoLinks])
-def test_what_was_done_on_trial_is_taken_back_or_stands(tmp_path: Path, system: type[System]) -> None:
-    for name in ("old", "gone", "taken", "moved"):
-        (tmp_path / name).write_text(name)
-    before = tree(tmp_path)
-
-    trial = TrialDisk(Disk(system()))
-    change_everything(trial, tmp_path)
-    assert (tmp_path / "old").read_text() == "replaced again"
-    trial.withdraw()
-    assert tree(tmp_path) == before
-
-    trial = TrialDisk(Disk(system()))
-    change_everything(trial, tmp_path)
-    trial.settle()
-    after = tree(tmp_path)
-    trial.withdraw()
-    assert tree(tmp_path) == after
-    assert sorted(after) == ["a", "a/b", "a/b/file", "a/moved", "appended", "old", "published", "taken"]
-
-
-def test_what_cannot_be_taken_back_is_left_with_all_that_was_done_before(tmp_path: Path) -> None:
-    trial = TrialDisk(Disk())
-    trial.make_directory(tmp_path / "a")
-    trial.write_atomic(tmp_path / "a" / "file", [b"1"])
-    trial.make_directory(tmp_path / "a" / "b")
-    (tmp_path / "a" / "b" / "foreign").touch()
-
-    trial.withdraw()
-
-    assert sorted(tree(tmp_path)) == ["a", "a/b", "a/b/foreign", "a/file"]
-
-
-@pytest.mark.parametrize("has_run", [False, True])
-def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(run_dir: Path, has_run: bool) -> None:
-    """Each call that changes the disk fails once, in turn."""
-    if has_run:
-        player.played(run_dir, 2)
-    before = tree(run_dir.parent)
+@pytest.mark.parametrize(
+    ("before", "asked"),
+    [
+        (None, {}),
+        ({}, {}),
+        ({}, {"config": player.resolved(description="another")}),
+        ({"failing": ["toy_00000"]}, {"is_retried": lambda _task_id: True}),
+        ({"turns": 0}, {"config": player.resolved(seed=2)}),
+    ],
+    ids=["new", "run", "changed settings", "retry", "another experiment where nothing was played"],
+)
+def test_start_that_fails_at_any_call_leaves_the_directory_as_it_was(
+    run_dir: Path, before: dict[str, Any] | None, asked: dict[str, Any]
+) -> None:
+    """Each call that changes the disk fails once, in turn; and the start is withdrawn where none does."""
+    if before is not None:
+        player.played(run_dir, 2, **before)
+    found = tree(run_dir.parent)
     refused = 0
     for nth in count(1):
         system = FaultySystem()
         system.fail_at, system.is_once = nth, True
         try:
-            run = player.open_toy(run_dir, 3, disk=Disk(system))
+            run = player.open_toy(run_dir, 3, disk=Disk(system), **asked)
         except StoreError:
             refused += 1
-            assert tree(run_dir.parent) == before, nth
+            assert tree(run_dir.parent) == found, nth
             continue
         has_failed = len(system.calls) >= nth
         system.fail_at = None
         run.withdraw()
-        assert tree(run_dir.parent) == before, nth
+        assert tree(run_dir.parent) == found, nth
         if not has_failed:
             break
-    assert refused > 10
+    assert refused > 5
 
 
 def test_run_that_was_given_nothing_is_withdrawn_by_an_error_and_stands_without_one(run_dir: Path) -> None:
@@ -203,26 +163,6 @@ def test_run_that_was_given_nothing_is_withdrawn_by_an_error_and_stands_without_
     with player.open_toy(run_dir, 2):
         pass
     assert (run_dir / "journal" / "000001.jsonl").exists()
-
-
-def test_file_that_another_process_replaces_at_this_moment_is_kept(tmp_path: Path) -> None:
-    """Linux answers ENOENT to a link whose source loses its name to another file meanwhile."""
-    (tmp_path / "old").write_text("old")
-
-    class Raced(System):
-        left = 3
-
-        def link(self, source: Path, target: Path) -> None:
-            if self.left:
-                self.left -= 1
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            super().link(source, target)
-
-    trial = TrialDisk(Disk(Raced()))
-    trial.write_atomic(tmp_path / "old", [b"new"])
-    assert (tmp_path / "old").read_text() == "new"
-    trial.withdraw()
-    assert tree(tmp_path) == {"old": b"old"}
 
 
 def test_file_that_goes_while_a_directory_is_listed_has_no_size(
@@ -314,8 +254,8 @@ def test_disk_is_not_given_up_for_one_long_wait_in_which_the_process_may_have_be
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(
     run_dir: Path, clock: StillClock, system: FaultySystem, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
-    with player.open_toy(run_dir, 1, clock=clock, disk=disk) as run:
+    with player.begun(player.open_toy(run_dir, 1, clock=clock, disk=disk)) as run:
+        monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
         system.calls.clear()
         player.play(run)
     log, names = "000001.jsonl", [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
@@ -415,10 +355,10 @@ def test_finished_run_needs_no_room(run_dir: Path) -> None:
 def test_disk_that_fills_up_is_told_with_what_the_rest_needs(
     run_dir: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
+    system = SmallDisk()
+    run = player.begun(player.open_toy(run_dir, 10, clock=clock, disk=Disk(system)))
     # All at once: which file meets the end of the disk depends on what is written before.
     monkeypatch.setattr(writer, "COMMIT_LINGER_S", LIMIT_S)
-    system = SmallDisk()
-    run = player.open_toy(run_dir, 10, clock=clock, disk=Disk(system))
     system.writes_left = 5
     player.play(run)
     with pytest.raises(StoreError) as failure:

@@ -180,7 +180,10 @@ def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
 
 
 def test_source_that_is_being_run_is_refused_naming_its_owner(tmp_path: Path, shards: Sequence[Path]) -> None:
-    with player.open_toy(tmp_path / "busy", 1), pytest.raises(RunLockedError, match=f"busy .*pid {os.getpid()} on "):
+    with (
+        player.begun(player.open_toy(tmp_path / "busy", 1)),
+        pytest.raises(RunLockedError, match=f"busy .*pid {os.getpid()} on "),
+    ):
         merged(tmp_path / "whole", shards[1], tmp_path / "busy")
 
 

@@ -176,7 +176,7 @@ def test_what_a_killed_session_left_unsynced_is_synced_before_anything_is_built_
     run_dir: Path, system: FaultySystem, disk: Disk
 ) -> None:
     player.played(run_dir, 2, turns=6)
-    with player.open_toy(run_dir, 2, disk=disk):
+    with player.begun(player.open_toy(run_dir, 2, disk=disk)):
         begun = system.calls.index(("create", "000002.jsonl"))
 
     assert {("fsync", "000001.jsonl"), ("fsync_directory", "journal"), ("fsync_directory", "transcripts")} <= {
@@ -238,7 +238,7 @@ def test_contents_holds_all_that_was_handed_over(run_dir: Path) -> None:
 def test_manifest_is_written_at_most_once_an_interval(
     run_dir: Path, clock: StillClock, system: System, disk: Disk
 ) -> None:
-    with player.open_toy(run_dir, 6, clock=clock, disk=disk) as run:
+    with player.begun(player.open_toy(run_dir, 6, clock=clock, disk=disk)) as run:
         calls: list[tuple[str, str]] = system.calls  # type: ignore[attr-defined]
         work = run.unfinished()
         for seconds in (0.0, MANIFEST_INTERVAL_S, 0.1):

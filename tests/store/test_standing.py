@@ -18,7 +18,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from mac_runner.clock import SystemClock
-from mac_runner.errors import RunDirectoryError, RunLockedError
+from mac_runner.errors import RunDirectoryError, RunLockedError, StoreError
 from mac_runner.fleet.testing import LaneState
 from mac_runner.plan import Shard
 from mac_runner.reports import lanes_json, status_json, status_text
@@ -26,6 +26,7 @@ from mac_runner.results import section
 from mac_runner.store import (
     Disk,
     GridRecord,
+    Need,
     grid_accounting,
     grid_entries,
     grid_usage,
@@ -88,7 +89,7 @@ def test_owner_that_was_killed_is_told_as_gone(run_dir: Path) -> None:
 
 def test_failures_and_what_was_tried_again_are_told_as_they_stand(run_dir: Path) -> None:
     player.played(run_dir, 3, failing={"toy_00000", "toy_00001", "toy_00002"}, until=0)
-    with player.open_toy(run_dir, 1, is_retried="toy_00000".__eq__) as run:
+    with player.begun(player.open_toy(run_dir, 1, is_retried="toy_00000".__eq__)) as run:
         during = read_standing(run_dir)
         player.play(run)
     after = read_standing(run_dir)
@@ -440,6 +441,30 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(RunLockedError):
             write_tables(tmp_path, {"grid.csv": b"new"}, clock=CLOCK)
     open_grid(tmp_path, asked=asked("a"), clock=CLOCK).close()
+
+
+def test_refused_start_of_a_grid_leaves_no_trace(tmp_path: Path) -> None:
+    played(tmp_path / "old", "a")
+    before = tree(tmp_path)
+    for place in (tmp_path / "old", tmp_path / "new" / "place"):
+        with pytest.raises(ZeroDivisionError), open_grid(place, asked=asked("a", "b"), clock=CLOCK):
+            raise ZeroDivisionError
+        with pytest.raises(StoreError, match="missing"):
+            open_grid(place, asked=asked("a", "b"), clock=CLOCK, needs=[Need(1 << 40, 1 << 20)])
+    assert tree(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_grid_that_was_killed_before_its_record_was_written_goes_on(tmp_path: Path) -> None:
+    """The next combination opens ahead of the first reply, so its place and its lock may be there already."""
+    (tmp_path / "slug-a").mkdir()
+    (tmp_path / "slug-a" / ".lock").touch()
+
+    open_grid(tmp_path, asked=asked("a"), clock=CLOCK).close()
+
+    record = read_grid(tmp_path)
+    assert record is not None
+    assert [entry.slug for entry in record.entries] == ["slug-a"]
 
 
 def test_directory_opened_on_one_thread_and_closed_on_another_is_free(tmp_path: Path) -> None:
