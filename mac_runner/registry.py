@@ -174,6 +174,11 @@ class EnvironmentSpec(Generic[S]):
     """The rewards that it may give; None where only its outcomes say them. `rewards.total` then has no other names."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, by their values (`reports/outcomes.py`)."""
+    measures: tuple[str, ...] = ()
+    """The places in its outcomes, such as `players[].measures`, of what is counted in a conversation that has ended.
+
+    Conversations that were recorded before something was counted are still sound: they keep what they have there.
+    """
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
     importers: Mapping[str, Importer] = field(default_factory=dict)
@@ -301,6 +306,12 @@ def _own_results(_count: int) -> Mapping[str, ResultsSpec]:
 def counted_kinds() -> frozenset[str]:
     """The kinds of outcomes that are counted in a way of their own; the code of a plug-in may not be here."""
     return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
+
+
+def measures_of(kind: object) -> tuple[str, ...]:
+    """The places of measures in the outcomes of a kind; none where no environment here has such outcomes."""
+    specs = (*environment_specs().values(), *(loaded.spec for loaded in _LOADED.values()))
+    return next((spec.measures for spec in specs if spec.section == kind), ())
 
 
 @cache

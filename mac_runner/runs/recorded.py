@@ -17,7 +17,7 @@ from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, read_run, replies_of, task_of
 from mac_runner.store.records import entry
-from mac_runner.store.transcripts import METRIC_KEYS
+from mac_runner.store.transcripts import as_measured
 from mac_runner.types import JsonObject, Prompt
 
 
@@ -143,8 +143,7 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> Json
         turns=played.records,
         failure=str(failure) if failure is not None else None,
         timing={},
-        # A metric is not part of the conversation, and its code need not be here.
-        measure=lambda _rebuilt: {key: transcript[key] for key in METRIC_KEYS if key in transcript},
+        measure=as_measured(transcript),
     )
 
 

@@ -15,7 +15,7 @@ from mac_runner.scheduler.engine_policy import RetryPolicy
 from mac_runner.scheduler.interfaces import Source
 from mac_runner.store import build_transcript
 from mac_runner.store.records import entry
-from mac_runner.store.transcripts import METRIC_KEYS
+from mac_runner.store.transcripts import as_measured
 from mac_runner.types import JsonObject, PolicyVersion, RecordedReply, Task
 
 
@@ -85,8 +85,7 @@ class Restoration:
                 turns=live.records,
                 failure=live.failure,
                 timing=entry(row, "timing", dict),
-                # As acknowledged: the metrics of now may be others.
-                measure=lambda _transcript: {key: row[key] for key in METRIC_KEYS if key in row},
+                measure=as_measured(row),
             )
         except (ConfigError, ConversationError, RunDirectoryError, ValueError):
             return None

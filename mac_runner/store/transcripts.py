@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from mac_runner.errors import StoreError
-from mac_runner.registry import counted_kinds
+from mac_runner.registry import counted_kinds, measures_of
 from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, attempt_path, task_id_of, traces_beside, transcript_path
@@ -97,6 +97,41 @@ def build_transcript(
         "timing": timing,
     }
     return transcript if measure is None else {**transcript, **measure(transcript)}
+
+
+def as_measured(recorded: JsonObject) -> Callable[[JsonObject], JsonObject]:
+    """The `measure` of a conversation that is played again: what was recorded, in its transcript or its row.
+
+    What is measured is no part of a conversation: another version may measure more, and the code of a metric may be
+    gone.
+    """
+
+    def measure(transcript: JsonObject) -> JsonObject:
+        found: JsonObject = {key: recorded[key] for key in METRIC_KEYS if key in recorded}
+        outcome, before = transcript["outcome"], recorded.get("outcome")
+        if isinstance(outcome, dict):
+            for place in measures_of(outcome.get("kind")):
+                outcome = _with_recorded(outcome, before, place.split("."))
+        return {**found, "outcome": outcome}
+
+    return measure
+
+
+def _with_recorded(value: JsonValue, recorded: JsonValue, place: Sequence[str]) -> JsonValue:
+    """`value` with what `recorded` has at a place, such as `players[]`, `measures`; without it where it has nothing."""
+    if not isinstance(value, dict) or not isinstance(recorded, dict):
+        return value
+    key, *below = place
+    name = key.removesuffix("[]")
+    if not below:
+        # What did not change keeps its order of keys, which a row lacks: a restored transcript is the same bytes.
+        if name in recorded:
+            return value if value.get(name) == recorded[name] else {**value, name: recorded[name]}
+        return {each: found for each, found in value.items() if each != name}
+    ours, theirs = value.get(name), recorded.get(name)
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return {**value, name: [_with_recorded(*pair, below) for pair in zip(ours, theirs, strict=True)]}
+    return value
 
 
 def encode_transcript(transcript: JsonObject) -> bytes:

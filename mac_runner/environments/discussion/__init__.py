@@ -59,6 +59,7 @@ SPEC = EnvironmentSpec(
     reply_forms=("json",),
     reward_names=("right",),
     results=_results,
+    measures=("changes", "changes_by_identity", "influence", "roles", "bias", "item", "moved"),
     converters={
         name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
     },

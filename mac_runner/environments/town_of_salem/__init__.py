@@ -115,4 +115,5 @@ SPEC = EnvironmentSpec(
     materials=with_materials,
     reward_names=("won", "faction_won", "survived"),
     results=_results,
+    measures=("players[].measures",),
 )
